@@ -1,5 +1,4 @@
-/* The loop's decisions: every stop rule at its edge, which round's table goes out, what a probe
- * runs. */
+/* The loop's decisions: stop rules at their edges, whose table goes out, what a probe runs. */
 #include "compile/compile.h"
 #include "tests/unit/unit.h"
 

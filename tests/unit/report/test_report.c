@@ -125,8 +125,7 @@ TEST(two_tables) {
     const char *inputs[] = {put(small("a", first_weights, false), "a.ckvt"), put(b, "b.ckvt"),
                             put(small("c", ones, false), "c.ckvt")};
     json_auto_t *j = make(inputs, 3, NULL, 0, NULL, NULL);
-    /* Ranks 2 3 1 4 and 2 4 1 3: rho = 1 - 6*(0+1+0+1)/(4*15) = 0.8; within each layer two heads in
-     * the same order. */
+    /* Ranks 2 3 1 4 and 2 4 1 3: rho = 1 - 6*(0+1+0+1)/(4*15) = 0.8; in a layer one order. */
     holds(j, "pairs.0.head.0",
           "{'overall': 0.8, 'bins': [1, 1], 'bin_mean': 1, 'bin_min': 1, 'share_equal': 0.5,"
           " 'mean_abs_difference': 0.05}");
@@ -176,8 +175,7 @@ TEST(paired_differences) {
            *hi = at(j, "scores.against_identity.0.all.hi");
     assert_true(fabs(json_number_value(lo) - (0.5 - half)) < 1e-6 &&
                 fabs(json_number_value(hi) - (0.5 + half)) < 1e-6);
-    /* Poisson(1) weights of the four gains, by enumeration: 3.2% of the means are 0.25 and 3.2% are
-     * 0.75; a constant has no spread. */
+    /* Poisson(1) weights of the four gains: 3.2% of the means are 0.25, 3.2% 0.75 */
     holds(j, "scores.against_identity",
           "{'0': {'all': {'bootstrap': {'lo': 0.25, 'hi': 0.75}, 'kept': 25, 'kept_base': 21,"
           "               'equal_tokens': false},"
@@ -189,9 +187,8 @@ TEST(paired_differences) {
     is(j, "scores.at_equal_tokens.0.all.difference", 0.375);
 }
 
-/* What is compared with what: a table with its match and with references of its tokens, with its
- * controls apart from these, every policy with identity and with the match; by length in thirds;
- * budgets by layer for themselves. */
+/* A table is compared with its match, references of its tokens and, apart, its controls; every
+ * policy with identity and the match; lengths in thirds; budgets by layer for themselves. */
 TEST(controls_and_references) {
     const char *path = put(small("t", first_weights, false), "t.ckvt"), *id = put_id;
     FILE *f = open_lines("c.jsonl");
@@ -312,8 +309,7 @@ TEST(inputs_that_are_none) {
         ckvc_is_dir(in_temp_folder("never"))); /* nothing is made for a report that cannot be */
 }
 
-/* A report that was cut short, at any file, is replaced by a rerun; what others put there is not.
- */
+/* A report that was cut short is replaced by a rerun; what others put there is not. */
 TEST(cut_short) {
     put(small("x", first_weights, true), "cut.ckvt");
     char table[512], out[512]; /* in_temp_folder gives those of the last eight calls */

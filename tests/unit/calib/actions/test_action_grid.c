@@ -115,8 +115,7 @@ static double value_of(const ckvc_table *t, const taken_action *a) {
     return (a->side == CKVC_SIDE_HEAD ? t->head_grid : t->gate_grid)[a->action];
 }
 
-/* Full-grid actions of a made-up prompt under two grids: equal values give equal sets, candidate
- * counts and hashes. */
+/* A made-up prompt under two full grids: equal values give equal sets, counts and hashes. */
 TEST(coarse_is_part_of_fine) {
     enum { L = 3, G = 2, T = 90, W = 16 };
     static const char *const grids_of[2][CKVC_SIDE_COUNT] = {

@@ -29,8 +29,7 @@ static void drop(fixture *f) {
     ckvc_table_free(f->table);
 }
 
-/* Every action of the full grid points at a variant with exactly its set, equal sets share one,
- * none equals the baseline. */
+/* Every action points at a variant with exactly its set; equal sets share one, but the baseline. */
 TEST(full_grid) {
     CKVC_AUTO(drop) fixture f;
     double budgets[] = {12, 24, 0.5};
@@ -86,8 +85,7 @@ TEST(budgets_share) {
     drop(&f);
 }
 
-/* Balanced: whole grids, within the limit on each side, a prefix of one order whatever the limit;
- * undone takes leave no trace. */
+/* Balanced: whole grids, within a side's limit, a prefix of one order; no undone take shows. */
 TEST(balanced) {
     CKVC_AUTO(drop) fixture f;
     double budgets[] = {12, 24};

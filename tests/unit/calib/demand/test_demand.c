@@ -5,8 +5,7 @@
 
 enum { UNITS = 7, TOKENS = 61 };
 
-/* The best entry that is not taken: by score, then the lower unit, then the later position. only: a
- * unit, or -1 for all. */
+/* The best that is left: by score, the lower unit, the later position. only: a unit, or -1. */
 static size_t best(const double *s, const bool *taken, uint32_t T, int only) {
     size_t found = SIZE_MAX;
     for (uint32_t u = 0; u < UNITS; u++) {

@@ -75,8 +75,7 @@ static void check_mixed(demand_meter *m, uint32_t n, double w) {
     }
 }
 
-/* All prompts, one after the other on one worker -> out [prompts]; without instruction: of the
- * continuation. */
+/* All prompts, one by one on one worker -> out [prompts]; of their repetition or continuation. */
 static void measure(golden_case *c, const prompt_list *list, bool repeat, measured *out) {
     const calibrate_inputs in = {.model = c->b.m, .backend = c->b.be, .prompts = list};
     setting s = setting_neutral();

@@ -1,5 +1,4 @@
-/* Targets and features that a score pass logs, on the embedded 4-layer model and the prompts of
- * tests/golden/budgets. */
+/* What a score pass logs, on the embedded 4-layer model and the prompts of tests/golden/budgets. */
 #include "calib/demand/score_sampler.h"
 #include "tests/unit/golden_model.h"
 
@@ -55,8 +54,7 @@ static const float *logged(const measured *m, int head, uint32_t i) {
     return m->rows->features + (((size_t)HEADS + (size_t)head) * P + i) * F;
 }
 
-/* Every position logged: targets are the file's two, each summing to 1, and the sums of features
- * are theirs. */
+/* Every position logged: targets are the sum of the file's two, and the sums of features theirs. */
 static void check_all(const measured *m, const json_t *p, uint32_t T) {
     const bool both = json_array_size(json_object_get(p, "continuation")) > 1;
     for (int head = 0; head < HEADS; head++) {

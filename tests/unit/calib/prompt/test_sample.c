@@ -114,8 +114,7 @@ typedef struct world {
     scanned scan;
 } world;
 
-/* 40 prompts, p0 ... p39: the first 36 scanned, every seventh held out, p5 scanned with other
- * tokens; sources alternate. */
+/* 40 prompts: the first 36 scanned, every seventh held out, p5 of other tokens; two sources. */
 static void make_world(world *w) {
     *w = (world){.list = {.items = w->prompts, .n = 40}};
     for (size_t i = 0; i < 40; i++) {

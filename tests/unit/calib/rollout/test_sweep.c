@@ -1,6 +1,5 @@
-/* The sweep against the plain way, its oracle: the same bits for every variant, whatever the batch,
- * the threads and the order of prompts, in ordinary runs and at the edges; --check-rollouts; and
- * the memory that a run says it will take. */
+/* The sweep against the plain way: the same bits whatever the batch, the threads and the order of
+ * prompts; --check-rollouts; and the memory that a run says it will take. */
 #include <malloc.h>
 
 #include "calib/rollout/memory_plan.h"
@@ -57,8 +56,7 @@ static void rig_close(rig *r) {
 }
 CKVC_AUTO_OF(rig, rig_close)
 
-/* A prompt of T tokens (a mix of a few ids that come back and many that do not), prefilled, with
- * its kept sets. */
+/* A prompt of T tokens, some of which come back often, prefilled, with its kept sets. */
 static void rig_prompt(rig *r, uint64_t seed, uint32_t T, uint32_t C, uint32_t W) {
     ckvc_rng rng = rng_of(seed, 3, 0);
     const uint64_t vocab = (uint64_t)model_get_shape(r->b.m)->vocab;
@@ -383,8 +381,7 @@ TEST(plan_of_prompts_together) {
     }
     assert_true(prompts > 1);
     need.most_prompts = 40;
-    /* all copies stay, and a prompt of 512 tokens is half of what fills the device, one of 1,024
-     * all of it */
+    /* all copies stay; a prompt of 512 tokens is half of what fills the device, one of 1,024 all */
     need.limit = 80 * GB;
     b.be->fill_rows = 1024;
     OK(memory_plan_make(&need, &plan, &err));

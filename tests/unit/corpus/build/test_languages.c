@@ -122,15 +122,7 @@ static void write_text(const language *l, int file, int sentences) {
 
 static void builds(const language *l, const tokenizer *tok, int64_t min_length, int64_t max_length,
                    double retrieval) {
-    const build_options o = {.tok = tok,
-                             .prompts = 20,
-                             .min_length = min_length,
-                             .max_length = max_length,
-                             .continuation = 30,
-                             .retrieval = retrieval,
-                             .retrieval_source = "facts",
-                             .split_rest = "fit",
-                             .seed = 2};
+    const build_options o = build_of(tok, 20, min_length, max_length, 30, retrieval, 2);
     CKVC_AUTO(corpus_fini) corpus c = {0};
     CKVC_AUTO(built_manifest_fini) built_manifest m;
     OK(corpus_add(&c, l->name, in_temp_folder(l->name), &err));
@@ -166,12 +158,7 @@ TEST(every_language_builds) {
 
 /* Chinese clauses that begin alike: the error does not ask for letters alone. */
 TEST(too_few_words) {
-    const build_options o = {.prompts = 1,
-                             .min_length = 20,
-                             .max_length = 60,
-                             .continuation = 10,
-                             .retrieval = 1,
-                             .retrieval_source = "facts"};
+    const build_options o = build_of(NULL, 1, 20, 60, 10, 1, 0);
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer text = {0};
     for (int i = 0; i < 60; i++) {
         ckvc_buffer_printf(&text, "\u6211\u4EEC%d\uFF0C\u4F46\u662F\u3002", i);

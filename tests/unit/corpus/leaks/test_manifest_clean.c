@@ -1,5 +1,4 @@
-/* A manifest without some of its lines: the bytes of the others, and what is refused. Method: whole
- * files compared byte for byte. */
+/* A manifest without some of its lines: byte for byte the others, and what is refused. */
 #include <sys/stat.h>
 #include <unistd.h>
 

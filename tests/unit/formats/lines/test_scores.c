@@ -1,5 +1,4 @@
-/* The reader of `ckvc score` lines: takes what the command writes, refuses each single deviation
- * with its line number. */
+/* The reader of `ckvc score` lines: takes what is written, refuses each deviation by its line. */
 #include "tests/unit/formats/refusal.h"
 #include "tests/unit/scores_fixture.h"
 

@@ -1,5 +1,4 @@
-/* GGUF files: what a sound one gives, one malformed file a rule, random damage, and whole models
- * written both ways. */
+/* GGUF files: a sound one, one malformed file a rule, random damage, whole models both ways. */
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -22,8 +21,7 @@ static void put(gguf_maker *g) {
     free(bytes);
 }
 
-/* ---- the tiny model that most tests write: 2 layers, 4 heads on 2 KV heads of 4, width 32, 64
- * tokens ---- */
+/* ---- the model of most tests: 2 layers, 4 heads on 2 KV heads of 4, width 32, 64 tokens ---- */
 
 enum { LAYERS = 2, HEADS = 4, KV = 2, DIM = 4, WIDTH = 32, MLP = 64, VOCAB = 64 };
 
@@ -71,8 +69,7 @@ static uint64_t name_seed(const char *name) {
     return h % 1000003 * 100000;
 }
 
-/* Where set, matrices of whole blocks are of this type instead, at random, or of the float32 values
- * that these blocks stand for. */
+/* Where set, matrices are random blocks of this type, or the float32 values of these blocks. */
 static size_t blocks_of = N_QUANTISED;
 static bool blocks_decoded, blocks_in_vectors;
 
@@ -94,8 +91,7 @@ static void random_tensor(gguf_maker *g, const char *name, const uint64_t dims[2
     free(blocks), free(decoded);
 }
 
-/* A tensor of values that its name and the row in half-split order decide. pairwise: rows of each
- * head of DIM stored 2i, 2i+1. */
+/* Values by name and row in half-split order. pairwise: rows of a head of DIM stored 2i, 2i+1. */
 static void tiny_tensor(gguf_maker *g, const char *name, uint64_t cols, uint64_t rows,
                         bool pairwise) {
     static float values[VOCAB * MLP];
@@ -403,8 +399,8 @@ TEST(shape_keys) {
     must_refuse("key general.architecture is \"falcon\", which is not supported");
 }
 
-/* A shape that the tensors do not have is the loader's to refuse, as with a directory; so is a
- * value that is not finite. */
+/* Shapes that the tensors do not have, and values that are not finite, are the loader's to refuse.
+ */
 TEST(tensors_against_shape) {
     gguf_maker g = tiny();
     tiny_tensor(&g, "token_embd.weight", WIDTH, VOCAB, false);
@@ -501,9 +497,8 @@ static void run_model(const char *model_path, int64_t n, int32_t vocab, double *
     bench_close(&b);
 }
 
-/* A directory's bfloat16 weights written as GGUF of one type, as a converter would: under the
- * architecture llama the rows of q and k in pairs, under gemma3 the norms' weights, to which 1 is
- * added, in float32. */
+/* A directory's bfloat16 weights as a converter writes them: for llama the rows of q and k in
+ * pairs, for gemma3 the norms' weights plus 1, in float32. */
 static const struct converted {
     const char *ours, *theirs;
     const char *arch; /* of this one alone; or NULL */
@@ -757,8 +752,7 @@ TEST(tiny_ids) {
             (int32_t[]){63, 62, 'A' - '!', 63, 'B' - '!', '1' - '!', '2' - '!'});
 }
 
-/* The embedded models' tokenizer written as GGUF metadata cuts and merges as tokenizer.json does.
- */
+/* The embedded models' tokenizer in GGUF metadata cuts and merges as tokenizer.json does. */
 TEST(same_ids_as_directory) {
     token_spec *spec;
     char *name;
@@ -811,8 +805,7 @@ TEST(same_ids_as_directory) {
 
 #define MARK "\xE2\x96\x81"
 
-/* SentencePiece's merging: of a, b, mark a, a b and mark a b the best score goes first; what is
- * unknown is one id. */
+/* SentencePiece's merging: the best score goes first; what is unknown is one id. */
 static void score_keys(gguf_maker *g, uint64_t n_scores, bool unknown) {
     static const char *const pieces[] = {"<unk>", "<s>", MARK, "a", "b", MARK "a", "ab", MARK "ab"};
     static const float scores[] = {0, 0, -5, -6, -7, -1, -2, -3};
@@ -833,8 +826,7 @@ static void score_keys(gguf_maker *g, uint64_t n_scores, bool unknown) {
     g_u32(g, "tokenizer.ggml.bos_token_id", 1);
 }
 
-/* Mark a joins before a b (-1 over -2), then with b; after the unknown letters a and b join; <s>
- * begins a text of its own. */
+/* Mark a joins before a b (-1 over -2), then with b; behind the unknown a and b join. */
 TEST(score_ids) {
     gguf_maker g = g_begin();
     score_keys(&g, 8, true);

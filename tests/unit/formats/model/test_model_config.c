@@ -1,5 +1,4 @@
-/* config.json: defaults, both spellings of the rotary part, and what is refused, a table row each.
- */
+/* config.json: defaults, both spellings of the rotary part, and what is refused. */
 #include <jansson.h>
 #include <sys/stat.h>
 
@@ -129,8 +128,7 @@ TEST(rope) {
     }
 }
 
-/* What the families' config classes do where config.json says nothing, or says it in their own way.
- */
+/* What the families' config classes do where config.json says nothing, or in their own way. */
 TEST(families) {
     model_shape s = good("{'model_type':'mistral','num_attention_heads':8}");
     assert_true(s.n_kv_heads == 8 && s.sliding_window == 4096 && s.max_positions == 131072 &&
@@ -223,8 +221,7 @@ TEST(families) {
     assert_true(!s.qkv_bias && !s.output_bias && !s.mlp_bias && s.head_dim == 8);
 }
 
-/* The families' own config.json files, and the numbers of weights that their makers publish, added
- * up here tensor by tensor. */
+/* The families' own config.json files, and the numbers of weights that their makers publish. */
 TEST(published) {
     enum { PLAIN = ROPE_DEFAULT, LL3 = ROPE_LLAMA3, DYN = ROPE_DYNAMIC };
     static const struct published {
@@ -425,8 +422,7 @@ TEST(refusals) {
     }
 }
 
-/* generation_config.json's ids before config.json's; what is no id of the vocabulary is left out.
- */
+/* generation_config.json's ids before config.json's; what is no id is left out. */
 TEST(stop_ids) {
     static const char name[] = "generation_config.json";
     assert_int_equal(good("{}").n_stop_ids, 0);
@@ -446,8 +442,7 @@ TEST(stop_ids) {
     unlink(in_temp_folder(name));
 }
 
-/* A path where nothing is: what looks like a Hub id is told how to get it, the rest what is
- * missing. */
+/* A path where nothing is: what looks like a Hub id is told how to get it. */
 TEST(hub_ids) {
     static const struct {
         const char *path;

@@ -32,8 +32,7 @@ static void refused(const char *word) {
 }
 
 TEST(sound_file) {
-    /* header padded with spaces, names not in order, a scalar, an empty tensor, a type that nobody
-     * computes with */
+    /* padded with spaces, names in no order, a scalar, an empty tensor, a type not computed with */
     put_tensors("model.safetensors",
                 "{'__metadata__':{'format':'pt'},'b':{'dtype':'BF16','shape':[2,3],"
                 "'data_offsets':[4,16]},'a.scalar':{'dtype':'F32','shape':[],'data_offsets':[0,4]},"
@@ -188,8 +187,7 @@ TEST(several_files) {
     shell("rm %s/*", temp_folder);
 }
 
-/* A sound file with 1 ... 4 bytes changed at random: refused or read, never a crash (run it under
- * ASan). Every view must lie in the file. */
+/* A sound file damaged at random: refused or read, never a crash. Every view lies in the file. */
 TEST(random_damage) {
     static uint8_t bytes[16384];
     char *whole;

@@ -1,6 +1,5 @@
-/* The run directory: create, resume, skip, read, and every torn or bent file that a resume may
- * find. What happens when single system calls fail or the process dies between them is in
- * test_run_faults.c. */
+/* The run directory: create, resume, skip, read, and every torn or bent file that a resume may find
+ * (failing system calls and kills: test_run_faults.c). */
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -59,8 +58,7 @@ TEST(create_and_read) {
     const json_t *skipped = run_skipped(r), *id = json_object_get(json_array_get(skipped, 0), "id");
     assert_int_equal(json_array_size(skipped), 1);
     assert_string_equal(json_string_value(id), "prompt-4");
-    /* Prompts in the plan's order, whatever the order they were finished in; indices within the
-     * shard. */
+    /* Prompts in the plan's order, whatever was finished first; indices within the shard. */
     static const uint32_t want[3][3] = {{1, 2, 3}, {4, 6, 0}, {7, 8, 0}};
     static const size_t count[3] = {3, 2, 2};
     for (size_t k = 0; k < 3; k++) {
@@ -161,8 +159,7 @@ TEST(lock) {
     run_close(r);
 }
 
-/* The log cut at every byte, and continued with junk: what was whole before the cut counts, the
- * rest is done again. */
+/* The log cut at every byte, and with junk behind: what was whole counts. */
 TEST(torn_log) {
     make_half("half");
     char log_path[200]; /* in_temp_folder's buffers take turns */
@@ -279,8 +276,7 @@ TEST(torn_journal) {
     char *journal = read_text(in_temp_folder("whole/journal.jsonl"), &n);
     size_t last = n - 1;
     while (journal[last - 1] != '\n') { last--; }
-    /* Cut within the last line (the publication of shard 2): its file is there without a line and
-     * is made again. */
+    /* Cut within the last line, of shard 2: its file has no line and is made again. */
     for (size_t cut = last; cut < n; cut += 13) {
         copy_whole("torn");
         write_bytes(in_temp_folder("torn/journal.jsonl"), journal, cut);
@@ -351,8 +347,7 @@ TEST(changed_shard) {
     free(bytes);
 }
 
-/* A shard whose prompts were all skipped is published empty; a pass without prompts is complete at
- * once. */
+/* A shard of skipped prompts is published empty; a pass without prompts is complete at once. */
 TEST(empty_shards) {
     shard_header h;
     fixture_header(&h, "scan");

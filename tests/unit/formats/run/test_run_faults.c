@@ -81,8 +81,7 @@ static int setup(void **state) {
     return rc;
 }
 
-/* What is there under a final name is whole: every shard file equals the undisturbed run's,
- * run.json too. */
+/* What has a final name is whole: run.json and shard files equal the undisturbed run's. */
 static void check_visible(void) {
     static const char *const names[] = {"run.json", RUN_PASS "/shard-00000.h5",
                                         RUN_PASS "/shard-00001.h5", RUN_PASS "/shard-00002.h5"};

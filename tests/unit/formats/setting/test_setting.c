@@ -83,8 +83,7 @@ TEST(json) {
     json_decref(bad);
 }
 
-/* What the table was made under against a run's: each difference alone, its option named; what META
- * does not say is not compared. */
+/* A table's setting against a run's: each difference alone; what META lacks is not compared. */
 TEST(match) {
     const struct {
         const char *option, *key;

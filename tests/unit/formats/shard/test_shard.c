@@ -1,5 +1,4 @@
-/* Shards: rows in memory, the plain encoding, the HDF5 file, and everything that must be refused.
- */
+/* Shards: rows in memory, the plain encoding, the HDF5 file, and all that is refused. */
 #include <hdf5.h>
 #include <zstd.h>
 
@@ -38,8 +37,7 @@ TEST(round_trip) {
     shard_free(s), shard_free(t);
 }
 
-/* Values that a careless path would bend: -0, the smallest and largest doubles, 255-byte texts,
- * hashes over 2^63. */
+/* What a careless path would bend: -0, extreme doubles, 255-byte texts, hashes over 2^63. */
 TEST(extreme_values) {
     shard *s = fixture_shard("both", 2, 4);
     s->records[0].reward = -0.0;
@@ -100,8 +98,7 @@ TEST(same_bytes) {
     free(a), free(b), shard_free(s), shard_free(t);
 }
 
-/* Files of earlier versions are read for ever; with the libraries that wrote them, the bytes are
- * the same as well. */
+/* Files of earlier versions are read for ever; the same libraries write the same bytes. */
 TEST(golden) {
     static const struct {
         const char *path, *pass;
@@ -242,8 +239,7 @@ TEST(header_copy) {
     ckvc_buffer_fini(&b), shard_free(s), shard_free(t);
 }
 
-/* What a header may have besides: through HDF5, through plain bytes, and without a trace where it
- * says nothing. */
+/* What a header may have besides: through HDF5, plain bytes, and without a trace where absent. */
 TEST(optional_header) {
     shard *s = fixture_shard("head", 2, 3);
     ckvc_buffer plain = {0}, full = {0};

@@ -1,5 +1,4 @@
-/* Foreign shards: files made and bent through HDF5's own interface, and thousands of damaged ones.
- * Each is read in a child. */
+/* Foreign shards: bent through HDF5's own interface, and thousands damaged; read in a child. */
 #include <errno.h>
 #include <fcntl.h>
 #include <hdf5.h>
@@ -82,8 +81,7 @@ static hid_t bend_without(const char *name) {
     return file;
 }
 
-/* Replaces a 1-D dataset by one of `rows` values of value, with the creation list given
- * (H5P_DEFAULT: contiguous). */
+/* Replaces a 1-D dataset; create: its creation list (H5P_DEFAULT: contiguous). */
 static void replace(hid_t file, const char *name, hid_t type, hsize_t rows, hid_t create,
                     const void *values) {
     assert_true(H5Ldelete(file, name, H5P_DEFAULT) >= 0);
@@ -258,8 +256,7 @@ TEST(missing) {
     expect_refused(f, "start_weight");
 }
 
-/* What a program that knows formats.md alone may well write: signed integers, f32, variable-length
- * text, deflate, no optional column. */
+/* What others may write by formats.md: other types, deflate, no optional column. */
 TEST(other_producers) {
     hid_t f = bend();
     static const char *const optional[] = {
@@ -437,9 +434,8 @@ enum { ROUNDS = 150, SEALED_ROUNDS = 150 };
 enum { ROUNDS = 800, SEALED_ROUNDS = 500 };
 #endif
 
-/* The good file with what `damage` does to it, which returns how much of it stays: an error, or
- * rows that pass every check; where nothing may come back different, exactly the rows that were
- * written. */
+/* The good file with what `damage` does to it, which returns how much stays: an error, or rows that
+ * pass every check; with `same`, exactly those that were written. */
 static void damaged(int rounds, uint64_t seed, bool same,
                     size_t (*damage)(char *, ckvc_rng *, int)) {
     ckvc_rng rng = rng_of(seed, 0, 0);
@@ -477,8 +473,7 @@ static size_t change_bytes(char *copy, ckvc_rng *rng, int i) {
 }
 TEST(random_damage) { damaged(ROUNDS, 11, true, change_bytes); }
 
-/* The same behind checksums that are right: what a crafted file has. HDF5's own, which its headers
- * do not declare. */
+/* The same behind right checksums, as a crafted file has. HDF5's own, in none of its headers. */
 uint32_t H5_checksum_metadata(const void *data, size_t n, uint32_t start);
 
 /* A piece of metadata: from its signature to the checksum behind it. */

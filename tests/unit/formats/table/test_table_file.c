@@ -22,8 +22,7 @@ static int setup(void **state) {
 }
 
 typedef table_file *(*maker)(void);
-/* One layer, four query heads on two KV heads, 2 x 2 bins, two budgets, three actions a side; with
- * every section there is. */
+/* One layer, 4 query heads on 2 KV heads, 2 x 2 bins, 2 budgets, 3 actions; every section. */
 static table_file *sample(void) {
     table_file *t = table_file_around(ckvc_table_create(1, 2, 2, 2, 2, 3, 3), true);
     assert_non_null(t);
@@ -177,8 +176,7 @@ TEST(round_trip) {
     round_trip(t);
 }
 
-/* What META says of alpha and the kept window is what SHAPE says, or is not written, and not read.
- */
+/* What META says of alpha and the kept window is what SHAPE says, or it is refused. */
 TEST(rule) {
     table_file *t = sample();
     for (int i = 0; i < 2; i++) {
@@ -259,9 +257,8 @@ static table_file *one_layer(void) {
     return t;
 }
 
-/* Every version reads these files; and writes the same sections. Packed sections depend on zstd's
- * version, so of the file with evidence only the content id is compared. CKVC_UPDATE_GOLDEN=1 makes
- * new ones: only with a new format. */
+/* Every version reads these files and writes the same sections. What is packed depends on zstd's
+ * version: the content id is compared. CKVC_UPDATE_GOLDEN=1 makes new ones, with a new format. */
 TEST(golden_files) {
     static const struct {
         const char *path;
@@ -585,8 +582,7 @@ TEST(kit_is_sound) {
 }
 
 TEST(accepted) {
-    /* Unknown optional sections, raw or packed, a newer minor and unknown compatible flags are
-     * skipped. */
+    /* Unknown optional sections, a newer minor and unknown compatible flags are skipped. */
     kit *k = take_apart(sample);
     add_part(k, "zFuture1", CKVT_U32, "\1\0\0\0\2\0\0\0", 8, CKVT_RAW, 2);
     ckvc_put_u16(k->header + CKVT_AT_MINOR, 7);
@@ -609,8 +605,7 @@ TEST(accepted) {
     accept_kit(k);
 }
 
-/* A field of a section's entry, or of the header, with another value; of a digest, its first byte
- * the other way round. */
+/* A field of an entry, or of the header, with another value; of a digest its first byte turned. */
 static void refuse_field(const char *section, int at, size_t bytes, uint64_t value,
                          const char *message) {
     kit *k = take_apart(sample);
@@ -934,8 +929,7 @@ TEST(zstd_refusals) {
         refuse_kit(k, 0, "section QHEAD: the zstd frame's content size is not the 96 bytes");
     }
 
-    /* Right content size in the first frame, and a skippable one behind it, or before it; and no
-     * frame at all. */
+    /* A right first frame and a skippable one behind it, or before it; and no frame at all. */
     k = take_apart(sample);
     p = part_of(k, "QHEAD");
     uint8_t two[4096];
@@ -952,8 +946,7 @@ TEST(zstd_refusals) {
     p->stored[n - 1] ^= 0x40;
     refuse_kit(k, 0, "section QHEAD: ");
 
-    /* A window over the limit: a frame of 96 bytes with a window descriptor of 16 MiB and one raw
-     * block (RFC 8878). */
+    /* A window over the limit: 96 bytes in one raw block under a window of 16 MiB (RFC 8878). */
     uint8_t frame[4 + 1 + 1 + 4 + 3 + sizeof raw] = {0x28,    0xB5,       0x2F, 0xFD, 0x80,
                                                      14 << 3, sizeof raw, 0,    0,    0};
     frame[10] = 1 | (sizeof raw << 3 & 0xFF); /* last block, raw, its length */

@@ -104,8 +104,7 @@ typedef struct model_options {
 
 #define MARK "\xE2\x96\x81"
 
-/* 0 <unk>, 1 <s>, 2 </s>, 3 NUL, 4 U+2581, 5 a, 6 b, 7 ab, 8 U+2581 ab, 9 user-defined "aba", then
- * the bytes. */
+/* 0 <unk>, 1 <s>, 2 </s>, 3 NUL, 4 U+2581, 5 a, 6 b, 7 ab, 8 U+2581 ab, 9 "aba" (user's), bytes. */
 static ckvc_buffer small_model(model_options o) {
     ckvc_buffer b = {0}, trainer = {0}, normalizer = {0};
     piece(&b, "<unk>", 5, 0, UNKNOWN);
@@ -324,8 +323,7 @@ TEST(vocab_merges_rules) {
                 2, 3, 4, 9, 5, 5); /* NFC */
 }
 
-/* Canonical order with marks of Unicode 1 and of Unicode 14: the reference implementation's tables
- * end at Unicode 9. */
+/* Marks of Unicode 1 and of Unicode 14: the reference's tables end at Unicode 9. */
 TEST(nfc_as_the_reference_has_it) {
     put_config(QWEN2_CONFIG);
     put_text("vocab.json",

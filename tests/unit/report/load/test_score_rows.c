@@ -1,6 +1,5 @@
-/* Hostile score files given to a report: every key replaced by what it must not be, extreme
- * numbers, noise. Each ends as a report whose page and figures hold no broken number, or as one
- * line with exit code 65 and no page. */
+/* Hostile score files: every key replaced, extreme numbers, noise. Each ends as a report without a
+ * broken number, or as one line with exit code 65 and no page. */
 #include <ctype.h>
 #include <dirent.h>
 #include <unistd.h>

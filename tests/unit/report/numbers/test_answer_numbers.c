@@ -87,8 +87,7 @@ TEST(by_hand) {
           "       'frontier': true},"
           " '2': {'policy': 'snapkv', 'query_aware': true, 'costs_besides': '',"
           "       'entries_over_table': 1, 'decided': false, 'frontier': false}}");
-    /* copy: seven items that the table alone has; hop has other scores than 0 and 1, and two items
-     */
+    /* copy: seven items that the table alone has; hop has other scores, and two items */
     holds(j, "answers.0.lines.2.tasks",
           "{'0': {'mcnemar_p': 0.015625, 'items_below_table': 7, 'items_above_table': 0,"
           "       'decided': true},"

@@ -28,8 +28,7 @@ static json_t *make(const char *const *files, size_t n) {
     return json;
 }
 
-/* A matched control that keeps 4% fewer tokens is no equal; thresholds of two score files are both
- * named. */
+/* A control that keeps 4% fewer tokens is no equal; thresholds of two files are both named. */
 TEST(tokens_of_the_matched_control) {
     const char *files[2];
     static const double taus[2] = {0.895, 0.875};
@@ -51,8 +50,7 @@ TEST(tokens_of_the_matched_control) {
           " 'judged': 'better', 'equal_in': null}}");
 }
 
-/* References are never left out: those with the table's tokens are preferred, what happens to keep
- * as many counts, the rest is marked. */
+/* References with the table's tokens are preferred, others of as many count, the rest is marked. */
 TEST(references) {
     const char *path = in_temp_folder("references.jsonl");
     FILE *f = open_lines("references.jsonl");

@@ -74,8 +74,7 @@ TEST(numbers) {
           "  'r': -0.7429029935944221}, {}]");
 }
 
-/* Top-k of the window is preferred; nothing varies there, so nothing is correlated; intervals hold
- * their values. */
+/* Top-k of the window is preferred; nothing varies there; intervals hold their values. */
 TEST(fixed_policy_and_intervals) {
     json_auto_t *j = make(write_scores(true), 200);
     holds(j, "diagnostics", "{'damage': [{'policy': 'window', 'correlations.0.r': null}]}");

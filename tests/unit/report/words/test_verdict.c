@@ -1,6 +1,5 @@
-/* The rule by which a table is to be deployed, its words, and where it holds. Method: score lines
- * of a small table whose differences are known, `verdict` in report.json and summary; prompts
- * needed worked out by hand. */
+/* The rule by which a table is deployed, its words, where it holds: from score lines whose
+ * differences are known; prompts needed are worked out by hand. */
 #include "formats/table/table_file.h"
 #include "tests/unit/report_fixture.h"
 
@@ -133,8 +132,7 @@ TEST(the_three_answers) {
     }
 }
 
-/* The best of several is the one that counts, and is named with its numbers; an entry is a key and
- * a value of 16 numbers of two bytes. */
+/* The best of several counts, and is named with its numbers; an entry is 16 pairs of two bytes. */
 TEST(what_it_rests_on) {
     const scored c = SCORED(20, 1, 0.5, 0.0, "deploy", 0);
     json_auto_t *j = make(&c, "adakv", NULL);
