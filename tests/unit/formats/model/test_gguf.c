@@ -399,8 +399,7 @@ TEST(shape_keys) {
     must_refuse("key general.architecture is \"falcon\", which is not supported");
 }
 
-/* Shapes that the tensors do not have, and values that are not finite, are the loader's to refuse.
- */
+/* Shapes that tensors do not have, and values that are not finite, are the loader's to refuse. */
 TEST(tensors_against_shape) {
     gguf_maker g = tiny();
     tiny_tensor(&g, "token_embd.weight", WIDTH, VOCAB, false);
