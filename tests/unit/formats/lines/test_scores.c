@@ -116,16 +116,18 @@ TEST(tells_scores_apart) {
     SAYS(read_text(json_of(text), &s, &err), CKVC_E_DATA, "is on line 1 already");
 }
 
-/* The good row with one piece replaced, on line 2 behind another good one. */
-static void refused(const char *from, const char *to, const char *says) {
-    char text[8200];
-    const int n = snprintf(text, sizeof text, "%s\n", bent(good, "p1", "p0"));
-    snprintf(text + n, sizeof text - (size_t)n, "%s\n", bent(good, from, to));
+/* A good row with one piece replaced, on line 2 behind another good one. */
+static void refused_row(const char *row, const char *from, const char *to, const char *says) {
+    char text[8192], place[64];
+    const int n = snprintf(text, sizeof text, "%s\n", bent(row, "p1", "p0"));
+    snprintf(text + n, sizeof text - (size_t)n, "%s\n", bent(row, from, to));
     scores *s = NULL;
-    char place[64];
     snprintf(place, sizeof place, "%s:2", in_temp_folder("s.jsonl"));
     SAYS(read_text(json_of(text), &s, &err), CKVC_E_DATA, place);
     assert_non_null(strstr(err.text, says));
+}
+static void refused(const char *from, const char *to, const char *says) {
+    refused_row(good, from, to, says);
 }
 
 TEST(refuses_deviations) {
@@ -185,6 +187,77 @@ TEST(refuses_files) {
         snprintf(text, sizeof text, "%.*s", (int)n, good);
         FAILS(read_text(json_of(text), &s, &err), CKVC_E_DATA);
     }
+}
+
+/* ---- what --attention-error and --utilities add ---- */
+
+/* L = 2, G = 1, C = 5: the bound is 4 epsilon, the drift at most sqrt(8). */
+#define BASE                                                                                       \
+    "{'id':'p1','source':null,'split':null,'model':'m','manifest':'f','policy':'identity','table'" \
+    ":null,'T':100,'C':5,'budget':32,'r_struct':4.5,'r_sem':12.25,'bin_entropy':null,'bin_"        \
+    "perplexity':null,'n_candidates':[40,30],'n_kept':[32,30],'n_kept_window':[8,7],'loss_full':"  \
+    "2.5,'loss_comp':2.75,'reward':-0.25"
+static const char measured[] =
+    BASE ",'attention_epsilon':[0.25,0.5],'attention_bound':[1.0,2.0],"
+         "'attention_error':[0.5,1.5],'attention_drift':[0.5,2.25],"
+         "'alpha_quantiles':[0,0.1,0.5,1,4,8,12],'utility_quantiles':[[[0,1,2,3,4,5,6]],"
+         "[[0,0,0,3,4,5,7]]]}";
+
+TEST(takes_measures) {
+    scores *s = NULL;
+    OK(read_text(json_of(measured), &s, &err));
+    const score_row *r = &s->rows[0];
+    assert_true(r->attention[SCORE_EPSILON * 2 + 1] == 0.5 && r->attention[SCORE_BOUND * 2] == 1 &&
+                r->attention[SCORE_ERROR * 2 + 1] == 1.5 &&
+                r->attention[SCORE_DRIFT * 2 + 1] == 2.25);
+    assert_int_equal(r->n_heads, 1);
+    assert_true(r->utility[SCORE_QUANTILE_COUNT + 6] == 7 &&
+                r->utility[2 * SCORE_QUANTILE_COUNT + 1] == 0.1);
+    scores_free(s);
+    s = NULL;
+    OK(read_text(json_of(BASE ",'attention_epsilon':null,'attention_bound':null,"
+                              "'attention_error':null,'attention_drift':null}"),
+                 &s, &err));
+    assert_true(!s->rows[0].attention && !s->rows[0].utility);
+    scores_free(s);
+}
+
+static void measures_refused(const char *from, const char *to, const char *says) {
+    refused_row(measured, from, to, says);
+}
+
+TEST(refuses_measures) {
+    measures_refused("'attention_drift':[0.5,2.25],", "", "attention_drift");
+    measures_refused("'attention_drift':[0.5,2.25],", "'attention_drift':null,", "attention_drift");
+    measures_refused("[0.25,0.5]", "[0.25]", "attention_epsilon");
+    measures_refused("[0.25,0.5]", "[0.25,0.5,0.5]", "attention_epsilon");
+    measures_refused("[0.25,0.5]", "{'0':1}", "attention_epsilon");
+    measures_refused("[0.25,0.5]", "7", "attention_epsilon");
+    measures_refused("[0.25,0.5]", "[0.25,'0.5']", "\"attention_epsilon\"[1]");
+    measures_refused("[0.25,0.5]", "[0.25,[[0.5]]]", "\"attention_epsilon\"[1]");
+    measures_refused("[0.25,0.5]", "[-0.25,0.5]", "\"attention_epsilon\"[0]");
+    measures_refused("[0.25,0.5]", "[0.3,0.5]", "layer 0: attention_epsilon");
+    measures_refused("[0.25,0.5],'attention_bound':[1.0,2.0]",
+                     "[0.25,2],'attention_bound':[1.0,8.0]", "layer 1: attention_epsilon");
+    measures_refused("[0.5,1.5]", "[0.5,2.1]", "layer 1: attention_error");
+    measures_refused("[0.5,2.25]", "[0.5,2.9]", "attention_drift");
+    measures_refused("[0.5,2.25]", "[0.5,1e999]", "");
+    measures_refused("'C':5", "'C':1", "C of at least 2");
+    measures_refused("'alpha_quantiles':[0,0.1,0.5,1,4,8,12],", "", "alpha_quantiles");
+    measures_refused("[0,0.1,0.5,1,4,8,12]", "[0,0.1,0.5,1,4,8]", "alpha_quantiles");
+    measures_refused("[0,0.1,0.5,1,4,8,12]", "[0,0.1,0.5,1,4,8,7]", "alpha_quantiles");
+    measures_refused("[0,0.1,0.5,1,4,8,12]", "[-1,0.1,0.5,1,4,8,12]", "alpha_quantiles");
+    measures_refused("[[0,0,0,3,4,5,7]]", "[]", "layer 1 has 0 heads, layer 0 has 1");
+    measures_refused("[[0,0,0,3,4,5,7]]", "[[0,0,0,3,4,5,7],[0,0,0,3,4,5,7]]",
+                     "layer 1 has 2 heads");
+    measures_refused("[[0,0,0,3,4,5,7]]", "7", "layer 1 has 0 heads");
+    measures_refused("[[0,0,0,3,4,5,7]]", "[[0,0,0,3,4,5,null]]", "utility_quantiles");
+    measures_refused("[[[0,1,2,3,4,5,6]],[[0,0,0,3,4,5,7]]]", "[[[0,1,2,3,4,5,6]]]",
+                     "list of 2 layers");
+    measures_refused("[[[0,1,2,3,4,5,6]],[[0,0,0,3,4,5,7]]]", "[[],[]]", "list of 2 layers");
+    measures_refused("[[[0,1,2,3,4,5,6]],[[0,0,0,3,4,5,7]]]", "null", "utility_quantiles");
+    measures_refused(",'utility_quantiles':[[[0,1,2,3,4,5,6]],[[0,0,0,3,4,5,7]]]", "",
+                     "utility_quantiles");
 }
 
 RUN_TESTS(temp_folder_make, temp_folder_remove)

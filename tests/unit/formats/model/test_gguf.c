@@ -3,11 +3,10 @@
 #include <unistd.h>
 
 #include "formats/model/gguf.h"
-#include "formats/tokenizer/tokenizer_files.h"
-#include "lib/token/tokenizer.h"
 #include "tests/unit/formats/refusal.h"
 #include "tests/unit/gguf_maker.h"
 #include "tests/unit/golden_model.h"
+#include "tests/unit/load_tokenizer.h"
 #include "tests/unit/quantised_blocks.h"
 #include "tests/unit/temp_folder.h"
 
@@ -721,22 +720,13 @@ TEST(linear_rope) {
 
 /* ---- tokenizers ---- */
 
-static tokenizer *open_tokenizer(const char *model_path) {
-    token_spec *spec;
-    tokenizer *t = NULL;
-    char *name;
-    OK(tokenizer_files_read(model_path, &spec, &name, &err) != CKVC_OK ||
-       tokenizer_build(spec, name, &t, &err));
-    free(name);
-    return t;
-}
-
 /* What the tokenizer of the file that `g` makes gives, as a text of its own. */
 static void ids_are(gguf_maker g, const char *text, size_t n, const int32_t *want) {
     int32_t *ids;
     size_t n_ids;
+    tokenizer *t;
     put(&g);
-    tokenizer *t = open_tokenizer(path);
+    OK(load_tokenizer(path, &t, &err));
     OK(tokenizer_encode(t, text, strlen(text), true, &ids, &n_ids, &err));
     assert_int_equal(n_ids, n);
     assert_memory_equal(ids, want, n * sizeof *want);
@@ -786,7 +776,9 @@ TEST(same_ids_as_directory) {
     g_u32(&g, "tokenizer.ggml.bos_token_id", 0);
     token_spec_free(spec);
     put(&g);
-    tokenizer *ours = open_tokenizer(path), *theirs = open_tokenizer("models/ckvc-tiny-4l");
+    tokenizer *ours, *theirs;
+    OK(load_tokenizer(path, &ours, &err));
+    OK(load_tokenizer("models/ckvc-tiny-4l", &theirs, &err));
     static const char text[] = "The year 1984, she'LL say:\n\n  \"naïve café\" 12345 "
                                "\xF0\x9F\x98\x80 <|end_of_text|>\tx = y+1;  \n";
     int32_t *a, *b;
