@@ -50,13 +50,12 @@ TEST(words) {
     }
     words_are("a\0b", 3, "a b ");
     /* a long text: the list grows in the middle of it */
-    char *text = malloc(60001), *want = malloc(60001);
+    CKVC_AUTO_FREE char *text = malloc(60001), *want = malloc(60001);
     for (int i = 0; i < 20000; i++) {
         memcpy(text + 3 * i, "Ab-", 4);
         memcpy(want + 3 * i, "ab ", 4);
     }
     words_are(text, 60000, want);
-    free(text), free(want);
 }
 
 /* ---- JSON strings ---- */

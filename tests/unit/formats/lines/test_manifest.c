@@ -160,10 +160,9 @@ TEST(missing_manifest) {
 
 TEST(long_line) {
     size_t n = ((size_t)64 << 20) + 1;
-    char *line = malloc(n);
+    CKVC_AUTO_FREE char *line = malloc(n);
     memset(line, ' ', n);
     refuses_bytes(line, n, "at most 67108864");
-    free(line);
 }
 
 TEST(written_lines_read_back) {

@@ -11,7 +11,7 @@ static const char good[] =
     "'loss_full':2.5,'loss_comp':2.75,'reward':-0.25}";
 
 TEST(takes_rows) {
-    scores *s = NULL;
+    CKVC_AUTO(scores_free_at) scores *s = NULL;
     char text[4096];
     snprintf(text, sizeof text,
              "%s\n"
@@ -33,7 +33,6 @@ TEST(takes_rows) {
     assert_true(a->reward == -0.25 && isnan(a->tau));
     assert_true(b->line == 2 && b->bin_entropy == -1 && !b->n_candidates && !b->n_kept_window);
     assert_true(b->tau == 0.87 && b->budget == 0.25 && isnan(b->reward) && isnan(b->r_sem));
-    scores_free(s);
 }
 
 /* Sets of heads: [L][G]. Of two modes, or scores, of a table there are two rows. */
@@ -51,7 +50,7 @@ TEST(takes_sets_of_heads) {
         /* 11 / 3 / 3 * 3 * 3 is not 11 */
         "'n_kept':[[3,1,1],[1,1,1],[1,1,1]],'entries':11,'mode':'heads','score':'window',"};
     char text[4096] = "";
-    scores *s = NULL;
+    CKVC_AUTO(scores_free_at) scores *s = NULL;
     for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
         snprintf(text + strlen(text), sizeof text - strlen(text), line, more[i]);
     }
@@ -62,7 +61,6 @@ TEST(takes_sets_of_heads) {
     assert_true(r->entries == 102 && score_row_kept(r) == 17 && r->setting.mode == CKVC_MODE_HEADS);
     assert_true(r[1].n_sets == 1 && score_row_kept(&r[1]) == 31);
     assert_int_equal(r[2].setting.score, CKVC_SCORE_WINDOW);
-    scores_free(s);
 }
 
 /* Rows under budgets by layer are of one setting when all the budgets are the same, whatever their

@@ -15,9 +15,8 @@ static ckvc_rng rng;
 
 static void put(gguf_maker *g) {
     size_t n;
-    uint8_t *bytes = g_end(g, &n);
+    CKVC_AUTO_FREE uint8_t *bytes = g_end(g, &n);
     write_bytes(path, bytes, n);
-    free(bytes);
 }
 
 /* ---- the model of most tests: 2 layers, 4 heads on 2 KV heads of 4, width 32, 64 tokens ---- */
@@ -239,7 +238,7 @@ TEST(headers) {
     gguf_maker g = tiny();
     size_t n;
     tiny_tensors(&g, true, false);
-    uint8_t *sound = g_end(&g, &n), *bytes = ckvc_alloc(n + 64, 1);
+    CKVC_AUTO_FREE uint8_t *sound = g_end(&g, &n), *bytes = ckvc_alloc(n + 64, 1);
     const struct {
         size_t at;
         uint64_t v;
@@ -280,7 +279,6 @@ TEST(headers) {
     memset(bytes + n, 0, 64);
     write_bytes(path, bytes, n + 32);
     must_refuse("32 bytes behind the last tensor belong to none");
-    free(sound), free(bytes);
 }
 
 /* A tensor of the directory alone. */
@@ -434,9 +432,8 @@ static void use_all(void) {
     if (TRIED(model_files_read(path, &w, &err), CKVC_E_DATA)) {
         for (size_t i = 0; i < w->n_tensors; i++) {
             const tensor_view *v = &w->tensors[i];
-            float *values = ckvc_alloc((size_t)tensor_n_values(v), sizeof *values);
+            CKVC_AUTO_FREE float *values = ckvc_alloc((size_t)tensor_n_values(v), sizeof *values);
             tensor_decode(v, 0, tensor_n_values(v), values);
-            free(values);
         }
         model_spec_free(w);
     }
@@ -463,14 +460,13 @@ TEST(random_damage) {
     tiny_tensor(&g, "token_embd.weight", 2, VOCAB, false);
     const size_t tables = 24 + g.keys.size + g.infos.size; /* everything before the data */
     size_t n;
-    uint8_t *sound = g_end(&g, &n), *bytes = ckvc_alloc(n, 1);
+    CKVC_AUTO_FREE uint8_t *sound = g_end(&g, &n), *bytes = ckvc_alloc(n, 1);
     write_bytes(path, sound, n);
     for (int i = 0; i < 6000; i++) {
         memcpy(bytes, sound, n);
         write_bytes(path, bytes, damage_bytes(&rng, bytes, i % 8 ? tables : n, n));
         use_all();
     }
-    free(sound), free(bytes);
 }
 
 /* ---- whole models ---- */
@@ -522,7 +518,7 @@ static void write_tensor(gguf_maker *g, const char *name, const tensor_view *t, 
                          size_t pairs_of) {
     const size_t rows = (size_t)t->dims[0], cols = t->rank > 1 ? (size_t)t->dims[1] : 1,
                  size = as_f32 || t->plus > 0 ? 4 : 2, half = pairs_of / 2;
-    uint8_t *bytes = ckvc_alloc(rows * cols, size);
+    CKVC_AUTO_FREE uint8_t *bytes = ckvc_alloc(rows * cols, size);
     if (t->plus > 0) { tensor_read_rows(t, 0, t->dims[0], (float *)(void *)bytes); }
     for (size_t r = 0; r < rows && !(t->plus > 0); r++) {
         const size_t in_head = half ? r % pairs_of : 0,
@@ -536,7 +532,6 @@ static void write_tensor(gguf_maker *g, const char *name, const tensor_view *t, 
     g_tensor(g, name, size == 4 ? G_TYPE_F32 : G_TYPE_BF16,
              (uint64_t[2]){t->rank > 1 ? cols : rows, t->rank > 1 ? rows : 0}, bytes,
              rows * cols * size);
-    free(bytes);
 }
 
 static void write_directory(const char *model_dir, const char *arch, bool as_f32) {

@@ -68,18 +68,16 @@ TEST(fields) {
     assert_int_equal(model_shape_parameters(&s), 2 * (32 * (24 + 2 * 12) + 24 * 32 + 3 * 32 * 40 +
                                                       64 + (24 + 24) + 32 + (80 + 32)) +
                                                      100 * 32 + 32);
-    char *lines = model_shape_lines(&s);
+    CKVC_AUTO_FREE char *lines = model_shape_lines(&s);
     assert_string_equal(
         lines, "family=llama\nlayers=2\nheads=4\nkv_heads=2\nhead_dim=6\nwidth=32\nintermediate="
                "40\nvocab=100\n"
                "rms_eps=0.001\nrope_theta=500000\ntied=1\nqkv_bias=1\noutput_bias=1\nmlp_bias=1\n");
-    free(lines);
 }
 
 static void lines_have(const model_shape *s, const char *part) {
-    char *lines = model_shape_lines(s);
+    CKVC_AUTO_FREE char *lines = model_shape_lines(s);
     assert_non_null(strstr(lines, part));
-    free(lines);
 }
 
 TEST(rope) {

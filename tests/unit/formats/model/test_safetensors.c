@@ -202,7 +202,7 @@ TEST(random_damage) {
         const size_t size = damage_bytes(&rng, bytes, 1700, n);
         write_bytes(in_temp_folder("model.safetensors"), bytes, size);
         ckvc_err err = {0};
-        model_spec *w;
+        CKVC_AUTO(model_spec_free_at) model_spec *w = NULL;
         const ckvc_status rc = read_dir(&w, &err);
         assert_true(rc == CKVC_OK || (rc == CKVC_E_DATA && err.text[0]));
         if (rc != CKVC_OK) { continue; }
@@ -214,7 +214,6 @@ TEST(random_damage) {
             for (uint64_t b = 0; b < v->bytes; b++) { volatile_sum += v->data[b]; }
         }
         assert_true(sum <= size && volatile_sum < UINT64_MAX);
-        model_spec_free(w);
     }
     free(whole);
     assert_true(n_read > 0 && n_read < 3000);

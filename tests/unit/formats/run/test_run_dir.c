@@ -62,14 +62,13 @@ TEST(create_and_read) {
     static const uint32_t want[3][3] = {{1, 2, 3}, {4, 6, 0}, {7, 8, 0}};
     static const size_t count[3] = {3, 2, 2};
     for (size_t k = 0; k < 3; k++) {
-        shard *s;
+        CKVC_AUTO(shard_free_at) shard *s = NULL;
         OK(run_read_shard(r, p, k, &s, &err));
         assert_true(s->n_prompts == count[k] && s->n_records == 5 * count[k]);
         for (size_t i = 0; i < count[k]; i++) {
             assert_true(s->prompts[i].line == want[k][i] && s->records[5 * i].prompt == i);
         }
         assert_string_equal(s->h.plan, run_plan_hash(r));
-        shard_free(s);
     }
     json_t *d = run_describe(r);
     holds(d, "passes.0", "{'records': 35, 'prompts_skipped': 1}");
@@ -85,7 +84,7 @@ TEST(create_and_read) {
 }
 
 TEST(create_refusals) {
-    run_dir *r;
+    CKVC_AUTO(run_close_at) run_dir *r = NULL;
     SAYS(fixture_create("whole", false, &r, &err), CKVC_E_CREATE, "--resume");
     shell("cd %s && mkdir foreign && touch foreign/x file", temp_folder);
     SAYS(fixture_create("foreign", true, &r, &err), CKVC_E_CREATE, "run.json");
@@ -95,12 +94,11 @@ TEST(create_refusals) {
     /* Left by a create that was killed before run.json: as good as empty. */
     shell("cd %s && mkdir begun && touch begun/lock begun/run.json.tmp.1.0", temp_folder);
     OK(fixture_create("begun", false, &r, &err));
-    run_close(r);
 }
 
 TEST(plan_mismatch) {
     run_dir *r;
-    json_t *plan = fixture_plan();
+    json_auto_t *plan = fixture_plan();
     /* Keys that do not change results are no part of the plan's identity. */
     json_object_set_new(plan, "threads", json_integer(64));
     json_object_set_new(plan, "backend", json_string("cuda"));
@@ -115,7 +113,6 @@ TEST(plan_mismatch) {
     assert_non_null(strstr(err.text, "bins.entropy: 3 there, 20 now"));
     assert_non_null(strstr(err.text, "seed: absent there, 3 now"));
     assert_null(strstr(err.text, "threads"));
-    json_decref(plan);
 }
 
 TEST(pass_mismatch) {
@@ -165,7 +162,7 @@ TEST(torn_log) {
     char log_path[200]; /* in_temp_folder's buffers take turns */
     strcpy(log_path, in_temp_folder("half/" RUN_PASS "/shard-00000.log"));
     size_t n;
-    char *bytes = read_text(log_path, &n);
+    CKVC_AUTO_FREE char *bytes = read_text(log_path, &n);
     prompt_log log;
     OK(prompt_log_read(log_path, &log, NULL));
     assert_true(log.n_records == 2 && log.records[0].prompt == 1);
@@ -197,7 +194,6 @@ TEST(torn_log) {
             finish_and_compare("half", 1 + (cuts[i] >= second) + (cuts[i] == n));
         }
     }
-    free(bytes);
 }
 
 /* The worked example of formats/run/run.md, byte for byte. */
@@ -333,7 +329,7 @@ TEST(changed_shard) {
     size_t n;
     char name[200];
     strcpy(name, in_temp_folder("bent/" RUN_PASS "/shard-00001.h5"));
-    char *bytes = read_text(name, &n);
+    CKVC_AUTO_FREE char *bytes = read_text(name, &n);
     bytes[n / 2] ^= 1;
     write_bytes(name, bytes, n);
     OK(run_open(in_temp_folder("bent"), &r, NULL));
@@ -344,7 +340,6 @@ TEST(changed_shard) {
     FAILS(run_open(in_temp_folder("bent"), &r, &err), CKVC_E_DATA);
     assert_int_equal(unlink(name), 0);
     SAYS(run_open(in_temp_folder("bent"), &r, &err), CKVC_E_DATA, "not there");
-    free(bytes);
 }
 
 /* A shard of skipped prompts is published empty; a pass without prompts is complete at once. */

@@ -82,7 +82,7 @@ TEST(lines_that_make_no_sense_are_refused) {
         "{'pass':'pass-02-gate','n_prompts':8,'shard_prompts':3,'backend':'x','header':" HASH
         ",'plan':'abc'}",
     };
-    char *journal;
+    CKVC_AUTO_FREE char *journal = NULL;
     size_t n;
     OK(ckvc_file_read(in_temp_folder("whole/journal.jsonl"), 1 << 20, &journal, &n, &err));
     copy_whole("lines");
@@ -94,7 +94,6 @@ TEST(lines_that_make_no_sense_are_refused) {
         ckvc_buffer_fini(&all);
         SAYS(run_open(in_temp_folder("lines"), &r, &err), CKVC_E_DATA, "journal.jsonl:");
     }
-    free(journal);
 }
 
 RUN_TESTS(fixture_whole, temp_folder_remove)

@@ -24,17 +24,15 @@ TEST(round_trip) {
                                          "head", "gate",   "both"};
     for (size_t i = 0; i < sizeof passes / sizeof *passes; i++) {
         for (uint32_t n = 0; n <= 5; n += 5) {
-            shard *s = fixture_shard(passes[i], n, 40);
+            CKVC_AUTO(shard_free_at) shard *s = fixture_shard(passes[i], n, 40);
             shard_free(through_file(s, false));
             shard_free(through_file(s, true));
-            shard_free(s);
         }
     }
-    shard *s = fixture_one_pass(5), *t = through_file(s, false);
+    CKVC_AUTO(shard_free_at) shard *s = fixture_one_pass(5), *t = through_file(s, false);
     assert_memory_equal(s->mixed_demand, t->mixed_demand,
                         5 * SHARD_N_MIXES * 12 * sizeof(uint32_t));
     assert_true(t->features && t->target && !t->expected_loss);
-    shard_free(s), shard_free(t);
 }
 
 /* What a careless path would bend: -0, extreme doubles, 255-byte texts, hashes over 2^63. */
@@ -53,7 +51,7 @@ TEST(extreme_values) {
 
 /* Start tables beyond 64 KiB leave the object header for HDF5's dense attribute storage. */
 TEST(large_attributes) {
-    shard *s = shard_create();
+    CKVC_AUTO(shard_free_at) shard *s = shard_create();
     fixture_header(&s->h, "gate");
     s->h.n_layers = 80;
     s->h.n_entropy_bins = 64;
@@ -71,7 +69,6 @@ TEST(large_attributes) {
             (float)ckvc_gate_action((int)(i * 7 % CKVC_GATE_ACTIONS));
     }
     shard_free(through_file(s, false));
-    shard_free(s);
 }
 
 /* A scan that names one bin of each kind: edges of length 0. */
@@ -436,7 +433,7 @@ TEST(missing_columns) {
                                            {"score", "prompt/expected_loss"}};
     for (size_t i = 0; i < 8; i++) {
         const char *name = cases[i / 2][1];
-        shard *t = NULL, *s = fixture_shard(cases[i / 2][0], 2, 0);
+        CKVC_AUTO(shard_free_at) shard *t = NULL, *s = fixture_shard(cases[i / 2][0], 2, 0);
         OK(shard_h5_write(s, in_temp_folder("a.h5"), &err));
         hid_t file = H5Fopen(in_temp_folder("a.h5"), H5F_ACC_RDWR, H5P_DEFAULT);
         assert_true(H5Ldelete(file, name, H5P_DEFAULT) >= 0);
@@ -447,7 +444,6 @@ TEST(missing_columns) {
             OK(shard_h5_read(in_temp_folder("a.h5"), i % 2, &t, &err));
             assert_true(t->n_prompts == 2 && t->expected_loss[7] == 0 && t->target[7] > 0);
         }
-        shard_free(s), shard_free(t);
     }
 }
 

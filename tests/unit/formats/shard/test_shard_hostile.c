@@ -228,9 +228,8 @@ TEST(missing) {
             if (c->need == SHARD_OF_ALL) {
                 expect_refused(f, name);
             } else {
-                shard *s = expect_taken(f);
+                CKVC_AUTO(shard_free_at) shard *s = expect_taken(f);
                 assert_int_equal(s->n_records, good->n_records);
-                shard_free(s);
             }
         }
     }
@@ -291,7 +290,7 @@ TEST(other_producers) {
     const char *name = "somebody's";
     H5Awrite(a, text, &name);
     H5Aclose(a), H5Sclose(scalar), H5Tclose(text);
-    shard *s = expect_taken(f);
+    CKVC_AUTO(shard_free_at) shard *s = expect_taken(f);
     assert_string_equal(s->h.model_name, "somebody's");
     assert_string_equal(s->prompts[2].id, "thr\xc3\xa9\x65");
     assert_true(s->prompts[2].n_tokens == 0 && s->n_kept[0] == 0 && s->n_kept_window[0] == 8);
@@ -299,7 +298,6 @@ TEST(other_producers) {
         assert_true(s->records[i].reward == (double)rewards[i]);
         assert_int_equal(s->records[i].layer, good->records[i].layer);
     }
-    shard_free(s);
 }
 
 static void refuse_bytes(const void *bytes, size_t n, const char *word) {
@@ -393,7 +391,7 @@ TEST(taken_over) {
     const int parents = open("/dev/null", O_WRONLY);
     shard *s = NULL;
     aim = AIM_TRY;
-    char *bytes;
+    CKVC_AUTO_FREE char *bytes = NULL;
     size_t n;
     OK(ckvc_file_read(bent_path, 1 << 24, &bytes, &n, &err));
     OK(read_within(bytes, n, 5, 10, &s));
@@ -412,7 +410,6 @@ TEST(taken_over) {
     aim = AIM_CPU;
     SAYS(read_within(bytes, n, 1, 200, &s), CKVC_E_DATA, "over its CPU time");
     H5Zunregister(H5_ZSTD_ID);
-    free(bytes);
 }
 #endif
 
@@ -439,12 +436,12 @@ enum { ROUNDS = 800, SEALED_ROUNDS = 500 };
 static void damaged(int rounds, uint64_t seed, bool same,
                     size_t (*damage)(char *, ckvc_rng *, int)) {
     ckvc_rng rng = rng_of(seed, 0, 0);
-    char *copy = malloc(good_size);
+    CKVC_AUTO_FREE char *copy = malloc(good_size);
     int taken = 0, crashed = 0;
     for (int i = 0; i < rounds; i++) {
         memcpy(copy, good_bytes, good_size);
         const size_t n = damage(copy, &rng, i);
-        shard *s = NULL;
+        CKVC_AUTO(shard_free_at) shard *s = NULL;
         const ckvc_status st = read_within(copy, n, 5, 10, &s);
         taken += st == CKVC_OK;
         crashed += strstr(err.text, "ended early") != NULL;
@@ -454,10 +451,8 @@ static void damaged(int rounds, uint64_t seed, bool same,
             assert_int_equal(st, CKVC_E_DATA);
             assert_true(strlen(err.text) > strlen(bent_path));
         }
-        shard_free(s);
     }
     print_message("%d damaged files: %d taken, %d ended the child\n", rounds, taken, crashed);
-    free(copy);
 }
 
 /* 1 to 8 bytes changed, or the end cut off. Metadata and chunks both carry checksums in this

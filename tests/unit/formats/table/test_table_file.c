@@ -288,7 +288,7 @@ TEST(golden_files) {
 }
 
 TEST(content_id) {
-    table_file *t = sample();
+    CKVC_AUTO(table_file_free_at) table_file *t = sample();
     write_table(t, path);
     char id[CKVC_SHA256_HEX];
     memcpy(id, t->content_id, sizeof id);
@@ -302,7 +302,6 @@ TEST(content_id) {
     json_object_set_new(t->meta, "label", json_string("another"));
     write_table(t, path2);
     assert_string_not_equal(t->content_id, id);
-    table_file_free(t);
 }
 
 TEST(without_evidence) {
@@ -321,7 +320,7 @@ TEST(without_evidence) {
 }
 
 TEST(describe) {
-    table_file *t = sample();
+    CKVC_AUTO(table_file_free_at) table_file *t = sample();
     write_table(t, path);
     json_auto_t *cells = table_file_describe(t, true), *d = table_file_describe(t, false);
     holds(cells, "", /* what was never logged, -inf, is null */
@@ -331,11 +330,10 @@ TEST(describe) {
     assert_true((float)json_number_value(at(cells, "WEIGHT.0.1.0")) == t->table->weight[2]);
     holds(d, "evidence", "[{}, {}]");
     assert_string_equal(text_at(d, "content_id"), t->content_id);
-    table_file_free(t);
 }
 
 TEST(describe_shares) {
-    table_file *t = sample_with_shares();
+    CKVC_AUTO(table_file_free_at) table_file *t = sample_with_shares();
     json_auto_t *d = table_file_describe(t, false), *cells = table_file_describe(t, true);
     holds(d, "",
           "{'shares': [[[1.75, 1.5], [0.25, 0.5]]], 'layer_shares': [[1.0, 1.0]], 'c_min': "
@@ -345,22 +343,20 @@ TEST(describe_shares) {
           "'layers', 'score': 'paper', 'window': 0, 'pool': 0, 'norm': false, 'features': 0}]}");
     holds(cells, "", "{'SCORE': [{}, {}], 'sSHARE': {}}");
     assert_null(json_object_get(d, "features"));
-    table_file_free(t);
 }
 
 TEST(describe_learned) {
-    table_file *t = sample_with_theta();
+    CKVC_AUTO(table_file_free_at) table_file *t = sample_with_theta();
     json_auto_t *d = table_file_describe(t, false), *cells = table_file_describe(t, true);
     json_t *theta = at(d, "features.theta");
     holds(d, "features", "{'version': 1, 'n': 26, 'mass': [[0.75, 0.25]]}");
     assert_true(json_equal(at(cells, "THETA"), theta));
     assert_int_equal(json_array_size(at(theta, "0.1")), 26);
     assert_true((float)json_number_value(at(theta, "0.1.3")) == t->table->theta[29]);
-    table_file_free(t);
 }
 
 TEST(refuses_to_write) {
-    table_file *t = sample();
+    CKVC_AUTO(table_file_free_at) table_file *t = sample();
     write_table(t, path);
     FAILS(table_file_write(t, path, false, &err), CKVC_E_CREATE); /* there already */
     t->table->weight[1] = 1.01f;
@@ -368,7 +364,6 @@ TEST(refuses_to_write) {
     t->table->weight[1] = 1.0f;
     t->evidence[CKVC_SIDE_HEAD].q[1] = 0.0; /* never logged, must be -inf */
     SAYS(table_file_write(t, path2, true, &err), CKVC_E_BUG, "QHEAD[1]");
-    table_file_free(t);
 }
 
 /* ---- blind damage ---- */
@@ -394,7 +389,7 @@ static uint8_t *sample_bytes(size_t *size) {
 
 TEST(every_byte_flipped) {
     size_t size;
-    uint8_t *bytes = sample_bytes(&size);
+    CKVC_AUTO_FREE uint8_t *bytes = sample_bytes(&size);
     static const uint8_t flips[] = {0x01, 0x80, 0xFF};
     for (size_t i = 0; i < size; i++) {
         for (size_t k = 0; k < sizeof flips; k++) {
@@ -410,7 +405,6 @@ TEST(every_byte_flipped) {
             bytes[i] ^= flips[k];
         }
     }
-    free(bytes);
 }
 
 TEST(every_length) {
@@ -969,7 +963,7 @@ TEST(zstd_refusals) {
     const uint32_t n_blocks = 1u << 12;
     const uint8_t head[] = {0x28, 0xB5, 0x2F, 0xFD, 0x80, 13 << 3, 0, 0, 0, 0x20};
     const size_t size = sizeof head + 4 * (size_t)n_blocks;
-    uint8_t *zeros = calloc(size, 1);
+    CKVC_AUTO_FREE uint8_t *zeros = calloc(size, 1);
     memcpy(zeros, head, sizeof head);
     for (uint32_t i = 0; i < n_blocks; i++) {
         const uint32_t block = (1u << 17) << 3 | 1u << 1 | (i + 1 == n_blocks);
@@ -980,7 +974,6 @@ TEST(zstd_refusals) {
         add_part(k, names[i], CKVT_BYTES, zeros, size, CKVT_ZSTD, (uint64_t)1 << 29);
     }
     refuse_kit(k, 0, "section zBig2: 536870912 bytes when unpacked, at most 1073741824 allowed");
-    free(zeros);
 }
 
 TEST(not_files) {

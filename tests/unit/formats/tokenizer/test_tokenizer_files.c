@@ -24,7 +24,7 @@ static void refuses(const char *said) {
 
 static void ids_are(const tokenizer *t, const char *text, size_t n_text, bool special, size_t n,
                     const int32_t *want) {
-    int32_t *ids;
+    CKVC_AUTO_FREE int32_t *ids = NULL;
     size_t n_ids;
     OK(tokenizer_encode(t, text, n_text, special, &ids, &n_ids, &err));
     for (size_t i = 0; i < n_ids || i < n; i++) {
@@ -33,15 +33,13 @@ static void ids_are(const tokenizer *t, const char *text, size_t n_text, bool sp
                      i < n_ids ? ids[i] : -1, i < n ? want[i] : -1, n_ids, n);
         }
     }
-    free(ids);
 }
 
 static void encodes_to(const char *text, size_t n_text, bool special, size_t n,
                        const int32_t *want) {
-    tokenizer *t;
+    CKVC_AUTO(tokenizer_free_at) tokenizer *t = NULL;
     OK(load_tokenizer(temp_folder, &t, &err));
     ids_are(t, text, n_text, special, n, want);
-    tokenizer_free(t);
 }
 /* A literal's ids, without and with what begins and ends a text. */
 #define ENCODES_AS(text, special, ...)                                                             \
@@ -92,7 +90,7 @@ static void put_number(ckvc_buffer *b, unsigned number, uint64_t v) {
 }
 
 static void piece(ckvc_buffer *model, const char *text, size_t n, float score, unsigned type) {
-    ckvc_buffer b = {0};
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer b = {0};
     uint8_t bits[4];
     memcpy(bits, &score, sizeof score); /* little-endian, as every machine of ours */
     put_field(&b, 1, text, n);
@@ -100,7 +98,6 @@ static void piece(ckvc_buffer *model, const char *text, size_t n, float score, u
     ckvc_buffer_append(&b, bits, 4);
     if (type != NORMAL) { put_number(&b, 3, type); }
     put_field(model, 1, b.data, b.size);
-    ckvc_buffer_fini(&b);
 }
 
 typedef struct model_options {
@@ -394,7 +391,7 @@ static void damage(const char *name, const uint8_t *good, size_t n, int rounds) 
         memcpy(bad, good, n);
         write_bytes(in_temp_folder(name), bad, damage_bytes(&rng, bad, n, n));
         free(bad);
-        tokenizer *t;
+        CKVC_AUTO(tokenizer_free_at) tokenizer *t = NULL;
         if (load_tokenizer(temp_folder, &t, &err) == CKVC_OK) {
             int32_t *ids;
             size_t n_ids;
@@ -402,7 +399,6 @@ static void damage(const char *name, const uint8_t *good, size_t n, int rounds) 
             free(ids);
             read++;
         }
-        tokenizer_free(t);
     }
     assert_true(read < rounds); /* damage is noticed at least sometimes */
 }

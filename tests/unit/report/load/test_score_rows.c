@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "lib/base/json.h"
+#include "lib/base/memory.h"
 #include "lib/base/files.h"
 #include "lib/base/hash.h"
 #include "report/report.h"
@@ -115,7 +116,7 @@ TEST(every_key) {
         size_t k = 0;
         strcpy(keys, line_text);
         for (char *rest = keys, *key; (key = strsep(&rest, " ")); k++, n_tried++) {
-            ckvc_buffer b = {0};
+            CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer b = {0};
             char what[160];
             key[strcspn(key, ":")] = '\0';
             snprintf(what, sizeof what, "%s: %s", key, value);
@@ -123,7 +124,6 @@ TEST(every_key) {
                 line(&b, i, i == ((v + k) % 2 ? 0 : PROMPTS - 1) ? key : "", instead);
             }
             report_on(&b, what);
-            ckvc_buffer_fini(&b);
         }
     }
     assert_int_equal(n_tried, 27 * 27);
@@ -137,18 +137,16 @@ TEST(extremes) {
     } cases[] = {{"r_struct", "1e308"}, {"r_struct", "-1e308"}, {"r_sem", "1.7e308"},
                  {"r_sem", "5e-324"},   {"budget", "1e308"},    {"budget", "1e-300"}};
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
-        ckvc_buffer b = {0};
+        CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer b = {0};
         for (int i = 0; i < PROMPTS; i++) {
             line(&b, i, i % 2 || cases[c].key[0] == 'b' ? cases[c].key : "", cases[c].value);
         }
         report_on(&b, cases[c].value);
-        ckvc_buffer_fini(&b);
     }
     /* losses whose difference is no number */
-    ckvc_buffer b = {0};
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer b = {0};
     for (int i = 0; i < PROMPTS; i++) { line(&b, i, "loss_full", i % 2 ? "-1.7e308" : "1.7e308"); }
     report_on(&b, "losses");
-    ckvc_buffer_fini(&b);
 }
 
 /* Arrays as large as a line holds: refused, or taken without more memory than they bring. */
@@ -156,22 +154,21 @@ TEST(large_arrays) {
     static const char *const at[] = {"n_kept", "attention_epsilon", "alpha_quantiles",
                                      "utility_quantiles", "utility_quantiles"};
     for (size_t c = 0; c < sizeof at / sizeof *at; c++) { /* the last deep instead */
-        ckvc_buffer list = {0}, b = {0};
+        CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer list = {0}, b = {0};
         ckvc_buffer_text(&list, "[");
         for (int i = 0; i < 200000; i++) { ckvc_buffer_text(&list, c == 4 ? "[" : i ? ",1" : "1"); }
         ckvc_buffer_append(&list, "]", 2);
         line(&b, 0, at[c], (const char *)list.data);
         report_on(&b, at[c]);
-        ckvc_buffer_fini(&list), ckvc_buffer_fini(&b);
     }
 }
 
 TEST(noise) {
     ckvc_rng rng = rng_of(1, 2, 3);
-    ckvc_buffer good = {0};
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer good = {0};
     for (int i = 0; i < PROMPTS; i++) { line(&good, i, "", NULL); }
     for (int trial = 0; trial < 200; trial++) {
-        ckvc_buffer b = {0};
+        CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer b = {0};
         char what[40];
         snprintf(what, sizeof what, "noise %d", trial);
         ckvc_buffer_append(&b, good.data, good.size);
@@ -189,9 +186,7 @@ TEST(noise) {
             }
         }
         if (b.size > 0) { report_on(&b, what); }
-        ckvc_buffer_fini(&b);
     }
-    ckvc_buffer_fini(&good);
 }
 
 RUN_TESTS(setup, temp_folder_remove)
