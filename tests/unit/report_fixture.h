@@ -1,6 +1,7 @@
 /* Reports into folders of their own, score lines for them, for the tests of reports. */
 #pragma once
 
+#include "formats/table/table_file.h"
 #include "lib/base/files.h"
 #include "lib/base/memory.h"
 #include "report/report.h"
@@ -50,6 +51,29 @@ static inline FILE *open_lines(const char *name) {
     FILE *f = fopen(in_temp_folder(name), "wb");
     assert_non_null(f);
     return f;
+}
+
+/* A table of one budget, 32 tokens, of n layers and n heads, that changes nothing. */
+static inline table_file *plain_table(uint32_t n) {
+    table_file *t = table_file_around(ckvc_table_create(n, n, 1, 1, 1, 2, 2), false);
+    ckvc_table *k = t->table;
+    k->window = 8;
+    k->n_query_heads = n;
+    k->budgets[0] = 32;
+    for (int a = 0; a < 2; a++) { k->head_grid[a] = 1 + 0.5 * a, k->gate_grid[a] = 0.8 + 0.1 * a; }
+    for (uint32_t i = 0; i < n * n; i++) { k->weight[i] = 1.0f; }
+    for (uint32_t l = 0; l < n; l++) { k->tau[l] = (float)k->gate_grid[1]; }
+    return t;
+}
+
+static inline report_options report_of(const char *const *inputs, size_t n_inputs,
+                                       const char *const *scores, size_t n_scores) {
+    return (report_options){.inputs = inputs,
+                            .n_inputs = n_inputs,
+                            .scores = scores,
+                            .n_scores = n_scores,
+                            .layer_bins = 2,
+                            .seed = 1};
 }
 
 /* Writes a report into a subfolder of its own, which it names in o->out. Its JSON is the caller's

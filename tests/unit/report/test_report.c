@@ -1,6 +1,5 @@
 /* Reports of small tables whose numbers can be worked out by hand. Method: write tables and score
  * lines, run report_write, read report.json back. */
-#include "formats/table/table_file.h"
 #include "tests/unit/report_fixture.h"
 
 static const char hostile[] = "<script>alert(1)</script> & \"x\"";
@@ -19,8 +18,7 @@ static table_file *small(const char *label, const int weights[4], bool evidence)
     k->edges_entropy[0] = 4.5;
     for (int i = 0; i < 4; i++) {
         k->weight[i] = (float)ckvc_head_action(weights[i]);
-        k->tau[i] = (float)ckvc_gate_action(
-            i == 1 ? 5 : 15); /* layer 0: 0.95 then 0.85; layer 1: 0.95, 0.95 */
+        k->tau[i] = (float)ckvc_gate_action(i == 1 ? 5 : 15); /* 0.85, 0.95 */
     }
     json_auto_t *meta =
         json_pack("{s:s, s:f, s:s}", "label", label, "cql_alpha", 0.75, "fingerprint", "f");
@@ -66,12 +64,8 @@ static json_t *make(const char *const *inputs, size_t n, const char *score_file,
                     uint32_t replicates, char **page, char **summary) {
     char path[544];
     size_t size;
-    report_options o = {.inputs = inputs,
-                        .n_inputs = n,
-                        .scores = &score_file,
-                        .n_scores = score_file ? 1 : 0,
-                        .layer_bins = 2,
-                        .replicates = replicates};
+    report_options o = report_of(inputs, n, &score_file, score_file ? 1 : 0);
+    o.replicates = replicates;
     json_t *json = report_made(&o, summary);
     /* A second report into the same folder must be asked for. */
     char *a = NULL, *b = NULL;
@@ -136,16 +130,8 @@ TEST(two_tables) {
 }
 
 TEST(other_shapes_are_not_compared) {
-    table_file *b = table_file_around(ckvc_table_create(1, 1, 1, 1, 1, 2, 2), false);
-    b->table->window = 8;
-    b->table->n_query_heads = 1;
-    b->table->budgets[0] = 0.25;
-    b->table->head_grid[0] = 1.0;
-    b->table->head_grid[1] = b->table->weight[0] = 1.5;
-    b->table->gate_grid[0] = 0.8;
-    b->table->gate_grid[1] = 0.9;
-    b->table->tau[0] = 0.9f;
-    const char *inputs[] = {put(small("a", first_weights, false), "a2.ckvt"), put(b, "tiny.ckvt")};
+    const char *inputs[] = {put(small("a", first_weights, false), "a2.ckvt"),
+                            put(plain_table(1), "tiny.ckvt")};
     json_auto_t *j = make(inputs, 2, NULL, 0, NULL, NULL);
     holds(j, "pairs.0", "{'not_compared': 'layers or heads differ in number'}");
     holds(j, "tables.1", "{'name': 'tiny'}"); /* no label: the file's name */
@@ -181,9 +167,8 @@ TEST(paired_differences) {
           "               'equal_tokens': false},"
           "       'sources': [{'difference': 0.375}, {'difference': 0.625}]},"
           " '1.all.bootstrap': {'lo': 0.125, 'hi': 0.125}}");
-    double drawn = json_number_value(at(
-        j, "scores.against_identity.1.all.bootstrap.replicates")); /* e^-4 of them draw no prompt */
-    assert_true(drawn > 1930 && drawn < 1990);
+    json_t *drawn = at(j, "scores.against_identity.1.all.bootstrap.replicates");
+    assert_in_range(json_integer_value(drawn), 1931, 1989); /* e^-4 of 2000 draw no prompt */
     is(j, "scores.at_equal_tokens.0.all.difference", 0.375);
 }
 
@@ -289,8 +274,7 @@ TEST(rows_of_two_files) {
         }
         fclose(f);
     }
-    report_options o = {
-        .inputs = &path, .n_inputs = 1, .scores = files, .n_scores = 2, .layer_bins = 2};
+    report_options o = report_of(&path, 1, files, 2);
     json_auto_t *j = report_made(&o, NULL);
     holds(j, "scores", "{'rows': 12, 'rows_in_several_files': 4, 'against_identity.0.all.n': 4}");
     char *text = NULL, *verdict = NULL;
@@ -301,12 +285,11 @@ TEST(rows_of_two_files) {
 
 TEST(inputs_that_are_none) {
     const char *path = in_temp_folder("missing.ckvt");
-    report_options o = {
-        .inputs = &path, .n_inputs = 1, .out = in_temp_folder("never"), .layer_bins = 4};
+    report_options o = report_of(&path, 1, NULL, 0);
+    o.out = in_temp_folder("never");
     char *a = NULL, *b = NULL;
     FAILS(report_write(&o, &a, &b, &err), CKVC_E_NOINPUT);
-    assert_false(
-        ckvc_is_dir(in_temp_folder("never"))); /* nothing is made for a report that cannot be */
+    assert_false(ckvc_is_dir(in_temp_folder("never")));
 }
 
 /* A report that was cut short is replaced by a rerun; what others put there is not. */
@@ -316,7 +299,8 @@ TEST(cut_short) {
     snprintf(table, sizeof table, "%s", in_temp_folder("cut.ckvt"));
     snprintf(out, sizeof out, "%s", in_temp_folder("cut"));
     const char *inputs[] = {table};
-    report_options o = {.inputs = inputs, .n_inputs = 1, .out = out, .layer_bins = 2};
+    report_options o = report_of(inputs, 1, NULL, 0);
+    o.out = out;
     char *a = NULL, *b = NULL;
     OK(ckvc_make_dirs(out, &err));
     put_text("cut/mine", "");

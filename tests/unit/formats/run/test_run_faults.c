@@ -107,9 +107,8 @@ static int count_files(const char *folder) {
     return n;
 }
 
-static void remove_run(void) {
-    nftw(run, temp_folder_remove_one, 16, FTW_DEPTH | FTW_PHYS); /* it may not be there */
-}
+/* It may not be there. */
+static void remove_run(void) { nftw(run, temp_folder_remove_one, 16, FTW_DEPTH | FTW_PHYS); }
 
 static void check_resume(int n) {
     unsigned before;
@@ -192,9 +191,8 @@ TEST(killed_at_every_step) {
                 unsigned before;
                 bool complete;
                 armed = FAULT_DIE;
-                calls_left = session == 0
-                                 ? n
-                                 : n / 2 + 30; /* more than a session needs to publish one shard */
+                /* later ones: more than a session needs to publish one shard */
+                calls_left = session == 0 ? n : n / 2 + 30;
                 ckvc_status st = fixture_run(run, true, &before, &complete, NULL);
                 _exit(st == CKVC_OK && complete ? 0 : 1);
             }

@@ -267,11 +267,9 @@ static ckvc_buffer small_ranks(const char *more) {
     return b;
 }
 
-static void put_ranks(const char *more) { put_buffer(small_ranks(more)); }
-
 TEST(tiktoken_rules) {
     put_config(LLAMA3_CONFIG);
-    put_ranks("YmM= 256\nYWI= 257\nYWJj 258\nIGE= 259\n"); /* bc, ab, abc, " a" */
+    put_buffer(small_ranks("YmM= 256\nYWI= 257\nYWJj 258\nIGE= 259\n")); /* bc, ab, abc, " a" */
     ENCODES_ALL("abc", 300, 258); /* a whole word that is a piece is not merged */
     ENCODES("abbc", 257, 256);
     ENCODES("abcd", 258, 'd'); /* a bc d, then abc d: the lowest rank goes first */
@@ -280,33 +278,31 @@ TEST(tiktoken_rules) {
 }
 
 TEST(tiktoken_refused) {
-    put_ranks("");
+    put_buffer(small_ranks(""));
     refuses("names no special tokens");
     put_config("{'added_tokens_decoder':{}}");
     refuses("is read as Llama-3's alone");
     put_config(LLAMA3_CONFIG);
-    const struct {
-        const char *more, *said;
-    } cases[] = {{"YWI=\n", ":257: want a piece in base64"},
-                 {"YWI 256\n", "base64"},
-                 {"YW=I 256\n", "base64"},
-                 {"YWJ= 256\n", "base64"},
-                 {"=== 256\n", "base64"},
-                 {"YWI= 256x\n", "base64"},
-                 {"YWI= -1\n", "base64"},
-                 {"YWI= 99999999\n", "base64"},
-                 {" 256\n", "base64"},
-                 {"YWI= 255\n", "id 255 stands for"},
-                 {"YQ== 256\n", "stands there twice"},
-                 {"YWI= 99999999999999999999999999\n", "base64"}};
+    static const char *const cases[][2] = {{"YWI=\n", ":257: want a piece in base64"},
+                                           {"YWI 256\n", "base64"},
+                                           {"YW=I 256\n", "base64"},
+                                           {"YWJ= 256\n", "base64"},
+                                           {"=== 256\n", "base64"},
+                                           {"YWI= 256x\n", "base64"},
+                                           {"YWI= -1\n", "base64"},
+                                           {"YWI= 99999999\n", "base64"},
+                                           {" 256\n", "base64"},
+                                           {"YWI= 255\n", "id 255 stands for"},
+                                           {"YQ== 256\n", "stands there twice"},
+                                           {"YWI= 99999999999999999999999999\n", "base64"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        put_ranks(cases[i].more);
-        refuses(cases[i].said);
+        put_buffer(small_ranks(cases[i][0]));
+        refuses(cases[i][1]);
     }
     char longest[4096] = "";
     memset(longest, 'A', 2000);
     strcpy(longest + 2000, " 256\n");
-    put_ranks(longest);
+    put_buffer(small_ranks(longest));
     refuses("at most 1024");
     put_text("tokenizer.model", "YQ== 0\n");
     refuses("the byte 0x00 has no piece");
@@ -329,13 +325,11 @@ TEST(vocab_merges_rules) {
 /* Marks of Unicode 1 and of Unicode 14: the reference's tables end at Unicode 9. */
 TEST(nfc_as_the_reference_has_it) {
     put_config(QWEN2_CONFIG);
-    put_text("vocab.json",
-             json_of("{'a':0,'\xC3\x83':3,'\xC2\xA9':4}")); /* the two bytes of U+00E9;
-                                                       other bytes have no piece */
+    put_text("vocab.json", json_of("{'a':0,'\xC3\x83':3,'\xC2\xA9':4}")); /* U+00E9's bytes */
     put_text("merges.txt", "");
     ENCODES_ALL("e\xCC\x96\xCC\x81", 3, 4); /* U+0316 below, then the acute: they change places */
-    encodes_to("e\xE0\xA2\x99\xCC\x81", 6, true, 0,
-               NULL); /* U+0899 below: stays, so nothing composes */
+    /* U+0899 below stays, so nothing composes */
+    encodes_to("e\xE0\xA2\x99\xCC\x81", 6, true, 0, NULL);
     ENCODES_ALL("aae\xCC\x81"
                 "ae\xCC\x81\xE0\xA2\x99"
                 "ae\xCC\x81",
