@@ -1,11 +1,10 @@
-/* The whole way from a prompt's ids to rewards, against an independent PyTorch reference
- * (tests/golden/method/README.md): sets, candidate counts, losses, rewards and advantages of every
- * head and gate action that the golden files list, on the embedded 4-layer model and (where shared
- * data is at hand) on a TinyStories model.
+/* From a prompt's ids to rewards, against an independent PyTorch reference: sets, candidate counts,
+ * losses, rewards and advantages of every head and gate action that the golden files list, on the
+ * embedded 4-layer model and, where shared data is at hand, on a TinyStories model.
  *
- * Tolerances, from that README: sets and counts exact (they are decided by margins of 5e-5 and
- * more); losses and rewards 2e-5 nats, advantages 5e-6 (float32 against float32 in another order of
- * summation; the reference's own float32 is within 1.6e-6 and 1.1e-6 of float64). */
+ * Tolerances, from tests/golden/method/README.md: sets and counts exact (margins are 5e-5 and
+ * more); losses and rewards 2e-5 nats, advantages 5e-6 (another order of summation in float32; the
+ * reference's own is within 1.6e-6 and 1.1e-6 of float64). */
 #include "calib/actions/prompt_sets.h"
 #include "formats/side/reward.h"
 #include "lib/base/files.h"

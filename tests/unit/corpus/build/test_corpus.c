@@ -272,10 +272,9 @@ static void check_build(const tokenizer *tok) {
     for (int i = 0; i < 3; i++) { ckvc_buffer_fini(&bytes[i]); }
 }
 
-TEST(builds_by_characters) { check_build(NULL); }
-
-TEST(builds_by_tokens) {
+TEST(builds_by_characters_and_tokens) {
     CKVC_AUTO(tokenizer_free_at) tokenizer *t = embedded();
+    check_build(NULL);
     check_build(t);
 }
 

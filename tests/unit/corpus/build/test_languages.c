@@ -173,9 +173,7 @@ TEST(too_few_words) {
 
 /* Keys and values of retrieval prompts. */
 TEST(words) {
-    static const struct {
-        const char *text, *want; /* apart by spaces, in their order */
-    } cases[] = {
+    static const char *const cases[][2] = {
         {"plain words, (quoted) Capital w0rds ab and", "plain words quoted "},
         {"\u0441\u043B\u043E\u0432\u043E, \u0421\u043B\u043E\u0432\u0430 \u0434\u0430",
          "\u0441\u043B\u043E\u0432\u043E "},
@@ -187,9 +185,9 @@ TEST(words) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         CKVC_AUTO(vocabulary_fini) vocabulary v = {0};
         CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer got = {0};
-        vocabulary_add(&v, cases[i].text, strlen(cases[i].text), true);
+        vocabulary_add(&v, cases[i][0], strlen(cases[i][0]), true);
         for (size_t k = 0; k < v.n; k++) { ckvc_buffer_printf(&got, "%s ", v.words[k]); }
-        assert_string_equal(got.data ? (char *)got.data : "", cases[i].want);
+        assert_string_equal(got.data ? (char *)got.data : "", cases[i][1]);
     }
 }
 

@@ -80,9 +80,7 @@ static ckvc_status scan(const char *text, size_t n, ckvc_buffer *got) {
 }
 
 TEST(json_strings) {
-    static const struct {
-        const char *text, *want;
-    } good[] = {
+    static const char *const good[][2] = {
         {"{\"a\":\"x\",\"b\":[1,\"y\",{\"c\":\"z\"}],\"n\":-1.5e3}",
          "a1:x;b1!:[;b2:y;b3:z;n1!:-1.5e3;"},
         {" { } ", ""},
@@ -100,8 +98,8 @@ TEST(json_strings) {
         "{\"a\" \"b\"}\n[\"a\" : 1]\n{\"a\":1 \"b\":2}\n[\"\\u00g0\"]\n";
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer got = {0};
-        OK(scan(good[i].text, strlen(good[i].text), &got));
-        assert_string_equal(got.data ? (char *)got.data : "", good[i].want);
+        OK(scan(good[i][0], strlen(good[i][0]), &got));
+        assert_string_equal(got.data ? (char *)got.data : "", good[i][1]);
     }
     for (const char *p = bad, *end; *p; p = end + 1) { /* a line each, the first one empty */
         CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer got = {0};

@@ -56,17 +56,6 @@ static void tiny_keys(gguf_maker *g, const char *arch) {
     arch_keys(g, arch, ints, sizeof ints / sizeof *ints, 1e-5f, 10000.0f);
 }
 
-static float small_value(uint64_t seed) {
-    ckvc_rng r = rng_of(seed, 7, 7);
-    return (float)((double)ckvc_rng_below(&r, 2001) - 1000.0) * 3e-4f;
-}
-
-static uint64_t name_seed(const char *name) {
-    uint64_t h = 1469598103934665603u;
-    for (; *name; name++) { h = (h ^ (uint8_t)*name) * 1099511628211u; }
-    return h % 1000003 * 100000;
-}
-
 /* Where set, matrices are random blocks of this type, or the float32 values of these blocks. */
 static size_t blocks_of = N_QUANTISED;
 static bool blocks_decoded, blocks_in_vectors;
@@ -93,13 +82,14 @@ static void random_tensor(gguf_maker *g, const char *name, const uint64_t dims[2
 static void tiny_tensor(gguf_maker *g, const char *name, uint64_t cols, uint64_t rows,
                         bool pairwise) {
     static float values[VOCAB * MLP];
-    const uint64_t n_rows = rows ? rows : cols, n_cols = rows ? cols : 1, seed = name_seed(name);
+    const uint64_t n_rows = rows ? rows : cols, n_cols = rows ? cols : 1, key = ckvc_rng_key(name);
     for (uint64_t r = 0; r < n_rows; r++) {
         const uint64_t in_head = r % DIM,
                        from = pairwise ? r - in_head + in_head / 2 + in_head % 2 * (DIM / 2) : r;
         for (uint64_t c = 0; c < n_cols; c++) {
-            values[r * n_cols + c] =
-                small_value(seed + from * n_cols + c) + (strstr(name, "norm") ? 1.0f : 0.0f);
+            ckvc_rng value = rng_of(from * n_cols + c, key, 7);
+            values[r * n_cols + c] = (float)((double)ckvc_rng_below(&value, 2001) - 1000) * 3e-4f +
+                                     (strstr(name, "norm") ? 1.0f : 0.0f);
         }
     }
     const uint64_t dims[2] = {cols, rows}, n = n_rows * n_cols;

@@ -293,9 +293,7 @@ TEST(torn_journal) {
     finish_and_compare("torn", 6);
     /* Anywhere else a bad line is an error that names it. */
     size_t second = strcspn(journal, "\n") + 1;
-    static const struct {
-        const char *line, *word;
-    } bad[] = {
+    static const char *const bad[][2] = {
         {"{'pass':", ":2: damaged"},
         {"[]", ":2: not a JSON object"},
         {"{}", ":2: a line without"},
@@ -312,12 +310,12 @@ TEST(torn_journal) {
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         ckvc_buffer text = {0};
         ckvc_buffer_append(&text, journal, second);
-        ckvc_buffer_printf(&text, "%s\n", json_of(bad[i].line));
+        ckvc_buffer_printf(&text, "%s\n", json_of(bad[i][0]));
         ckvc_buffer_append(&text, journal + second, n - second);
         write_bytes(in_temp_folder("torn/journal.jsonl"), text.data, text.size);
         ckvc_buffer_fini(&text);
         run_dir *r;
-        SAYS(run_open(in_temp_folder("torn"), &r, &err), CKVC_E_DATA, bad[i].word);
+        SAYS(run_open(in_temp_folder("torn"), &r, &err), CKVC_E_DATA, bad[i][1]);
     }
     free(holed), free(journal);
 }

@@ -1,10 +1,9 @@
 /* A run whose system calls fail, and one whose process dies between them.
  *
- * This program's own write, pwrite, fsync, rename ... stand before libc's for the whole process.
- * Each counts the calls that are made while it is armed; at the N-th it fails (once, or from there
- * on) or ends the process as a crash would. For every N until a run gets through: the error is one
- * line with exit code 73 or 74, nothing half-written has a final name, and a resume ends with the
- * bytes of a run that nothing happened to. */
+ * This program's own write, rename ... stand before libc's and count their calls while they are
+ * armed; at the N-th one fails (once, or from there on) or ends the process as a crash would. For
+ * every N until a run gets through: the error is one line with exit code 73 or 74, nothing
+ * half-written has a final name, and a resume ends with the bytes of an undisturbed run. */
 #include <dirent.h>
 #include <errno.h>
 #include <sys/stat.h>

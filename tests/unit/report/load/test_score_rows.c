@@ -132,16 +132,15 @@ TEST(every_key) {
 
 /* Numbers that overflow in sums and differences, in every line. */
 TEST(extremes) {
-    static const struct {
-        const char *key, *value;
-    } cases[] = {{"r_struct", "1e308"}, {"r_struct", "-1e308"}, {"r_sem", "1.7e308"},
-                 {"r_sem", "5e-324"},   {"budget", "1e308"},    {"budget", "1e-300"}};
+    static const char *const cases[][2] = {{"r_struct", "1e308"}, {"r_struct", "-1e308"},
+                                           {"r_sem", "1.7e308"},  {"r_sem", "5e-324"},
+                                           {"budget", "1e308"},   {"budget", "1e-300"}};
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer b = {0};
         for (int i = 0; i < PROMPTS; i++) {
-            line(&b, i, i % 2 || cases[c].key[0] == 'b' ? cases[c].key : "", cases[c].value);
+            line(&b, i, i % 2 || cases[c][0][0] == 'b' ? cases[c][0] : "", cases[c][1]);
         }
-        report_on(&b, cases[c].value);
+        report_on(&b, cases[c][1]);
     }
     /* losses whose difference is no number */
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer b = {0};
