@@ -106,7 +106,6 @@ TEST(adding_prompts) {
 }
 
 /* ---- prompts, scan, coverage ---- */
-
 typedef struct world {
     manifest_entry entries[40];
     prompt prompts[40];

@@ -284,7 +284,6 @@ TEST(check_rollouts) {
 }
 
 /* ---- memory ---- */
-
 /* The shapes of a model of L layers, H query heads on G KV heads of D. */
 static model_shape shape_of(int32_t L, int32_t H, int32_t G, int32_t D, int32_t intermediate,
                             int32_t vocab, int32_t positions) {

@@ -10,7 +10,6 @@
 #include "tests/unit/temp_folder.h"
 
 /* ---- cuts ---- */
-
 /* want: the text with | where a good cut stands and / where a fine one does. */
 static void cuts_are(const char *want) {
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer text = {0}, got = {0};
@@ -88,7 +87,6 @@ TEST(prose) {
 }
 
 /* ---- builds ---- */
-
 typedef struct language {
     const char *name;
     int32_t first, n_letters; /* code points of its letters */

@@ -188,7 +188,6 @@ TEST(refuses_files) {
 }
 
 /* ---- what --attention-error and --utilities add ---- */
-
 /* L = 2, G = 1, C = 5: the bound is 4 epsilon, the drift at most sqrt(8). */
 #define BASE                                                                                       \
     "{'id':'p1','source':null,'split':null,'model':'m','manifest':'f','policy':'identity','table'" \

@@ -20,7 +20,6 @@ static void put(gguf_maker *g) {
 }
 
 /* ---- the model of most tests: 2 layers, 4 heads on 2 KV heads of 4, width 32, 64 tokens ---- */
-
 enum { LAYERS = 2, HEADS = 4, KV = 2, DIM = 4, WIDTH = 32, MLP = 64, VOCAB = 64 };
 
 struct int_key {
@@ -172,7 +171,6 @@ static gguf_maker tiny(void) {
 }
 
 /* ---- sound files ---- */
-
 TEST(sound_file) {
     for (uint32_t version = 2; version <= 3; version++) {
         gguf_maker g = tiny();
@@ -218,7 +216,6 @@ TEST(sound_file) {
 }
 
 /* ---- malformed files ---- */
-
 static void must_refuse(const char *word) {
     model_spec *w;
     REFUSES(model_files_read(path, &w, &err), path, word);
@@ -404,7 +401,6 @@ TEST(tensors_against_shape) {
 }
 
 /* ---- random damage ---- */
-
 /* Whether a step went well; if not, it says why. */
 static bool tried(ckvc_status rc, ckvc_status other) {
     assert_true(rc == CKVC_OK || ((rc == CKVC_E_DATA || rc == other) && err.text[0]));
@@ -460,7 +456,6 @@ TEST(random_damage) {
 }
 
 /* ---- whole models ---- */
-
 static size_t copies_limit; /* bytes of weights' copies; 0: no limit */
 
 /* Losses and last logits of a fixed sequence, [n-1] and [vocab]. */
@@ -704,7 +699,6 @@ TEST(linear_rope) {
 }
 
 /* ---- tokenizers ---- */
-
 /* What the tokenizer of the file that `g` makes gives, as a text of its own. */
 static void ids_are(gguf_maker g, const char *text, size_t n, const int32_t *want) {
     int32_t *ids;

@@ -121,7 +121,6 @@ static uint8_t *slurp(const char *from, size_t *size) {
 }
 
 /* ---- good files ---- */
-
 static void round_trip(table_file *t) {
     write_table(t, path);
     table_file *r = read_table(path);
@@ -367,7 +366,6 @@ TEST(refuses_to_write) {
 }
 
 /* ---- blind damage ---- */
-
 /* In one line that names the file once, as what it begins with. */
 static void refuse(const char *what, const uint8_t *bytes, size_t size, const char *message) {
     table_file *t = NULL;
@@ -428,7 +426,6 @@ TEST(every_length) {
 }
 
 /* ---- files taken apart and put together again ---- */
-
 typedef struct part {
     uint8_t entry[CKVT_ENTRY_BYTES];
     uint8_t *stored;
