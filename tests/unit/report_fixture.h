@@ -80,11 +80,9 @@ static inline report_options report_of(const char *const *inputs, size_t n_input
  * to free, and the summary where there is a place for it. */
 static inline json_t *report_made(report_options *o, char **summary) {
     static int number;
-    static char out[512];
     char name[32], *text = NULL, *said = NULL;
     snprintf(name, sizeof name, "out-%d", number++);
-    snprintf(out, sizeof out, "%s", in_temp_folder(name));
-    o->out = out;
+    o->out = in_temp_folder(name);
     OK(report_write(o, &said, &text, &err));
     json_t *json = json_loads(text, 0, NULL);
     assert_non_null(json);

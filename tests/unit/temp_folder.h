@@ -25,12 +25,13 @@ static inline int temp_folder_remove(void **state) {
     return nftw(temp_folder, temp_folder_remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* The path of `name` in it, in one of eight buffers that take turns. */
+/* The path of `name` in it, there as long as the program runs. */
 static inline const char *in_temp_folder(const char *name) {
-    static char paths[8][512];
-    static unsigned turn;
-    char *path = paths[turn++ % 8];
-    snprintf(path, sizeof paths[0], "%s/%s", temp_folder, name);
+    static char paths[1 << 24];
+    static size_t used;
+    char *path = paths + used;
+    used += (size_t)snprintf(path, sizeof paths - used, "%s/%s", temp_folder, name) + 1;
+    assert_true(used <= sizeof paths);
     return path;
 }
 

@@ -295,10 +295,7 @@ TEST(inputs_that_are_none) {
 /* A report that was cut short is replaced by a rerun; what others put there is not. */
 TEST(cut_short) {
     put(small("x", first_weights, true), "cut.ckvt");
-    char table[512], out[512]; /* in_temp_folder gives those of the last eight calls */
-    snprintf(table, sizeof table, "%s", in_temp_folder("cut.ckvt"));
-    snprintf(out, sizeof out, "%s", in_temp_folder("cut"));
-    const char *inputs[] = {table};
+    const char *inputs[] = {in_temp_folder("cut.ckvt")}, *out = in_temp_folder("cut");
     report_options o = report_of(inputs, 1, NULL, 0);
     o.out = out;
     char *a = NULL, *b = NULL;

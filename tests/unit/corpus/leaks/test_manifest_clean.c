@@ -81,9 +81,7 @@ TEST(ready_knows_what_is_in_the_way) {
     manifest *m = manifest_of(A "\n" C "\n");
     put_text("eval.jsonl", "{}\n");
     put_text("old.jsonl", "{}\n");
-    char eval[320];
-    snprintf(eval, sizeof eval, "%s/eval.jsonl", temp_folder);
-    const char *read[] = {eval};
+    const char *read[] = {in_temp_folder("eval.jsonl")};
     assert_int_equal(symlink("m.jsonl", in_temp_folder("link.jsonl")), 0);
     assert_int_equal(mkdir(in_temp_folder("sub"), 0777), 0);
     static const struct {

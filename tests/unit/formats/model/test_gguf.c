@@ -578,7 +578,7 @@ static const char *gemma_folder(void) {
 
 TEST(same_logits_as_directory) {
     enum { N = 48, V_MAX = 4096 };
-    CKVC_AUTO_FREE char *gemma = ckvc_strdup(gemma_folder());
+    const char *gemma = gemma_folder();
     const struct {
         const char *dir, *arch;
         int32_t vocab;
@@ -861,7 +861,7 @@ TEST(tokenizer_refusals) {
 static int make_path(void **state) {
     ckvc_rng_init(&rng, 1, 2, 3);
     if (temp_folder_make(state) != 0) { return -1; }
-    path = strdup(in_temp_folder("model.gguf"));
+    path = in_temp_folder("model.gguf");
     return 0;
 }
 

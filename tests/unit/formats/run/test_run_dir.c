@@ -16,8 +16,7 @@ static char *read_text(const char *path, size_t *n) {
 
 /* Resumes `run` and demands the bytes of the uninterrupted one, no log, no temporary file. */
 static void finish_and_compare(const char *name, unsigned want_before) {
-    char run[512]; /* in_temp_folder's buffers take turns */
-    strcpy(run, in_temp_folder(name));
+    const char *run = in_temp_folder(name);
     bool complete;
     unsigned before;
     OK(fixture_run(run, true, &before, &complete, &err));
@@ -159,8 +158,7 @@ TEST(lock) {
 /* The log cut at every byte, and with junk behind: what was whole counts. */
 TEST(torn_log) {
     make_half("half");
-    char log_path[200]; /* in_temp_folder's buffers take turns */
-    strcpy(log_path, in_temp_folder("half/" RUN_PASS "/shard-00000.log"));
+    const char *log_path = in_temp_folder("half/" RUN_PASS "/shard-00000.log");
     size_t n;
     CKVC_AUTO_FREE char *bytes = read_text(log_path, &n);
     prompt_log log;
@@ -325,8 +323,7 @@ TEST(changed_shard) {
     shard *s;
     copy_whole("bent");
     size_t n;
-    char name[200];
-    strcpy(name, in_temp_folder("bent/" RUN_PASS "/shard-00001.h5"));
+    const char *name = in_temp_folder("bent/" RUN_PASS "/shard-00001.h5");
     CKVC_AUTO_FREE char *bytes = read_text(name, &n);
     bytes[n / 2] ^= 1;
     write_bytes(name, bytes, n);

@@ -75,8 +75,8 @@ static const char *run, *whole;
 
 static int setup(void **state) {
     const int rc = fixture_whole(state);
-    run = strdup(in_temp_folder("run"));
-    whole = strdup(in_temp_folder("whole"));
+    run = in_temp_folder("run");
+    whole = in_temp_folder("whole");
     return rc;
 }
 

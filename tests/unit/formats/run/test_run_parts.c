@@ -136,9 +136,7 @@ TEST(what_is_unfinished_or_foreign_is_named) {
 TEST(only_a_folder_for_them_takes_parts) {
     run_merged merged;
     must_make("a", (run_part){0, 1}, 99);
-    char a[512]; /* in_temp_folder's buffers take turns */
-    snprintf(a, sizeof a, "%s", in_temp_folder("a"));
-    const char *from[] = {a};
+    const char *from[] = {in_temp_folder("a")};
     OK(make("other", RUN_WHOLE, 99, 2, 1, &err));
     FAILS(run_merge(in_temp_folder("other"), from, 1, &merged, &err), CKVC_E_MISMATCH);
     shell("mkdir %s && touch %s/letters", in_temp_folder("mine"), in_temp_folder("mine"));

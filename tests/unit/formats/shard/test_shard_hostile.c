@@ -20,14 +20,15 @@
 #define SANITIZED 1
 #endif
 
-static char good_path[280], bent_path[280], *good_bytes;
+static const char *good_path, *bent_path;
+static char *good_bytes;
 static size_t good_size;
 static shard *good;
 
 static int setup(void **state) {
     if (temp_folder_make(state) != 0) { return -1; }
-    snprintf(good_path, sizeof good_path, "%s/good.h5", temp_folder);
-    snprintf(bent_path, sizeof bent_path, "%s/bent.h5", temp_folder);
+    good_path = in_temp_folder("good.h5");
+    bent_path = in_temp_folder("bent.h5");
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
     good = fixture_shard("both", 3, 20);
     return shard_h5_write(good, good_path, NULL) ||
@@ -330,7 +331,7 @@ TEST(taken_over) { skip(); }
 enum { TRIES = 12, NOT_TRIED = 1000 };
 static int aim; /* what the filter does: TRIES and then values; or what a limit ends */
 enum { AIM_TRY, AIM_MEMORY, AIM_CPU };
-static char new_path[280];
+static const char *new_path;
 
 /* 0: it was done; else errno. */
 static int errno_of(long result) { return result < 0 ? errno : 0; }
@@ -381,7 +382,7 @@ TEST(taken_over) {
                                           "zstd",           NULL,       NULL, attack};
     double values[60];
     for (int i = 0; i < 60; i++) { values[i] = NOT_TRIED; }
-    snprintf(new_path, sizeof new_path, "%s", in_temp_folder("new"));
+    new_path = in_temp_folder("new");
     assert_true(H5Zregister(&attacker) >= 0);
     hid_t f = bend(), create = chunked(60);
     H5Pset_filter(create, H5_ZSTD_ID, H5Z_FLAG_MANDATORY, 0, NULL);

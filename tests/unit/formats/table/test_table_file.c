@@ -12,12 +12,12 @@
 #include "tests/unit/json_holds.h"
 #include "tests/unit/temp_folder.h"
 
-static char path[512], path2[512];
+static const char *path, *path2;
 
 static int setup(void **state) {
     if (temp_folder_make(state) != 0) { return -1; }
-    strcpy(path, in_temp_folder("t.ckvt"));
-    strcpy(path2, in_temp_folder("u.ckvt"));
+    path = in_temp_folder("t.ckvt");
+    path2 = in_temp_folder("u.ckvt");
     return 0;
 }
 

@@ -5,19 +5,15 @@
 #include <unistd.h>
 
 #include "lib/base/json.h"
-#include "lib/base/memory.h"
-#include "lib/base/files.h"
-#include "lib/base/hash.h"
-#include "report/report.h"
-#include "tests/unit/temp_folder.h"
+#include "tests/unit/report_fixture.h"
 
 enum { PROMPTS = 12 };
-static char scores_path[512], out_path[512];
+static const char *scores_path, *out_path;
 
 static int setup(void **state) {
     if (temp_folder_make(state) != 0) { return -1; }
-    snprintf(scores_path, sizeof scores_path, "%s", in_temp_folder("s.jsonl"));
-    snprintf(out_path, sizeof out_path, "%s", in_temp_folder("out"));
+    scores_path = in_temp_folder("s.jsonl");
+    out_path = in_temp_folder("out");
     return 0;
 }
 
@@ -69,13 +65,9 @@ static void report_on(const ckvc_buffer *b, const char *what) {
     write_bytes(scores_path, b->data, b->size);
     char *summary = NULL, *json = NULL;
     if (access(out_path, F_OK) == 0) { shell("rm -r %s", out_path); }
-    const char *scores = scores_path;
-    const report_options o = {.scores = &scores,
-                              .n_scores = 1,
-                              .out = out_path,
-                              .layer_bins = 2,
-                              .replicates = 20,
-                              .seed = 1};
+    report_options o = report_of(NULL, 0, &scores_path, 1);
+    o.out = out_path;
+    o.replicates = 20;
     ckvc_status st = report_write(&o, &summary, &json, &err);
     if (st != CKVC_OK) {
         if (st != CKVC_E_DATA || !*err.text || strchr(err.text, '\n') || strlen(err.text) > 1000 ||
