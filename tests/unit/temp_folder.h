@@ -6,6 +6,7 @@
 #include <ftw.h>
 #include <unistd.h>
 
+#include "lib/base/files.h"
 #include "tests/unit/unit.h"
 
 static char temp_folder[256];
@@ -48,6 +49,14 @@ static inline const char *put_text(const char *name, const char *text) {
     const char *path = in_temp_folder(name);
     write_bytes(path, text, strlen(text));
     return path;
+}
+
+/* A file's bytes with a NUL behind them, the caller's to free. n: how many, or NULL. */
+static inline void *file_bytes(const char *path, size_t *n) {
+    char *bytes = NULL;
+    size_t size;
+    OK(ckvc_file_read(path, (size_t)1 << 28, &bytes, n ? n : &size, &err));
+    return bytes;
 }
 
 /* A command that succeeds. */

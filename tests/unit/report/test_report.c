@@ -63,7 +63,6 @@ static const char *put(table_file *t, const char *name) {
 static json_t *make(const char *const *inputs, size_t n, const char *score_file,
                     uint32_t replicates, char **page, char **summary) {
     char path[544];
-    size_t size;
     report_options o = report_of(inputs, n, &score_file, score_file ? 1 : 0);
     o.replicates = replicates;
     json_t *json = report_made(&o, summary);
@@ -71,7 +70,7 @@ static json_t *make(const char *const *inputs, size_t n, const char *score_file,
     char *a = NULL, *b = NULL;
     FAILS(report_write(&o, &a, &b, &err), CKVC_E_CREATE);
     snprintf(path, sizeof path, "%s/report.html", o.out);
-    if (page) { OK(ckvc_file_read(path, (size_t)1 << 26, page, &size, &err)); }
+    if (page) { *page = file_bytes(path, NULL); }
     return json;
 }
 

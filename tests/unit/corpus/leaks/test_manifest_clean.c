@@ -13,9 +13,8 @@ static manifest *manifest_of(const char *text) {
 }
 
 static void holds(const char *name, const char *want) {
-    CKVC_AUTO_FREE char *text = NULL;
     size_t n;
-    OK(ckvc_file_read(in_temp_folder(name), 1 << 26, &text, &n, &err));
+    CKVC_AUTO_FREE char *text = file_bytes(in_temp_folder(name), &n);
     assert_int_equal(n, strlen(want));
     assert_memory_equal(text, want, n);
 }

@@ -8,12 +8,6 @@
 #include "tests/unit/json_holds.h"
 #include "tests/unit/run_fixture.h"
 
-static char *read_text(const char *path, size_t *n) {
-    char *text = NULL;
-    OK(ckvc_file_read(path, 1 << 24, &text, n, &err));
-    return text;
-}
-
 /* Resumes `run` and demands the bytes of the uninterrupted one, no log, no temporary file. */
 static void finish_and_compare(const char *name, unsigned want_before) {
     const char *run = in_temp_folder(name);
@@ -160,7 +154,7 @@ TEST(torn_log) {
     make_half("half");
     const char *log_path = in_temp_folder("half/" RUN_PASS "/shard-00000.log");
     size_t n;
-    CKVC_AUTO_FREE char *bytes = read_text(log_path, &n);
+    CKVC_AUTO_FREE char *bytes = file_bytes(log_path, &n);
     prompt_log log;
     OK(prompt_log_read(log_path, &log, NULL));
     assert_true(log.n_records == 2 && log.records[0].prompt == 1);
@@ -233,8 +227,8 @@ TEST(documented_record) {
     size_t n, n_page;
     shard_encode(s, &rows);
     OK(prompt_log_append(in_temp_folder("example.log"), &size, 5, rows.data, rows.size, NULL));
-    char *bytes = read_text(in_temp_folder("example.log"), &n),
-         *page = read_text("formats/run/run.md", &n_page);
+    char *bytes = file_bytes(in_temp_folder("example.log"), &n),
+         *page = file_bytes("formats/run/run.md", &n_page);
     size_t seen = 0;
     for (char *line = page; line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
         unsigned offset, value;
@@ -267,7 +261,7 @@ TEST(wrong_log) {
 
 TEST(torn_journal) {
     size_t n;
-    char *journal = read_text(in_temp_folder("whole/journal.jsonl"), &n);
+    char *journal = file_bytes(in_temp_folder("whole/journal.jsonl"), &n);
     size_t last = n - 1;
     while (journal[last - 1] != '\n') { last--; }
     /* Cut within the last line, of shard 2: its file has no line and is made again. */
@@ -324,7 +318,7 @@ TEST(changed_shard) {
     copy_whole("bent");
     size_t n;
     const char *name = in_temp_folder("bent/" RUN_PASS "/shard-00001.h5");
-    CKVC_AUTO_FREE char *bytes = read_text(name, &n);
+    CKVC_AUTO_FREE char *bytes = file_bytes(name, &n);
     bytes[n / 2] ^= 1;
     write_bytes(name, bytes, n);
     OK(run_open(in_temp_folder("bent"), &r, NULL));

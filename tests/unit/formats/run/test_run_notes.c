@@ -82,9 +82,7 @@ TEST(lines_that_make_no_sense_are_refused) {
         "{'pass':'pass-02-gate','n_prompts':8,'shard_prompts':3,'backend':'x','header':" HASH
         ",'plan':'abc'}",
     };
-    CKVC_AUTO_FREE char *journal = NULL;
-    size_t n;
-    OK(ckvc_file_read(in_temp_folder("whole/journal.jsonl"), 1 << 20, &journal, &n, &err));
+    CKVC_AUTO_FREE char *journal = file_bytes(in_temp_folder("whole/journal.jsonl"), NULL);
     copy_whole("lines");
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         run_dir *r;

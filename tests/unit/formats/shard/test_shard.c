@@ -117,11 +117,9 @@ TEST(golden) {
             s->rho_sd[k] = s->own_recent[k] = s->own_entropy[k] = 0;
         }
         assert_true(fixture_same(s, t));
-        uint8_t *image;
-        char *bytes;
         size_t n, m;
+        uint8_t *image, *bytes = file_bytes(files[i].path, &m);
         OK(shard_h5_image(s, &image, &n, &err));
-        OK(ckvc_file_read(files[i].path, 1 << 24, &bytes, &m, &err));
         assert_true(!same_libraries || files[i].bare || (n == m && memcmp(image, bytes, n) == 0));
         free(image), free(bytes), shard_free(s), shard_free(t);
     }
@@ -149,11 +147,8 @@ static void check_column(hid_t file, const char *name, hid_t want_type, hsize_t 
 TEST(layout) {
     shard *s = fixture_shard("both", 3, 10);
     OK(shard_h5_write(s, in_temp_folder("a.h5"), &err));
-    char *bytes;
-    size_t n;
-    OK(ckvc_file_read(in_temp_folder("a.h5"), 1 << 24, &bytes, &n, &err));
+    CKVC_AUTO_FREE char *bytes = file_bytes(in_temp_folder("a.h5"), NULL);
     assert_int_equal(bytes[8], 3); /* superblock */
-    free(bytes);
     hid_t file = H5Fopen(in_temp_folder("a.h5"), H5F_ACC_RDONLY, H5P_DEFAULT);
     assert_true(file >= 0);
     check_column(file, "record/reward", H5T_IEEE_F64LE, 30);

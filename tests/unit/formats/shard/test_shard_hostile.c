@@ -31,8 +31,9 @@ static int setup(void **state) {
     bent_path = in_temp_folder("bent.h5");
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
     good = fixture_shard("both", 3, 20);
-    return shard_h5_write(good, good_path, NULL) ||
-           ckvc_file_read(good_path, 1 << 24, &good_bytes, &good_size, NULL);
+    OK(shard_h5_write(good, good_path, &err));
+    good_bytes = file_bytes(good_path, &good_size);
+    return 0;
 }
 
 static int teardown(void **state) {
@@ -392,9 +393,8 @@ TEST(taken_over) {
     const int parents = open("/dev/null", O_WRONLY);
     shard *s = NULL;
     aim = AIM_TRY;
-    CKVC_AUTO_FREE char *bytes = NULL;
     size_t n;
-    OK(ckvc_file_read(bent_path, 1 << 24, &bytes, &n, &err));
+    CKVC_AUTO_FREE char *bytes = file_bytes(bent_path, &n);
     OK(read_within(bytes, n, 5, 10, &s));
     for (int i = 0; i < TRIES; i++) {
         if (s->records[i].loss != EPERM) { fail_msg("try %d: errno %g", i, s->records[i].loss); }

@@ -114,12 +114,6 @@ static table_file *read_table(const char *from) {
     return t;
 }
 
-static uint8_t *slurp(const char *from, size_t *size) {
-    char *bytes = NULL;
-    OK(ckvc_file_read(from, 1 << 20, &bytes, size, &err));
-    return (uint8_t *)bytes;
-}
-
 /* ---- good files ---- */
 static void round_trip(table_file *t) {
     write_table(t, path);
@@ -208,7 +202,7 @@ TEST(operators) {
         size_t n;
         t->table->op = (ckvc_operator)op;
         write_table(t, path);
-        uint8_t *bytes = slurp(path, &n);
+        uint8_t *bytes = file_bytes(path, &n);
         assert_int_equal(bytes[24], op);
         assert_string_not_equal(t->content_id, first_id);
         memcpy(first_id, t->content_id, sizeof first_id);
@@ -276,8 +270,8 @@ TEST(golden_files) {
         table_file_free(t), table_file_free(golden);
     }
     size_t n, n_golden;
-    uint8_t *bytes = slurp(path, &n),
-            *golden = slurp("tests/golden/table/one-layer.ckvt", &n_golden);
+    uint8_t *bytes = file_bytes(path, &n),
+            *golden = file_bytes("tests/golden/table/one-layer.ckvt", &n_golden);
     assert_int_equal(n, n_golden);
     /* behind these bytes: the version that wrote, and a CRC over it */
     assert_memory_equal(bytes, golden, CKVT_AT_WRITER);
@@ -382,7 +376,7 @@ static uint8_t *sample_bytes(size_t *size) {
     table_file *t = sample();
     write_table(t, path);
     table_file_free(t);
-    return slurp(path, size);
+    return file_bytes(path, size);
 }
 
 TEST(every_byte_flipped) {
@@ -446,7 +440,7 @@ static kit *take_apart(maker make) {
     write_table(t, path);
     table_file_free(t);
     size_t size;
-    uint8_t *bytes = slurp(path, &size);
+    uint8_t *bytes = file_bytes(path, &size);
     kit *k = calloc(1, sizeof *k);
     memcpy(k->header, bytes, sizeof k->header);
     k->n = ckvc_get_u32(bytes + CKVT_AT_N_SECTIONS);

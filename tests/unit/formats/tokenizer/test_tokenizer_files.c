@@ -377,7 +377,7 @@ TEST(picks_in_order) {
 }
 
 /* ---- damage ---- */
-static void damage(const char *name, const uint8_t *good, size_t n, int rounds) {
+static void damage(const char *name, const void *good, size_t n, int rounds) {
     ckvc_rng rng = rng_of(1, ckvc_rng_key(name), 0);
     int read = 0;
     for (int round = 0; round < rounds; round++) {
@@ -397,12 +397,6 @@ static void damage(const char *name, const uint8_t *good, size_t n, int rounds) 
     assert_true(read < rounds); /* damage is noticed at least sometimes */
 }
 
-static void damage_text(const char *name, const char *good, int rounds) {
-    char text[2048];
-    strcpy(text, json_of(good)); /* whose buffers take turns */
-    damage(name, (const uint8_t *)text, strlen(text), rounds);
-}
-
 TEST(damaged_files) {
     ckvc_buffer b = small_model(usual);
     damage("tokenizer.model", b.data, b.size, 2000);
@@ -411,15 +405,15 @@ TEST(damaged_files) {
     b = small_ranks("YmM= 256\nYWI= 257\nYWJj 258\nIGE= 259\n");
     damage("tokenizer.model", b.data, b.size, 1000);
     ckvc_buffer_fini(&b);
-    damage_text("tokenizer_config.json", LLAMA3_CONFIG, 500);
+    damage("tokenizer_config.json", json_of(LLAMA3_CONFIG), strlen(LLAMA3_CONFIG), 500);
     clear_before(NULL);
     put_config(QWEN2_CONFIG);
     static const char vocab[] = "{'a':0,'b':1,'ab':2,'1':5,'11':6}",
                       merges[] = "#version: 0.2\na b\n1 1\n";
     put_text("vocab.json", json_of(vocab));
-    damage_text("merges.txt", merges, 1000);
+    damage("merges.txt", merges, strlen(merges), 1000);
     put_text("merges.txt", merges);
-    damage_text("vocab.json", vocab, 1000);
+    damage("vocab.json", json_of(vocab), strlen(vocab), 1000);
 }
 
 /* ---- published vectors: texts and ids without BOS ---- */
@@ -427,12 +421,12 @@ static void check_vectors(const char *vectors, const char *name) {
     static const char separator[] = "\n__ggml_vocab_test__\n";
     static int32_t want[1 << 14];
     char path[640], *read[2], *end;
-    size_t size, count = 0;
+    size_t count = 0;
     tokenizer *t;
     OK(load_tokenizer(temp_folder, &t, &err));
     for (int i = 0; i < 2; i++) {
         snprintf(path, sizeof path, "%s/ggml-vocab-%s.gguf.%s", vectors, name, i ? "out" : "inp");
-        OK(ckvc_file_read(path, 1 << 20, &read[i], &size, &err));
+        read[i] = file_bytes(path, NULL);
     }
     char *lists = read[1];
     for (char *at = read[0]; (end = strstr(at, separator)); at = end + sizeof separator - 1) {

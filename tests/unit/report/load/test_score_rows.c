@@ -83,13 +83,11 @@ static void report_on(const ckvc_buffer *b, const char *what) {
     DIR *dir = opendir(out_path);
     assert_non_null(dir);
     for (struct dirent *d; (d = readdir(dir)) != NULL;) {
-        char path[800], *text;
-        size_t size;
+        char path[800];
         if (d->d_name[0] == '.') { continue; }
         snprintf(path, sizeof path, "%s/%s", out_path, d->d_name);
-        OK(ckvc_file_read(path, (size_t)1 << 28, &text, &size, &err));
+        CKVC_AUTO_FREE char *text = file_bytes(path, NULL);
         check_numbers(d->d_name, text, what);
-        free(text);
     }
     closedir(dir);
 }

@@ -149,13 +149,13 @@ TEST(first_table) {
 /* A plain table: its columns begin at one place in every line; nothing in it moves a terminal. */
 TEST(as_text) {
     const char *file = written("a.jsonl", false);
-    CKVC_AUTO_FREE char *text = NULL, *lines = NULL;
+    CKVC_AUTO_FREE char *text = NULL;
     FILE *f = fopen(file, "ab");
     item(f, "seen", "tail\\u001b[2J", 0, 0, 0, 0, 0, 0, -1);
     assert_int_equal(fclose(f), 0);
     size_t size;
-    OK(ckvc_file_read(file, 1 << 20, &lines, &size, &err));
-    OK(report_answers((const uint8_t *)lines, size, &text, &err));
+    CKVC_AUTO_FREE uint8_t *lines = file_bytes(file, &size);
+    OK(report_answers(lines, size, &text, &err));
     static const char *const wanted[] = {
         "question seen, model 001122334455: 2 of 4 tasks in averages, 17 items\n",
         "\nleft out of averages: guess: the full cache has 0.375, wrong answers 0.350\n",
