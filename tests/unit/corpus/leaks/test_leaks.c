@@ -298,17 +298,18 @@ TEST(near_brute_force) {
 #define TWELVE   "one two three four five six seven eight nine ten eleven twelve"
 #define THIRTEEN "{\"id\":\"a\",\"text\":\"" TWELVE " thirteen\"}\n"
 
-static manifest *manifest_of(const char *text) {
-    manifest *m;
-    OK(manifest_read(put_text("m.jsonl", text), &m, NULL));
-    return m;
+static manifest *m; /* what the next checks are of */
+
+static void of_manifest(const char *text) {
+    manifest_free(ckvc_take(&m));
+    OK(manifest_read(put_text("m.jsonl", text), &m, &err));
 }
 
 static double near = 0.5;
 
 static leak_result r; /* the last check's, or nothing */
 
-static ckvc_status check(const manifest *m, const char *path, const bool *held_out) {
+static ckvc_status check(const char *path, const bool *held_out) {
     static const bool none[16];
     const leak_options o = {
         .near = near, .held_out = held_out ? held_out : none, .max_findings = 8};
@@ -316,24 +317,24 @@ static ckvc_status check(const manifest *m, const char *path, const bool *held_o
     return leak_check(m, &path, 1, &o, &r, &err);
 }
 
-static const leak_against *counts_of(const manifest *m, const char *eval) {
-    OK(check(m, put_text("e.jsonl", eval), NULL));
+static const leak_against *counts_of(const char *eval) {
+    OK(check(put_text("e.jsonl", eval), NULL));
     return &r.record.against[0];
 }
 
 TEST(findings) {
-    manifest *m = manifest_of("{\"id\":\"a\",\"text\":\"Before. " TWELVE
-                              " thirteen, after it.\",\"continuation\":\"in the tail " TWELVE
-                              " plus\"}\n{\"id\":\"b\",\"text\":\"something else entirely is said "
-                              "in this one prompt\"}\n");
+    of_manifest("{\"id\":\"a\",\"text\":\"Before. " TWELVE
+                " thirteen, after it.\",\"continuation\":\"in the tail " TWELVE
+                " plus\"}\n{\"id\":\"b\",\"text\":\"something else entirely is said "
+                "in this one prompt\"}\n");
     near = 1;
-    const leak_against *a = counts_of(m, "{\"_id\":\"q1\",\"context\":\"x " TWELVE "\"}\n");
+    const leak_against *a = counts_of("{\"_id\":\"q1\",\"context\":\"x " TWELVE "\"}\n");
     assert_int_equal(a->spans, 0); /* twelve are not thirteen */
     assert_int_equal(a->lines, 1);
     /* Another case, spacing and punctuation; nested; the span goes on to its end. */
-    a = counts_of(m, "{\"_id\":\"q1\",\"d\":{\"turns\":[\"nothing\",\"ONE two\\n\\nthree-four five "
-                     "six seven EIGHT nine ten eleven twelve"
-                     " thirteen after other\"]}}\n\n[\"tail one\", \"the tail " TWELVE "\"]\n");
+    a = counts_of("{\"_id\":\"q1\",\"d\":{\"turns\":[\"nothing\",\"ONE two\\n\\nthree-four five "
+                  "six seven EIGHT nine ten eleven twelve"
+                  " thirteen after other\"]}}\n\n[\"tail one\", \"the tail " TWELVE "\"]\n");
     assert_true(a->spans == 2 && a->leaked_lines == 2 && a->leaked_prompts == 1);
     assert_true(r.record.leaked_prompts == 1 && r.n_findings == 2);
     assert_int_equal(r.findings[0].n_words, 14);
@@ -345,27 +346,24 @@ TEST(findings) {
     assert_true(r.shares[0] && !r.shares[1]);
     near = 0.5;
     /* Near, without thirteen in a row; an id. */
-    a = counts_of(m, "{\"id\":\"b\",\"q\":\"something else entirely is said in this one "
-                     "thing\"}\n{\"id\":7,\"q\":\"no\"}\n");
+    a = counts_of("{\"id\":\"b\",\"q\":\"something else entirely is said in this one "
+                  "thing\"}\n{\"id\":7,\"q\":\"no\"}\n");
     assert_true(a->near == 1 && a->ids == 1 && a->spans == 0 && r.n_findings == 2);
-    manifest_free(m);
     /* Near within the manifest; a span between its own prompts is no finding. */
-    m = manifest_of("{\"id\":\"a\",\"text\":\"" TWELVE " x\"}\n{\"id\":\"b\",\"text\":\"" TWELVE
-                    " y\"}\n");
-    a = counts_of(m, "{\"id\":\"z\"}\n");
+    of_manifest("{\"id\":\"a\",\"text\":\"" TWELVE " x\"}\n{\"id\":\"b\",\"text\":\"" TWELVE
+                " y\"}\n");
+    a = counts_of("{\"id\":\"z\"}\n");
     assert_int_equal(r.record.near_within, 1);
     assert_true(!r.shares[0] && r.shares[1]);
     assert_true(r.findings[0].kind == LEAK_WITHIN && r.findings[0].line == 1);
-    manifest_free(m);
 }
 
 /* Twelve characters are not thirteen, whatever stands between; few changes are near. */
 TEST(without_spaces) {
-    CKVC_AUTO(manifest_free_at)
-    manifest *m = manifest_of("{\"id\":\"zh\",\"text\":\"\u6C38\u548C\u4E5D\u5E74\uFF0C\u5C81"
-                              "\u5728\u7678\u4E11\uFF0C\u66AE\u6625\u4E4B\u521D\uFF0C\u4F1A"
-                              "\u4E8E\u4F1A\u7A3D\u5C71\u9634\u4E4B\u5170\u4EAD\u3002\"}\n"
-                              "{\"id\":\"en\",\"text\":\"" TWELVE "\"}\n");
+    of_manifest("{\"id\":\"zh\",\"text\":\"\u6C38\u548C\u4E5D\u5E74\uFF0C\u5C81"
+                "\u5728\u7678\u4E11\uFF0C\u66AE\u6625\u4E4B\u521D\uFF0C\u4F1A"
+                "\u4E8E\u4F1A\u7A3D\u5C71\u9634\u4E4B\u5170\u4EAD\u3002\"}\n"
+                "{\"id\":\"en\",\"text\":\"" TWELVE "\"}\n");
     static const struct {
         const char *eval;
         uint64_t spans, near;
@@ -381,7 +379,7 @@ TEST(without_spaces) {
          1, 1}};
     near = 0.5;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const leak_against *a = counts_of(m, cases[i].eval);
+        const leak_against *a = counts_of(cases[i].eval);
         assert_true(a->spans == cases[i].spans && a->near == cases[i].near);
         if (a->spans) {
             assert_int_equal(r.findings[0].n_words, 14);
@@ -395,11 +393,11 @@ TEST(own_file) {
         "{\"id\":\"b\",\"text\":\"and " TWELVE
         " thirteen\"}\n{\"id\":\"c\",\"text\":\"quite different words of another kind stand here "
         "alone\"}\n";
-    CKVC_AUTO(manifest_free_at) manifest *m = manifest_of(text);
+    of_manifest(text);
     const char *same = put_text("copy.jsonl", text);
     const bool held_out[3] = {false, true, true};
-    FAILS(check(m, same, NULL), CKVC_E_USAGE);
-    OK(check(m, same, held_out));
+    FAILS(check(same, NULL), CKVC_E_USAGE);
+    OK(check(same, held_out));
     assert_true(r.record.prompts == 1 && r.record.held_out == 2);
     const leak_against *a = r.record.against; /* the held-out ones are its lines */
     assert_true(a->lines == 2 && a->spans == 1 && a->ids == 0);
@@ -407,25 +405,25 @@ TEST(own_file) {
 }
 
 TEST(references) {
-    CKVC_AUTO(manifest_free_at) manifest *m = manifest_of(THIRTEEN);
+    of_manifest(THIRTEEN);
     put_text("t.txt", "and " TWELVE " thirteen");
-    const leak_against *a = counts_of(m, "{\"id\":\"x\",\"file\":\"t.txt\"}\n");
+    const leak_against *a = counts_of("{\"id\":\"x\",\"file\":\"t.txt\"}\n");
     assert_int_equal(a->spans, 1);
     assert_string_equal(r.findings[0].field, "file");
     /* Of another shape "file" is a word like any other, and numbers are no prompts. */
     a = counts_of(
-        m, "{\"id\":\"x\",\"file\":\"none.txt\",\"repo\":1}\n{\"tokens\":[1,2],\"label\":\"x\"}\n");
+        "{\"id\":\"x\",\"file\":\"none.txt\",\"repo\":1}\n{\"tokens\":[1,2],\"label\":\"x\"}\n");
     assert_int_equal(a->lines, 2);
     const char *tokens = put_text("e.jsonl", "{\"id\":\"x\",\"tokens\":[1,2,3]}\n");
-    FAILS(check(m, tokens, NULL), CKVC_E_USAGE);
+    FAILS(check(tokens, NULL), CKVC_E_USAGE);
     assert_true(strstr(err.text, "e.jsonl:1:") && strstr(err.text, "--model"));
 }
 
 TEST(hostile_files) {
-    CKVC_AUTO(manifest_free_at) manifest *m = manifest_of(THIRTEEN);
-    const leak_against *a = counts_of(
-        m, "\xEF\xBB\xBF{\"t\":\"\xFF\xFE one\\u0000 \\ud800\"}\r\n \n{\"t\":\"\xC3" TWELVE
-           "\xE2 thirteen\"}");
+    of_manifest(THIRTEEN);
+    const leak_against *a =
+        counts_of("\xEF\xBB\xBF{\"t\":\"\xFF\xFE one\\u0000 \\ud800\"}\r\n \n{\"t\":\"\xC3" TWELVE
+                  "\xE2 thirteen\"}");
     assert_int_equal(a->lines, 2);
     assert_int_equal(a->spans, 1);
     static const struct {
@@ -439,10 +437,10 @@ TEST(hostile_files) {
                {"\x1f\x8b\x08\0\0\0\0\0\0\3garbage!", "gzip", 18}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         write_bytes(in_temp_folder("bad.jsonl"), bad[i].text, bad[i].n);
-        SAYS(check(m, in_temp_folder("bad.jsonl"), NULL), CKVC_E_DATA, bad[i].says);
+        SAYS(check(in_temp_folder("bad.jsonl"), NULL), CKVC_E_DATA, bad[i].says);
     }
-    FAILS(check(m, temp_folder, NULL), CKVC_E_NOINPUT);
-    FAILS(check(m, "/dev/zero", NULL), CKVC_E_NOINPUT);
+    FAILS(check(temp_folder, NULL), CKVC_E_NOINPUT);
+    FAILS(check("/dev/zero", NULL), CKVC_E_NOINPUT);
     /* A line without end, packed small: refused at the cap. */
     gzFile z = gzopen(in_temp_folder("long.gz"), "wb1");
     static char text[1 << 20];
@@ -451,12 +449,12 @@ TEST(hostile_files) {
         assert_int_equal(gzwrite(z, text, sizeof text), sizeof text);
     }
     gzclose(z);
-    SAYS(check(m, in_temp_folder("long.gz"), NULL), CKVC_E_DATA, "long.gz:1: line of more than");
+    SAYS(check(in_temp_folder("long.gz"), NULL), CKVC_E_DATA, "long.gz:1: line of more than");
 }
 
 /* Two gzip members, many lines: the same findings as unpacked; the hash is of the packed bytes. */
 TEST(packed) {
-    CKVC_AUTO(manifest_free_at) manifest *m = manifest_of(THIRTEEN);
+    of_manifest(THIRTEEN);
     for (int member = 0; member < 2; member++) {
         gzFile z = gzopen(in_temp_folder("e.gz"), member ? "ab" : "wb");
         for (int i = 0; i < 5000; i++) {
@@ -467,7 +465,7 @@ TEST(packed) {
     }
     char hash[CKVC_SHA256_HEX];
     struct stat about;
-    OK(check(m, in_temp_folder("e.gz"), NULL));
+    OK(check(in_temp_folder("e.gz"), NULL));
     const leak_against *a = r.record.against;
     assert_true(a->lines == 10002 && a->spans == 2 && r.findings[0].line == 5001);
     OK(ckvc_sha256_file(in_temp_folder("e.gz"), hash, NULL));

@@ -17,17 +17,18 @@ static void put_tensors(const char *name, const char *header, size_t n_data) {
     write_bytes(in_temp_folder(name), bytes, 8 + n + n_data);
 }
 
-static ckvc_status read_dir(model_spec **out, ckvc_err *err) {
+static model_spec *w; /* what was read last, or NULL */
+
+static ckvc_status read_dir(void) {
     CKVC_AUTO(model_spec_free_at) model_spec *spec = model_spec_create(temp_folder);
-    *out = NULL;
-    CKVC_TRY(safetensors_read(temp_folder, spec, err));
-    *out = ckvc_take(&spec);
+    model_spec_free(ckvc_take(&w));
+    CKVC_TRY(safetensors_read(temp_folder, spec, &err));
+    w = ckvc_take(&spec);
     return CKVC_OK;
 }
 
 static void refused(const char *word) {
-    model_spec *w;
-    REFUSES(read_dir(&w, &err), temp_folder, word);
+    REFUSES(read_dir(), temp_folder, word);
     assert_null(w);
 }
 
@@ -39,8 +40,7 @@ TEST(sound_file) {
                 "'B':{'dtype':'F32','shape':[0,5],'data_offsets':[16,16]},'ids':{'dtype':'I64',"
                 "'shape':[1],'data_offsets':[16,24]}}   ",
                 24);
-    model_spec *w;
-    OK(read_dir(&w, &err));
+    OK(read_dir());
     assert_int_equal(w->n_tensors, 4);
     const char *const names[] = {"B", "a.scalar", "b", "ids"};
     for (size_t i = 0; i < 4; i++) { assert_string_equal(w->tensors[i].name, names[i]); }
@@ -52,11 +52,9 @@ TEST(sound_file) {
                 ids->data[0] == 16);
     assert_true(empty->bytes == 0 && model_spec_find(w, "a.scalar")->rank == 0);
     assert_null(model_spec_find(w, "missing"));
-    model_spec_free(w);
     put_tensors("model.safetensors", "{}", 0); /* no tensors at all is a file of the format */
-    OK(read_dir(&w, &err));
+    OK(read_dir());
     assert_null(model_spec_find(w, "b"));
-    model_spec_free(w);
     model_spec_free(NULL);
 }
 
@@ -143,9 +141,8 @@ static void refused_index(const char *text, const char *word) {
 }
 
 TEST(several_files) {
-    model_spec *w;
     shell("rm -f %s/*.safetensors", temp_folder);
-    FAILS(read_dir(&w, &err), CKVC_E_NOINPUT);
+    FAILS(read_dir(), CKVC_E_NOINPUT);
     put_tensors("one.safetensors", "{" T("F32", "[1]", "[0,4]") "}", 4);
     put_tensors("two.safetensors", "{'u':{'dtype':'F16','shape':[2],'data_offsets':[0,4]}}", 4);
     ckvc_warn_set(count_warning);
@@ -156,10 +153,9 @@ TEST(several_files) {
                  "safetensors'}}",
                  8 + more);
         put_index(text);
-        OK(read_dir(&w, &err));
+        OK(read_dir());
         assert_int_equal(w->n_tensors, 2);
         assert_non_null(strstr(model_spec_find(w, "u")->file, "two.safetensors"));
-        model_spec_free(w);
         assert_int_equal(n_warnings, more);
     }
     ckvc_warn_set(NULL);
@@ -179,7 +175,7 @@ TEST(several_files) {
     refused_index("{'weight_map':{'x':'one.safetensors'}}", "not there");
     refused_index("{'weight_map':{'t':'two.safetensors','u':'one.safetensors'}}", "another file");
     put_index("{'weight_map':{'t':'absent.safetensors'}}");
-    SAYS(read_dir(&w, &err), CKVC_E_NOINPUT, "absent.safetensors");
+    SAYS(read_dir(), CKVC_E_NOINPUT, "absent.safetensors");
     put_tensors(
         "two.safetensors",
         "{" T("F32", "[1]", "[0,4]") ",'u':{'dtype':'F16','shape':[2],'data_offsets':[4,8]}}", 8);
@@ -200,9 +196,8 @@ TEST(random_damage) {
         memcpy(bytes, whole, n);
         const size_t size = damage_bytes(&rng, bytes, 1700, n);
         write_bytes(in_temp_folder("model.safetensors"), bytes, size);
-        ckvc_err err = {0};
-        CKVC_AUTO(model_spec_free_at) model_spec *w = NULL;
-        const ckvc_status rc = read_dir(&w, &err);
+        err = (ckvc_err){0};
+        const ckvc_status rc = read_dir();
         assert_true(rc == CKVC_OK || (rc == CKVC_E_DATA && err.text[0]));
         if (rc != CKVC_OK) { continue; }
         n_read++;
