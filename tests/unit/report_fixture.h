@@ -76,17 +76,23 @@ static inline report_options report_of(const char *const *inputs, size_t n_input
                             .seed = 1};
 }
 
-/* Writes a report into a subfolder of its own, which it names in o->out. Its JSON is the caller's
- * to free, and the summary where there is a place for it. */
-static inline json_t *report_made(report_options *o, char **summary) {
+static char *summary, *report_text; /* of the last report, or NULL */
+
+static inline ckvc_status write_report(const report_options *o) {
+    free(summary), free(report_text);
+    summary = report_text = NULL;
+    return report_write(o, &summary, &report_text, &err);
+}
+
+/* Writes a report into a subfolder of its own, which it names in o->out; its JSON is the caller's
+ * to free. */
+static inline json_t *report_made(report_options *o) {
     static int number;
-    char name[32], *text = NULL, *said = NULL;
+    char name[32];
     snprintf(name, sizeof name, "out-%d", number++);
     o->out = in_temp_folder(name);
-    OK(report_write(o, &said, &text, &err));
-    json_t *json = json_loads(text, 0, NULL);
+    OK(write_report(o));
+    json_t *json = json_loads(report_text, 0, NULL);
     assert_non_null(json);
-    free(text);
-    summary ? (void)(*summary = said) : free(said);
     return json;
 }

@@ -59,13 +59,13 @@ static const char *put(table_file *t, const char *name) {
     return path;
 }
 
-/* The report's JSON, summary and, where there is a place for it, page; the caller's to free. */
+/* The report's JSON and, where there is a place for it, page; the caller's to free. */
 static json_t *make(const char *const *inputs, size_t n, const char *score_file,
-                    uint32_t replicates, char **page, char **summary) {
+                    uint32_t replicates, char **page) {
     char path[544];
     report_options o = report_of(inputs, n, &score_file, score_file ? 1 : 0);
     o.replicates = replicates;
-    json_t *json = report_made(&o, summary);
+    json_t *json = report_made(&o);
     /* A second report into the same folder must be asked for. */
     char *a = NULL, *b = NULL;
     FAILS(report_write(&o, &a, &b, &err), CKVC_E_CREATE);
@@ -81,8 +81,8 @@ TEST(table_alone) {
     table_file *t = small(hostile, first_weights, true);
     give_evidence(t);
     const char *path = put(t, "alone.ckvt");
-    CKVC_AUTO_FREE char *page = NULL, *summary = NULL;
-    json_auto_t *j = make(&path, 1, NULL, 0, &page, &summary);
+    CKVC_AUTO_FREE char *page = NULL;
+    json_auto_t *j = make(&path, 1, NULL, 0, &page);
     /* in the plain tables, and in the JSON, where no tag may begin */
     assert_non_null(strstr(page, "&lt;script&gt;alert(1)&lt;/script&gt; &amp;"));
     assert_non_null(strstr(page, "\\u003cscript>alert(1)\\u003c/script>"));
@@ -117,7 +117,7 @@ TEST(two_tables) {
     b->table->tau[0] = (float)ckvc_gate_action(13); /* 0.93 against 0.95 */
     const char *inputs[] = {put(small("a", first_weights, false), "a.ckvt"), put(b, "b.ckvt"),
                             put(small("c", ones, false), "c.ckvt")};
-    json_auto_t *j = make(inputs, 3, NULL, 0, NULL, NULL);
+    json_auto_t *j = make(inputs, 3, NULL, 0, NULL);
     /* Ranks 2 3 1 4 and 2 4 1 3: rho = 1 - 6*(0+1+0+1)/(4*15) = 0.8; in a layer one order. */
     holds(j, "pairs.0.head.0",
           "{'overall': 0.8, 'bins': [1, 1], 'bin_mean': 1, 'bin_min': 1, 'share_equal': 0.5,"
@@ -131,7 +131,7 @@ TEST(two_tables) {
 TEST(other_shapes_are_not_compared) {
     const char *inputs[] = {put(small("a", first_weights, false), "a2.ckvt"),
                             put(plain_table(1), "tiny.ckvt")};
-    json_auto_t *j = make(inputs, 2, NULL, 0, NULL, NULL);
+    json_auto_t *j = make(inputs, 2, NULL, 0, NULL);
     holds(j, "pairs.0", "{'not_compared': 'layers or heads differ in number'}");
     holds(j, "tables.1", "{'name': 'tiny'}"); /* no label: the file's name */
 }
@@ -150,7 +150,7 @@ TEST(paired_differences) {
         if (i < 4) { put_score(f, x); }
     }
     fclose(f);
-    json_auto_t *j = make(&path, 1, in_temp_folder("s.jsonl"), 2000, NULL, NULL);
+    json_auto_t *j = make(&path, 1, in_temp_folder("s.jsonl"), 2000, NULL);
     holds(j, "scores",
           "{'rows': 12, 'held_out_checked': true, 'rows_of_other_splits_left_out': 2,"
           " 'against_identity.0': {'title': 'T1 t', 'all': {'n': 4, 'difference': 0.5}}}");
@@ -201,8 +201,7 @@ TEST(controls_and_references) {
         put_score(f, x);
     }
     fclose(f);
-    CKVC_AUTO_FREE char *summary = NULL;
-    json_auto_t *j = make(&path, 1, in_temp_folder("c.jsonl"), 0, NULL, &summary);
+    json_auto_t *j = make(&path, 1, in_temp_folder("c.jsonl"), 0, NULL);
     static const struct {
         const char *list, *title, *base;
         double difference;
@@ -274,20 +273,18 @@ TEST(rows_of_two_files) {
         fclose(f);
     }
     report_options o = report_of(&path, 1, files, 2);
-    json_auto_t *j = report_made(&o, NULL);
+    json_auto_t *j = report_made(&o);
     holds(j, "scores", "{'rows': 12, 'rows_in_several_files': 4, 'against_identity.0.all.n': 4}");
-    char *text = NULL, *verdict = NULL;
     o.out = in_temp_folder("three");
     o.n_scores = 3;
-    SAYS(report_write(&o, &verdict, &text, &err), CKVC_E_DATA, "made with different options");
+    SAYS(write_report(&o), CKVC_E_DATA, "made with different options");
 }
 
 TEST(inputs_that_are_none) {
     const char *path = in_temp_folder("missing.ckvt");
     report_options o = report_of(&path, 1, NULL, 0);
     o.out = in_temp_folder("never");
-    char *a = NULL, *b = NULL;
-    FAILS(report_write(&o, &a, &b, &err), CKVC_E_NOINPUT);
+    FAILS(write_report(&o), CKVC_E_NOINPUT);
     assert_false(ckvc_is_dir(in_temp_folder("never")));
 }
 
@@ -297,25 +294,22 @@ TEST(cut_short) {
     const char *inputs[] = {in_temp_folder("cut.ckvt")}, *out = in_temp_folder("cut");
     report_options o = report_of(inputs, 1, NULL, 0);
     o.out = out;
-    char *a = NULL, *b = NULL;
     OK(ckvc_make_dirs(out, &err));
     put_text("cut/mine", "");
-    SAYS(report_write(&o, &a, &b, &err), CKVC_E_CREATE, "holds mine, which is no report's");
+    SAYS(write_report(&o), CKVC_E_CREATE, "holds mine, which is no report's");
     assert_int_equal(unlink(in_temp_folder("cut/mine")), 0);
     /* what a killed process left; what is called nearly so; a folder that is empty */
     OK(ckvc_make_dirs(in_temp_folder("cut.tmp.0000000000000001"), &err));
     put_text("cut.tmp.0000000000000001/report.json", "");
     OK(ckvc_make_dirs(in_temp_folder("cut.tmp.mine"), &err));
-    OK(report_write(&o, &a, &b, &err));
-    free(a), free(b);
+    OK(write_report(&o));
     assert_false(ckvc_file_exists(in_temp_folder("cut.tmp.0000000000000001")));
     assert_true(ckvc_file_exists(in_temp_folder("cut.tmp.mine")));
-    SAYS(report_write(&o, &a, &b, &err), CKVC_E_CREATE, "holds a report already");
+    SAYS(write_report(&o), CKVC_E_CREATE, "holds a report already");
     put_text("cut/earlier.csv", "");
     assert_int_equal(unlink(in_temp_folder("cut/report.html")), 0);
     o.force = true;
-    OK(report_write(&o, &a, &b, &err));
-    free(a), free(b);
+    OK(write_report(&o));
     assert_true(ckvc_file_exists(in_temp_folder("cut/report.html")));
     assert_false(ckvc_file_exists(in_temp_folder("cut/earlier.csv"))); /* one report at a time */
     assert_int_equal(rmdir(in_temp_folder("cut.tmp.mine")), 0);
@@ -338,8 +332,7 @@ TEST(leak_checks) {
         table_file *t = small("x", ones, false);
         json_object_set_new(t->meta, "leak_check", json_loads(cases[i][0], JSON_DECODE_ANY, NULL));
         const char *path = put(t, "leaks.ckvt");
-        CKVC_AUTO_FREE char *summary = NULL;
-        json_auto_t *j = make(&path, 1, NULL, 0, NULL, &summary);
+        json_auto_t *j = make(&path, 1, NULL, 0, NULL);
         assert_string_equal(text_at(j, "tables.0.leak_check.state"), cases[i][1]);
         const char *says = text_at(j, "tables.0.leak_check.says");
         assert_int_equal(strstr(says, "Leak check passed: none of its 7 prompts shares 13 words") !=

@@ -61,14 +61,13 @@ static void check_numbers(const char *name, const char *text, const char *what) 
 static int n_reports, n_refused;
 
 static void report_on(const ckvc_buffer *b, const char *what) {
-    ckvc_err err = {0};
+    err = (ckvc_err){0};
     write_bytes(scores_path, b->data, b->size);
-    char *summary = NULL, *json = NULL;
     if (access(out_path, F_OK) == 0) { shell("rm -r %s", out_path); }
     report_options o = report_of(NULL, 0, &scores_path, 1);
     o.out = out_path;
     o.replicates = 20;
-    ckvc_status st = report_write(&o, &summary, &json, &err);
+    ckvc_status st = write_report(&o);
     if (st != CKVC_OK) {
         if (st != CKVC_E_DATA || !*err.text || strchr(err.text, '\n') || strlen(err.text) > 1000 ||
             !strstr(err.text, "s.jsonl")) {
@@ -79,7 +78,6 @@ static void report_on(const ckvc_buffer *b, const char *what) {
         return;
     }
     n_reports++;
-    free(summary), free(json);
     DIR *dir = opendir(out_path);
     assert_non_null(dir);
     for (struct dirent *d; (d = readdir(dir)) != NULL;) {
