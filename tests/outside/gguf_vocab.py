@@ -17,10 +17,6 @@ if not families.is_dir():
 book = (data / "text/books/pride-and-prejudice-1342.txt").read_text(errors="replace")[:300000]
 
 
-def tokens_of(path, text):
-    return [int(i) for i in outside.run(a.ckvc, "tokenize", "--model", path, "--no-special", stdin=text.encode()).split()]
-
-
 def vectors(name):
     texts = (families / f"vectors/ggml-vocab-{name}.gguf.inp").read_text().split("\n__ggml_vocab_test__\n")
     ids = [[int(i) for i in line.split()] for line in (families / f"vectors/ggml-vocab-{name}.gguf.out").read_text().splitlines()]
@@ -28,7 +24,7 @@ def vectors(name):
 
 
 def check(label, path, pairs):
-    wrong = [text for text, want in pairs if tokens_of(path, text) != want]
+    wrong = [text for text, want in pairs if outside.tokens_of(a, path, text, "--no-special") != want]
     outside.at_most(f"{label}: texts of {len(pairs)} with other ids", len(wrong), 0)
     for text in wrong[:3]:
         print("   ", repr(text[:80]))

@@ -37,6 +37,59 @@ def by_torch():
     return a, found, tok, tok(prose(a), add_special_tokens=False, verbose=False)["input_ids"]
 
 
+def scratch():
+    """A folder that is there as long as the program runs."""
+    folders.append(tempfile.TemporaryDirectory())
+    return pathlib.Path(folders[-1].name)
+
+
+def by_hand(model, prompt, kept, n, rows=None, given=()):
+    """Greedy tokens of the full cache behind a prompt [1, T], where a mask hides what is not kept, by layer (of a model whose rows are not all its
+    layers: those) and head; and the losses of tokens that are given there."""
+    import torch
+    T, before, config = prompt.shape[1], model.config._attn_implementation, model.config
+
+    def hide(layer, positions):
+        def hook(module, args, kwargs):
+            if kwargs["hidden_states"].shape[1] == 1:
+                mask = torch.full((1, config.num_attention_heads, 1, kwargs["past_key_values"].get_seq_length(layer) + 1), -torch.inf)
+                mask[..., T:] = 0
+                for h in range(mask.shape[1]):
+                    mask[0, h, 0, torch.from_numpy(positions[h * config.num_key_value_heads // mask.shape[1]].astype("int64"))] = 0
+                kwargs["attention_mask"] = mask
+            return args, kwargs
+        return model.model.layers[layer].self_attn.register_forward_pre_hook(hook, with_kwargs=True)
+
+    model.set_attn_implementation("eager")
+    hooks = [hide(layer, positions) for layer, positions in zip(rows or range(len(kept.positions)), kept.positions)]
+    out, losses = model.generate(prompt, max_new_tokens=n, do_sample=False)[0, T:].tolist(), []
+    with torch.no_grad():
+        passed = model(prompt, use_cache=True) if given else None
+        for t in given:
+            losses.append(-float(passed.logits[0, -1].double().log_softmax(0)[t]))
+            passed = model(torch.tensor([[t]]), past_key_values=passed.past_key_values)
+    for h in hooks:
+        h.remove()
+    model.set_attn_implementation(before)
+    return out, losses
+
+
+def missed(action, words):
+    """Whether it is not refused in one line that says what it is about."""
+    import ckvc
+    try:
+        action()
+    except ckvc.Error as problem:
+        if words in str(problem) and "\n" not in str(problem):
+            return 0
+        print(problem)
+    return 1
+
+
+def tokens_of(a, model, text, *options):
+    return [int(i) for i in run(a.ckvc, "tokenize", "--model", model, *options, stdin=text.encode()).split()]
+
+
 def arguments(smollm2=True, **more):
     p = argparse.ArgumentParser()
     p.add_argument("--ckvc", default=os.environ.get("CKVC", ROOT / "build/release/ckvc"))
@@ -116,7 +169,7 @@ def manifest(entries):
     return f
 
 
-failed = 0
+failed, folders = 0, []
 
 
 def at_most(what, got, limit):

@@ -31,7 +31,7 @@ texts["odd text"] = ("1984  1985   x\t\n  \n don't DON'T  <|im_start|>user\n123 
 for name, text in texts.items():
     want = theirs.encode(text, add_special_tokens=False).ids
     for kind, model in ours_of.items():
-        got = [int(i) for i in outside.run(a.ckvc, "tokenize", "--model", model, "--no-special", stdin=text.encode()).split()]
+        got = outside.tokens_of(a, model, text, "--no-special")
         wrong = abs(len(got) - len(want)) + sum(x != y for x, y in zip(got, want))
         outside.at_most(f"{name}, {kind}: ids that differ, of {len(want)}", wrong, 0)
 outside.done()

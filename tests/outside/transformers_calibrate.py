@@ -7,14 +7,13 @@ Two programs add float32 in two orders: a count may differ where two scores are 
 import functools
 import json
 import os
-import pathlib
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 
 import outside
+from outside import missed
 
 a, (torch, transformers, np, h5py), tok, ids = outside.by_torch()
 import ckvc  # noqa: E402  (its folder was added above)
@@ -23,8 +22,7 @@ import ckvc.fingerprint  # noqa: E402
 import ckvc.hf  # noqa: E402
 from ckvc import run_writer  # noqa: E402
 
-folder = tempfile.TemporaryDirectory()
-tmp = pathlib.Path(folder.name)
+tmp = outside.scratch()
 MODELS = [outside.ROOT / "models" / f"ckvc-tiny-{n}l" for n in (4, 8)]
 text = outside.prose(a)
 LINES = [*({"id": f"p{i}", "tokens": ids[700 * i : 700 * i + 330 + 70 * i], "source": "m\u00e9thode", "document": f"d{i // 2}"} for i in range(6)),
@@ -125,6 +123,12 @@ def parity(path, name, tokenizer=tok, window=32, continuation=32):
     outside.run(a.ckvc, "fit", theirs, ours, "--out", tmp / "both.ckvt", "-q", "--force")  # which takes them for one model's
 
 
+def unlike(x, y):
+    """How many columns of two runs' prompts differ, and whether the prompts do."""
+    x, y = rows(x), rows(y)
+    return (list(x) != list(y)) + sum(not np.array_equal(x[i][k], y[i][k]) for i in x for k in x[i])
+
+
 def command(out, *more, model=MODELS[0], wrap=()):
     return [*wrap, sys.executable, "-m", "ckvc", "calibrate", str(model), "--manifest", prompts.name, "--budget", "0.125,0.25", "--window", "32", "--continuation", "32",
             "--dtype", "float32", "--device", "cpu", "--out", str(out), "-q" if "-q" in more else "--quiet", *(m for m in more if m != "-q")]
@@ -163,9 +167,8 @@ def killed():
     wrong += ended(started(command(out, "--resume")))  # nothing is left to do
     outside.run(a.ckvc, "verify", out)
     status = json.loads(outside.run(a.ckvc, "status", out, "--json"))
-    x, y = rows(tmp / f"torch-{MODELS[0].name}"), rows(out)
-    wrong += not status["complete"] or left.exists() or not 3 <= before < 10 or list(x) != list(y)
-    return wrong + sum(not np.array_equal(x[i][k], y[i][k]) for i in x for k in x[i])
+    wrong += not status["complete"] or left.exists() or not 3 <= before < 10
+    return wrong + unlike(tmp / f"torch-{MODELS[0].name}", out)
 
 
 def parts():
@@ -182,20 +185,7 @@ def parts():
     wrong += ended(started(command(apart), SLURM_ARRAY_TASK_ID="9", SLURM_ARRAY_TASK_MIN="7", SLURM_ARRAY_TASK_STEP="2", SLURM_ARRAY_TASK_COUNT="2"))
     wrong += ended(started(command(tmp / "gaps"), SLURM_ARRAY_TASK_ID="9", SLURM_ARRAY_TASK_COUNT="2"), 65, "this is task 9 of 2")
     wrong += sorted(rows(apart)) != sorted(list(rows(whole))[1::2])
-    x, y = rows(whole), rows(out)
-    lines = [(run / "journal.jsonl").read_text() for run in (whole, out)]
-    return wrong + (list(x) != list(y)) + (lines[0] != lines[1]) + sum(not np.array_equal(x[i][k], y[i][k]) for i in x for k in x[i])
-
-
-def missed(words, action):
-    """Whether it is not refused in one line that says what it is about."""
-    try:
-        action()
-    except ckvc.Error as problem:
-        if words in str(problem) and "\n" not in str(problem):
-            return 0
-        print(problem)
-    return 1
+    return wrong + unlike(whole, out) + ((whole / "journal.jsonl").read_text() != (out / "journal.jsonl").read_text())
 
 
 def tiny(kind, **more):
@@ -210,21 +200,21 @@ def refused():
     bad = [("unknown key ['prompt']", {"id": "x", "prompt": "y"}), ("want exactly one of", {"id": "x"}), ("the model's vocabulary has ids 0 to 4095", {"id": "x", "tokens": [5000] * 200}),
            ("want a list of objects with role and content, and a chat template", {"id": "x", "messages": [{"role": "user", "content": "y"}]}),
            ("has 9 tokens, need at least 65", {"id": "x", "tokens": ids[:9]}), ("is not inside the manifest's folder", {"id": "x", "file": "/etc/passwd"})]
-    out = [missed(words, lambda: go(model, manifest=manifest(line), out=fresh)) for words, line in bad]
-    out += [missed(words, lambda: go(tiny(kind, **more), manifest=prompts.name, out=fresh / kind)) for words, kind, more in (
+    out = [missed(lambda: go(model, manifest=manifest(line), out=fresh), words) for words, line in bad]
+    out += [missed(lambda: go(tiny(kind, **more), manifest=prompts.name, out=fresh / kind), words) for words, kind, more in (
         ("Gemma2Attention: it caps its logits; want plain softmax attention", "Gemma2", dict(head_dim=32)), ("MistralAttention: a sliding window of 64, shorter than the sequence", "Mistral", dict(sliding_window=64)),
         ("of the kind longrope change beyond 512 tokens", "Phi3", dict(original_max_position_embeddings=512, rope_parameters=dict(
             rope_type="longrope", rope_theta=1e4, short_factor=[1.0] * 16, long_factor=[2.0] * 16, original_max_position_embeddings=512))),
         ("has layers of linear_attention", "Qwen3Next", dict(head_dim=32, num_experts=4)))]
     model.set_attn_implementation("eager")
     model.config._attn_implementation_internal = "flash_attention_2"
-    out.append(missed("attention implementation flash_attention_2: want sdpa or eager", lambda: go(model, manifest=prompts.name, out=fresh / "flash")))
+    out.append(missed(lambda: go(model, manifest=prompts.name, out=fresh / "flash"), "attention implementation flash_attention_2: want sdpa or eager"))
     model.config._attn_implementation_internal = "sdpa"
-    out += [missed("every head keeps 9", lambda: go(model, budgets=(8,), manifest=prompts.name, out=fresh)),
-            missed("holds no prompt of more than the window", lambda: go(model, manifest=prompts.name, out=fresh, window=1500)),
-            missed("window: 32 there, 33 now", lambda: go(model, manifest=prompts.name, out=done, window=33, resume=True)),
-            missed("model: ", lambda: go(loaded(MODELS[1]), manifest=prompts.name, out=done, resume=True)),
-            missed("dtype: \"float32\" there, \"bfloat16\" now", lambda: go(model.to(torch.bfloat16), manifest=prompts.name, out=done, resume=True))]
+    out += [missed(lambda: go(model, budgets=(8,), manifest=prompts.name, out=fresh), "every head keeps 9"),
+            missed(lambda: go(model, manifest=prompts.name, out=fresh, window=1500), "holds no prompt of more than the window"),
+            missed(lambda: go(model, manifest=prompts.name, out=done, window=33, resume=True), "window: 32 there, 33 now"),
+            missed(lambda: go(loaded(MODELS[1]), manifest=prompts.name, out=done, resume=True), "model: "),
+            missed(lambda: go(model.to(torch.bfloat16), manifest=prompts.name, out=done, resume=True), "dtype: \"float32\" there, \"bfloat16\" now")]
     return sum(out) + (model.config._attn_implementation != "sdpa")
 
 
@@ -237,7 +227,7 @@ def full_disk():
         write(path, data, replace)
     run_writer.publish = failing
     go = functools.partial(ckvc.hf.calibrate, loaded(MODELS[0]), tok, prompts.name, BUDGETS, out, **OPTIONS)
-    wrong = missed("No space left on device; what is published stays, make room and resume", go) + (len(rows(out)) != 3)
+    wrong = missed(go, "No space left on device; what is published stays, make room and resume") + (len(rows(out)) != 3)
     run_writer.publish = write
     go(resume=True)
     outside.run(a.ckvc, "verify", out)
@@ -251,7 +241,7 @@ def not_finite():
     only = next(t for t in read[-1].tokens if not any(t in p.tokens for p in read[:-1]))
     model.model.embed_tokens.register_forward_hook(lambda module, args, out: out.masked_fill((args[0] == only)[..., None], torch.nan))
     go = functools.partial(ckvc.hf.calibrate, model, tok, prompts.name, BUDGETS, **OPTIONS)
-    wrong = missed("1 such prompts, max_failures allows 0", lambda: go(tmp / "nan")) + (len(rows(tmp / "nan")) != 9)
+    wrong = missed(lambda: go(tmp / "nan"), "1 such prompts, max_failures allows 0") + (len(rows(tmp / "nan")) != 9)
     go(out := tmp / "nan2", max_failures=1)
     outside.run(a.ckvc, "verify", out)
     skipped = [json.loads(line)["id"] for line in (out / "journal.jsonl").read_text().splitlines() if "reason" in line]

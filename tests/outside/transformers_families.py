@@ -16,8 +16,7 @@ import ckvc.hf  # noqa: E402
 import ckvc.prefill  # noqa: E402
 import ckvc.score  # noqa: E402
 
-folder = tempfile.TemporaryDirectory()
-tmp = pathlib.Path(folder.name)
+tmp = outside.scratch()
 behind, asked, prompts = ids[5200:5220], torch.tensor([ids[5000:5200]]), outside.manifest({"id": f"p{i}", "tokens": ids[600 * i : 600 * i + 300]} for i in range(4))
 SHAPE = dict(vocab_size=4096, hidden_size=64, intermediate_size=64, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, head_dim=16, pad_token_id=0, bos_token_id=1,
              eos_token_id=2, max_position_embeddings=2048)
@@ -71,36 +70,6 @@ def rotation(model):
     return float((back.sort().values - plain.double().sort().values).abs().max() / plain.abs().max())
 
 
-def by_hand(model, kept, rows, n):
-    """Greedy tokens of the full cache, where a mask hides what is not kept from layers that are rows; and the loss of n tokens that are given."""
-    T, before = asked.shape[1], model.config._attn_implementation
-
-    def hide(layer, positions):
-        def hook(module, args, kwargs):
-            if kwargs["hidden_states"].shape[1] == 1:
-                mask = torch.full((1, 4, 1, kwargs["past_key_values"].get_seq_length(layer) + 1), -torch.inf)
-                mask[..., T:] = 0
-                for h in range(4):
-                    mask[0, h, 0, torch.from_numpy(positions[h // 2].astype("int64"))] = 0
-                kwargs["attention_mask"] = mask
-            return args, kwargs
-        return hook
-
-    model.set_attn_implementation("eager")
-    hooks = [model.model.layers[l].self_attn.register_forward_pre_hook(hide(l, kept.positions[row]), with_kwargs=True) for row, l in enumerate(rows)]
-    out = model.generate(asked, max_new_tokens=n, do_sample=False)[0, T:].tolist()
-    cache, losses = transformers.DynamicCache(), []
-    with torch.no_grad():
-        logits = model(asked, past_key_values=cache).logits[0, -1]
-        for t in behind[:n]:
-            losses.append(-float(logits.double().log_softmax(0)[t]))
-            logits = model(torch.tensor([[t]]), past_key_values=cache).logits[0, -1]
-    for h in hooks:
-        h.remove()
-    model.set_attn_implementation(before)
-    return out, np.mean(losses)
-
-
 def scored(model, table, n):
     """Losses of n tokens behind the prompt, by policy."""
     line = {"id": "x", "tokens": asked[0].tolist(), "continuation_tokens": behind[:n], "split": "heldout"}
@@ -125,10 +94,10 @@ def served(model, table):
         wrong += two != [got, got]
         wrong += write(cache_implementation="static") != got or c.holds != "masked"
     wrong += bytes_kept != kept.entries * 2 * 16 * 4 or kept.entries != len(rows) * 2 * 50 or again > len(rows) * 2 * 52
-    want, loss = by_hand(model, kept, rows, 12)
+    want, losses = outside.by_hand(model, asked, kept, 12, rows, behind[:12])
     lines = scored(model, table, 12)
     wrong += lines["full"]["reward"] != 0 or any(lines[x]["entries"] != kept.entries for x in ("table", "top-k", "snapkv", "adakv"))
-    return sum(x != y for x, y in zip(got, want)), abs(lines["table"]["loss_comp"] - loss), wrong
+    return sum(x != y for x, y in zip(got, want)), abs(lines["table"]["loss_comp"] - np.mean(losses)), wrong
 
 
 def mine(module, *args, **kwargs):
@@ -151,18 +120,10 @@ def without_rows(model, table):
 
 def refusal(words, kind, more):
     """Whether it is not refused in one line that says what it is about, linear attention by score, too."""
-    try:
-        if "linear" in words:
-            next(ckvc.score.score(random_model(kind, more), (), (0.25,)), None)
-            return True
-    except ckvc.Error as problem:
-        if words not in str(problem):
-            return True
-    try:
-        ckvc.hf.calibrate(random_model(kind, more), tok, prompts.name, (0.25,), tmp / f"never-{kind}", window=32, continuation=16, quiet=True)
-    except ckvc.Error as problem:
-        return words not in str(problem) or "\n" in str(problem)
-    return True
+    model, out = random_model(kind, more), tmp / f"never-{kind}"
+    if "linear" in words and outside.missed(lambda: next(ckvc.score.score(model, (), (0.25,)), None), words):
+        return True
+    return outside.missed(lambda: ckvc.hf.calibrate(model, tok, prompts.name, (0.25,), out, window=32, continuation=16, quiet=True), words)
 
 
 transformers.AttentionInterface.register("mine", mine)

@@ -6,29 +6,19 @@ One set in 500 may differ: two programs add float32 in two orders.
 """
 import json
 import os
-import pathlib
 import re
 import subprocess
 import sys
-import tempfile
 
 import outside
+from outside import missed
 
-torch, transformers, np = outside.modules("torch", "transformers", "numpy")
-sys.path.insert(0, str(outside.ROOT / "python"))
+a, (torch, transformers, *_), _, ids = outside.by_torch()
 import ckvc  # noqa: E402  (its folder was added above)
 import ckvc.hf  # noqa: E402
 
-a = outside.arguments(smollm2=False)
-torch.set_num_threads(1)
-transformers.logging.set_verbosity_error()
-transformers.utils.logging.disable_progress_bar()
-MODEL, W, WIDE = outside.ROOT / "models/ckvc-tiny-8l", 32, 96
-tok = transformers.AutoTokenizer.from_pretrained(MODEL)
-ids = tok(outside.prose(a), add_special_tokens=False)["input_ids"]
+MODEL, W, WIDE, tmp = outside.ROOT / "models/ckvc-tiny-8l", 32, 96, outside.scratch()
 prompts = [ids[600 * i : 600 * i + n] for i, n in enumerate((500, 257, 97))]
-folder = tempfile.TemporaryDirectory()
-tmp = pathlib.Path(folder.name)
 
 
 def tables():
@@ -60,29 +50,6 @@ model = transformers.AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.flo
 L, H, G = (getattr(model.config, k) for k in ("num_hidden_layers", "num_attention_heads", "num_key_value_heads"))
 
 
-def by_hand(model, prompt, kept, n):
-    """Greedy tokens of the full cache, where a mask hides what is not kept, by layer and head."""
-    T, model.config._attn_implementation = len(prompt), "eager"
-
-    def hide(layer):
-        def hook(module, args, kwargs):
-            if kwargs["hidden_states"].shape[1] == 1:
-                mask = torch.full((1, H, 1, kwargs["past_key_values"].get_seq_length(layer) + 1), -torch.inf)
-                mask[..., T:] = 0
-                for h in range(H):
-                    mask[0, h, 0, torch.from_numpy(kept.positions[layer][h * G // H].astype("int64"))] = 0
-                kwargs["attention_mask"] = mask
-            return args, kwargs
-        return hook
-
-    hooks = [layer.self_attn.register_forward_pre_hook(hide(i), with_kwargs=True) for i, layer in enumerate(model.model.layers)]
-    out = model.generate(torch.tensor([prompt]), max_new_tokens=n, do_sample=False)[0, T:].tolist()
-    for h in hooks:
-        h.remove()
-    model.config._attn_implementation = "sdpa"
-    return out
-
-
 n_sets = n_differ = n_tokens = n_other = n_program = n_held = 0
 for name, modes in tables():
     table = ckvc.Table.read(tmp / f"{name}.ckvt")
@@ -106,7 +73,7 @@ for name, modes in tables():
                         n_sets += 1
                         differ += s != kept.positions[l][g].tolist()
                 n_tokens += len(got)
-                n_other += sum(x != y for x, y in zip(got, by_hand(model, prompt, kept, 16)))
+                n_other += sum(x != y for x, y in zip(got, outside.by_hand(model, torch.tensor([prompt]), kept, 16)[0]))
                 n_program += sum(x != y for x, y in zip(got, own[f"p{i}", budget]))
                 n_held += c.kept_bytes != kept.entries * 2 * model.config.head_dim * 4 or c.holds != ("ragged" if mode == "heads" else "cut")
         n_differ += differ
@@ -131,7 +98,7 @@ def others():
         m.generation_config.eos_token_id = None
         with ckvc.hf.compress(m, table, 0.25) as c:
             got = m.generate(prompt[:, :200], max_new_tokens=8, do_sample=False)[0, 200:].tolist()
-        differ += sum(x != y for x, y in zip(got, by_hand(m, prompts[0][:200], c.kept[0], 8))) + (len(got) != 8)
+        differ += sum(x != y for x, y in zip(got, outside.by_hand(m, prompt[:, :200], c.kept[0], 8)[0])) + (len(got) != 8)
     taken = 0
     every = ["full_attention"] * L
     for config, why in ((transformers.Gemma2Config(**shape, head_dim=32, layer_types=every), "it caps its logits"), (transformers.MistralConfig(**shape, sliding_window=64), "a sliding window of 64")):
@@ -150,15 +117,6 @@ def write(inputs, budget=0.25, cache=None, n=12, **options):
             more = torch.cat([out, torch.tensor([prompts[1][:5]])], dim=1)
             out = model.generate(more, past_key_values=cache, max_new_tokens=n, do_sample=False)
     return out[:, inputs["input_ids"].shape[1]:].tolist(), c.holds
-
-
-def missed(action, words):
-    """Whether it is not refused in one line that says what it is about."""
-    try:
-        action()
-    except ckvc.Error as problem:
-        return words not in str(problem) or "\n" in str(problem)
-    return True
 
 
 def errors():

@@ -9,7 +9,6 @@ import os
 import pathlib
 import subprocess
 import sys
-import tempfile
 
 import outside
 
@@ -18,8 +17,7 @@ import ckvc  # noqa: E402  (its folder was added above)
 import ckvc.exchange  # noqa: E402
 import ckvc.score  # noqa: E402
 
-folder = tempfile.TemporaryDirectory()
-tmp = pathlib.Path(folder.name)
+tmp = outside.scratch()
 MODELS = [outside.ROOT / "models" / f"ckvc-tiny-{n}l" for n in (4, 8)]
 text = outside.prose(a)
 LINES = [*({"id": f"p{i}", "tokens": ids[700 * i : 700 * i + 330]} for i in range(6)), *({"id": f"s{i}", "tokens": ids[6000 + 400 * i : 6280 + 400 * i], "split": "select"} for i in range(2)),

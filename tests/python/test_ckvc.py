@@ -12,24 +12,18 @@ import os
 import subprocess
 import sys
 import tempfile
+from unittest import mock
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-sys.path.insert(0, os.path.join(ROOT, "python"))
-try:
-    import numpy as np
-except ImportError:
-    print("skipped: python test_ckvc: numpy is not installed (apt-get install -y python3-numpy)")
-    sys.exit(0)
-import ckvc  # noqa: E402  (its folder was added above)
+from common import PROGRAM, ROOT, built, golden, need, policy_library, put, run_tests
+
+need("numpy")
+import numpy as np  # noqa: E402
+
+import ckvc  # noqa: E402
 import ckvc.__main__  # noqa: E402
 from ckvc import library  # noqa: E402
 
 GOLDEN = os.path.join(ROOT, "tests", "golden")
-PROGRAM = os.environ.get("CKVC", os.path.join(ROOT, "build", "release", "ckvc"))
-
-
-def golden(name):
-    return os.path.join(GOLDEN, "table", name + ".ckvt")
 
 
 def bytes_of(name):
@@ -69,17 +63,6 @@ def test_operators():
         data[24:32] = flags.to_bytes(8, "little")
         data[124:128] = binascii.crc32(bytes(data[:124])).to_bytes(4, "little")
         refused(message, ckvc.Table, "x", bytes(data))
-
-
-@contextlib.contextmanager
-def built(*options):
-    """lib/policy as a shared library, or with more sources a program: its path."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "built")
-        sources = glob.glob(os.path.join(ROOT, "lib", "policy", "*.c"))
-        subprocess.run([os.environ.get("CC", "cc"), "-std=c11", "-D_GNU_SOURCE", "-O2", "-ffp-contract=off", "-I", ROOT, *options,
-                        "-o", path, *sources, "-lm"], check=True)
-        yield path
 
 
 def test_against_library():
@@ -137,9 +120,7 @@ def largest(s, recent, n):
 def test_library_prefill():
     """ckvc.library.Prefill: sets of every mode from its own scores and the table's capacities, other scores and budgets, what is refused."""
     rng = np.random.default_rng(9)
-    with built("-shared", "-fPIC") as path:
-        os.environ["CKVC_LIBRARY"] = path
-        library.load.cache_clear()
+    with policy_library():
         for name in ("shares", "learned", "learned2"):
             its = library.Table.read(golden(name))
             H, G, inv_freq = its.n_query_heads, its.n_heads, rng.random(4 if its.theta is None else 1)
@@ -204,9 +185,9 @@ def test_library_prefill():
                 (lambda: its.begin(20.5, 100), "a budget of 20.5: want whole tokens from 1 up, or a share of the prompt between 0 and 1"),
             ):
                 refused(message, make)
-    os.environ["CKVC_LIBRARY"] = "/nowhere"
     library.load.cache_clear()
-    refused("install it, or name it in CKVC_LIBRARY", library.load)
+    with mock.patch.dict(os.environ, CKVC_LIBRARY="/nowhere"):
+        refused("install it, or name it in CKVC_LIBRARY", library.load)
 
 
 HOSTILE = """
@@ -243,9 +224,8 @@ print(n_errors)
 
 def test_hostile_arguments():
     """Indices and shapes that the library would take for addresses are errors; a crash would end the child."""
-    with built("-shared", "-fPIC") as path:
-        env = {**os.environ, "CKVC_LIBRARY": path, "PYTHONPATH": os.path.join(ROOT, "python")}
-        child = subprocess.run([sys.executable, "-c", HOSTILE, GOLDEN], env=env, capture_output=True, text=True)
+    with policy_library():
+        child = subprocess.run([sys.executable, "-c", HOSTILE, GOLDEN], capture_output=True, text=True)
         assert child.returncode == 0 and int(child.stdout) > 500, child.stderr
 
 
@@ -272,9 +252,7 @@ def test_example():
     T = 64
     rows = np.tril(np.ones((T, T), np.float32)) / np.arange(1, T + 1, dtype=np.float32)[:, None]
     example = os.path.join(ROOT, "lib", "policy", "example", "keep_set.c")
-    with built("-I", os.path.join(ROOT, "lib", "policy"), example) as keep_set, built("-shared", "-fPIC") as path:
-        os.environ["CKVC_LIBRARY"] = path
-        library.load.cache_clear()
+    with built("-I", os.path.join(ROOT, "lib", "policy"), example) as keep_set, policy_library():
         for name in ("shares", "learned", "learned2"):
             t = library.Table.read(golden(name))
             dim = 8 if name == "shares" else 2
@@ -421,9 +399,7 @@ def test_same_as_program():
     tables = [bytes_of(os.path.basename(path)[:-5]) for path in sorted(glob.glob(golden("*")))]
 
     def compare(data, what):
-        with open(path, "wb") as f:
-            f.write(data)
-        taken = inspected(path) == 0
+        taken = inspected(put(path, data)) == 0
         try:
             assert ckvc.Table("x", data).skipped or taken, f"the program refuses {what}"
         except ckvc.Error as problem:
@@ -454,10 +430,7 @@ def test_size_of_sections():
             def long(s):
                 s[1], s[3], s[4] = 0, [size], b"{}".ljust(size)
                 s[5] = s[4]
-            path = os.path.join(folder, "t.ckvt")
-            with open(path, "wb") as f:
-                f.write(with_section(good, "pROV", long))
-            assert inspected(path) == code
+            assert inspected(put(os.path.join(folder, "t.ckvt"), with_section(good, "pROV", long))) == code
 
 
 def test_nearest_budget():
@@ -485,11 +458,9 @@ def test_damage():
 
 def test_python_example():
     example = os.path.join(ROOT, "python", "examples", "keep_library.py")
-    with built("-shared", "-fPIC") as path:
+    with policy_library():
         for name, words in (("one-layer", "mode shared, score paper"), ("shares", "mode heads, score window"), ("learned", "mode heads, score learned")):
-            out = subprocess.run([sys.executable, example, golden(name)],
-                                 env={**os.environ, "PYTHONPATH": os.path.join(ROOT, "python"), "CKVC_LIBRARY": path},
-                                 capture_output=True, text=True, check=True).stdout
+            out = subprocess.run([sys.executable, example, golden(name)], capture_output=True, text=True, check=True).stdout
             assert words in out and "layer 0: " in out, out
 
 
@@ -498,15 +469,9 @@ def test_command_line():
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         assert ckvc.__main__.main([golden("one-layer")]) == 0
         path = os.path.join(folder, "x.ckvt")
-        assert ckvc.__main__.main([path]) == 66
-        with open(path, "wb") as f:
-            f.write(b"hello")
-        assert ckvc.__main__.main([path]) == 65
+        assert ckvc.__main__.main([path]) == 66 and ckvc.__main__.main([put(path, "hello")]) == 65
     assert "1 KV heads of 2 query heads" in out.getvalue() and len(err.getvalue().splitlines()) == 2
 
 
 if __name__ == "__main__":
-    tests = [f for name, f in sorted(globals().items()) if name.startswith("test_")]
-    for test in tests:
-        test()
-    print(f"python test_ckvc: {len(tests)} passed")
+    run_tests(globals())

@@ -6,26 +6,19 @@ import subprocess
 import sys
 import tempfile
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-try:
-    import h5py  # noqa: F401
-    import numpy as np
-    import zstandard  # noqa: F401
-except ImportError as e:
-    print(f"skipped: python test_export: {e} (apt-get install -y python3-numpy python3-h5py python3-zstandard)")
-    sys.exit(0)
+from common import PROGRAM, ROOT, golden, need, put, run_tests
 
-CKVC = os.environ.get("CKVC", os.path.join(ROOT, "build", "release", "ckvc"))
+need("h5py", "numpy", "zstandard")
+import numpy as np  # noqa: E402
+
 MODEL = os.path.join(ROOT, "models", "ckvc-tiny-8l")  # 8 layers, 6 query heads on 3 KV heads
 L, H, G = 8, 6, 3
 rng = np.random.default_rng(15)
 EXCHANGE = [sys.executable, "-m", "ckvc"]
-sys.path.insert(0, os.path.join(ROOT, "python"))
-os.environ["PYTHONPATH"] = os.path.join(ROOT, "python")
 
 
 def program(args):
-    return (EXCHANGE if args[0] in ("export", "import") else [CKVC]) + [str(x) for x in args]
+    return (EXCHANGE if args[0] in ("export", "import") else [PROGRAM]) + [str(x) for x in args]
 
 
 def ckvc(*args):
@@ -44,12 +37,7 @@ def refused(words, *args):
 
 
 def write_prompts(n):
-    with open("p.jsonl", "w") as f:
-        f.writelines(json.dumps({"id": f"p{i}", "tokens": [0] + rng.integers(256, 1000, 90).tolist()}) + "\n" for i in range(n))
-
-
-def golden(name):
-    return os.path.join(ROOT, "tests", "golden", "table", name + ".ckvt")
+    put("p.jsonl", "".join(json.dumps({"id": f"p{i}", "tokens": [0] + rng.integers(256, 1000, 90).tolist()}) + "\n" for i in range(n)))
 
 
 def test_npz_by_numpy():
@@ -82,8 +70,7 @@ def compilerkv(folder, weights, thresholds, edges, budgets, **more):
                 "entropy_edges": np.float32(edges[0]).tolist(), "ppl_edges": np.float32(edges[1]).tolist(),
                 "head_actions": np.linspace(0.8, 1.5, 29, dtype=np.float32).tolist(),
                 "gate_actions": np.linspace(0.8, 1.0, 21, dtype=np.float32).tolist(), "cql": {"conservative_weight": 0.75}} | more
-    with open(os.path.join(folder, "manifest.json"), "w") as f:
-        json.dump(manifest, f, indent=2, sort_keys=True)
+    put(os.path.join(folder, "manifest.json"), json.dumps(manifest, indent=2, sort_keys=True))
 
 
 def test_compilerkv():
@@ -135,8 +122,7 @@ def test_head_scores():
     per_query = scores[:, :, None] + np.array([-0.5, 0.5]) * scores[:, :, None]  # whose mean is the KV head's
     os.makedirs("duo", exist_ok=True)
     np.savetxt("duo/full_attention_heads.tsv", scores, delimiter="\t")
-    with open("heads.json", "w") as f:
-        f.write(json.dumps({f"{l}-{h}": [float(x), float(x)] for l in range(L) for h, x in enumerate(per_query[l].reshape(-1))}))
+    put("heads.json", json.dumps({f"{l}-{h}": [float(x), float(x)] for l in range(L) for h, x in enumerate(per_query[l].reshape(-1))}))
     np.save("heads.npy", scores)
     common = "--model", MODEL, "--budget", "0.125,64", "--c-min", "0.1", "-f"
     for path, name in ("duo", "duo-attention"), ("heads.json", "headkv"), ("heads.npy", "kvzip"):
@@ -189,8 +175,7 @@ def test_safetensors():
     data = open("hub/model.safetensors", "rb").read()
     for words, bad in [("no file of safetensors", data[:200]), ("no file of safetensors", b""), ("is no section", data.replace(b'"WEIGHT"', b'"WEIGHX"')),
                        ("section MASS", data.replace(b'"WEIGHT"', b'"MASS"  '))]:
-        with open("hub/model.safetensors", "wb") as f:
-            f.write(bad)
+        put("hub/model.safetensors", bad)
         refused(words, "import", "hub", "--format", "safetensors", "--out", "none")
     assert not os.path.exists("none")
 
@@ -232,14 +217,11 @@ def test_what_makes_no_sense():
     ckvc("export", t, "--format", "npz", "--out", "once", "-f")
     assert not os.path.exists("x")
     for verb in "export", "import":  # of the program: gone, and it says where
-        done = subprocess.run([CKVC, verb, t], capture_output=True, text=True)
+        done = subprocess.run([PROGRAM, verb, t], capture_output=True, text=True)
         assert done.returncode == 64 and f"python3 -m ckvc {verb}" in done.stderr and done.stderr.count("\n") == 1
 
 
 os.environ.setdefault("HDF5_PLUGIN_PATH", os.path.join(ROOT, "build", "release"))
 with tempfile.TemporaryDirectory() as folder:
     os.chdir(folder)
-    tests = [f for n, f in list(globals().items()) if n.startswith("test_")]
-    for f in tests:
-        f()
-    print(f"python test_export: {len(tests)} passed")
+    run_tests(globals().copy())

@@ -10,7 +10,8 @@ import tempfile
 import types
 from unittest import mock
 
-from test_ckvc import ROOT, built, golden, refused
+from common import golden, policy_library, put, run_tests
+from test_ckvc import refused
 
 import numpy as np
 
@@ -72,10 +73,7 @@ def table(name="learned2", thresholds=False):
 
 
 def model(folder, data=None):
-    path = os.path.join(folder, "m.gguf")
-    with open(path, "wb") as f:
-        f.write(gguf() if data is None else data)
-    return path
+    return put(os.path.join(folder, "m.gguf"), gguf() if data is None else data)
 
 
 def test_model():
@@ -254,9 +252,8 @@ def test_command_line():
     with tempfile.TemporaryDirectory() as folder:
         m, slot, three, small = (os.path.join(folder, x) for x in ("m.gguf", "slot.bin", "t.ckvt", "small.bin"))
         model(folder)
-        for path, data in ((slot, state(tokens=range(T))), (three, None)):
-            with open(path, "wb") as f:
-                f.write(data or table_of_three)
+        put(slot, state(tokens=range(T)))
+        put(three, table_of_three)
         words = [slot, "--model", m, "--table", three, "--out", small, "--budget"]
         assert run(*words, "0.5") == (0, f"{small}: 40 of 80 cells, 1920 of 3840 bytes\n")
         assert os.path.getsize(slot) - os.path.getsize(small) == 40 * (12 + 48)
@@ -267,11 +264,9 @@ def test_command_line():
         assert code == 0 and "kept whole" in said and os.path.getsize(small) == os.path.getsize(slot)
         for budget, want in (("0", 65), ("1.0", 65), ("x", 64), ("-1", 65)):
             assert run(*words, budget, "-f")[0] == want
-        with open(slot, "wb") as f:
-            f.write(state())  # as it is in memory
+        put(slot, state())  # as it is in memory
         assert run(*words, "0.5", "-f") == (0, f"{small}: 40 of 80 cells, 1920 of 3840 bytes\n")
-        with open(slot, "r+b") as f:
-            f.truncate(1000)
+        os.truncate(slot, 1000)
         code, said = run(*words, "0.5", "-f")
         assert code == 65 and said.startswith("ckvc compact: ") and "was cut off" in said and said.count("\n") == 1
         assert run(os.path.join(folder, "none"), *words[1:], "0.5", "-f")[0] == 66 and run("--help" * 0 + slot)[0] == 64
@@ -279,12 +274,8 @@ def test_command_line():
 
 
 if __name__ == "__main__":
-    with built("-shared", "-fPIC") as path:
-        os.environ["CKVC_LIBRARY"] = path
+    with policy_library():
         three = table()
         arrays = dict(three.sections) | {"META": np.frombuffer(three.text["META"], "u1"), "FLAGS": np.array([three.flags], "<u8")}
         table_of_three = table_bytes("three", arrays)
-        tests = [f for name, f in sorted(globals().items()) if name.startswith("test_")]
-        for test in tests:
-            test()
-    print(f"python test_llama: {len(tests)} passed")
+        run_tests(globals())

@@ -5,20 +5,16 @@ Runs the program ($CKVC) on the embedded 4-layer model: a calibration, a fit, th
 import json
 import os
 import subprocess
-import sys
 import tempfile
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-sys.path.insert(0, os.path.join(ROOT, "python"))
-try:
-    import h5py
-    import numpy as np
-except ImportError:
-    print("skipped: python test_score_policies: numpy and h5py are not installed (apt-get install -y python3-numpy python3-h5py)")
-    sys.exit(0)
-import ckvc as ckvt  # noqa: E402  (its folder was added above; ckvc() runs the program)
+from common import PROGRAM, ROOT, need, put, run_tests
 
-CKVC = os.environ.get("CKVC", os.path.join(ROOT, "build", "release", "ckvc"))
+need("h5py", "numpy")
+import h5py  # noqa: E402
+import numpy as np  # noqa: E402
+
+import ckvc as ckvt  # noqa: E402  (ckvc() runs the program)
+
 MODEL = os.path.join(ROOT, "models", "ckvc-tiny-4l")
 W = 16
 REFERENCES = ["recent", "sink-recent", "random", "top-k", "window", "window-pooled"]
@@ -26,7 +22,7 @@ CONTROLS = ["no-utility", "no-threshold", "mean-gate", "mean-pool", "head-only",
 
 
 def ckvc(*args):
-    done = subprocess.run([CKVC, *map(str, args)], capture_output=True, text=True)
+    done = subprocess.run([PROGRAM, *map(str, args)], capture_output=True, text=True)
     assert done.returncode == 0, (args, done.stderr)
     return done.stdout
 
@@ -247,8 +243,7 @@ def test_shares(world):
 
 def test_layer_budgets(world):
     budgets = [8, 40, 16, 12]
-    with open(world.at("layers.txt"), "w") as f:
-        f.write("# B of each layer\n" + "\n".join(map(str, budgets)) + "\n")
+    put(world.at("layers.txt"), "# B of each layer\n" + "\n".join(map(str, budgets)) + "\n")
     table = ckvt.Table.read(world.at("paper.ckvt"))
     lines, vectors = world.score(["paper"], "--policy", "identity,recent,mean-gate,matched", "--layer-budgets", world.at("layers.txt"))
     assert len(lines) == 5 * 5
@@ -281,14 +276,10 @@ def test_refusals(world):
         (["--policy", "windowed"], "window-pooled"),
         (["--policy", "recent", "--layer-budgets", "no-such-file"], "no-such-file"),
     ):
-        done = subprocess.run([CKVC, "score", *map(str, world.common), "--continuation", "0", *options], capture_output=True, text=True)
+        done = subprocess.run([PROGRAM, "score", *map(str, world.common), "--continuation", "0", *options], capture_output=True, text=True)
         assert done.returncode in (64, 66) and word in done.stderr and len(done.stderr.splitlines()) == 1, (options, done)
 
 
 if __name__ == "__main__":
-    tests = [f for name, f in sorted(globals().items()) if name.startswith("test_")]
     with tempfile.TemporaryDirectory() as scratch:
-        made = World(scratch)
-        for test in tests:
-            test(made)
-    print(f"python test_score_policies: {len(tests)} passed")
+        run_tests(globals(), World(scratch))

@@ -4,17 +4,16 @@ tests' fixture makes. Also what h5py writes by the description alone is looked a
 import os
 import sys
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from common import ROOT, need, run_tests
+
 PLUGINS = os.environ.get("HDF5_PLUGIN_PATH") or os.path.join(ROOT, "build", "release")
 OURS = os.path.exists(os.path.join(PLUGINS, "libh5zstd.so"))
 if OURS:
     os.environ["HDF5_PLUGIN_PATH"] = PLUGINS  # read when HDF5 is loaded
-try:
-    import h5py
-    import numpy as np
-except ImportError as e:
-    print(f"skipped: python test_shard_h5py: {e} (apt-get install -y python3-h5py)")
-    sys.exit(0)
+need("h5py", "numpy")
+import h5py  # noqa: E402
+import numpy as np  # noqa: E402
+
 if not OURS:
     try:
         import hdf5plugin  # noqa: F401
@@ -102,7 +101,5 @@ def test_demand():
             assert f["prompt/demand"].shape == (2, B, L, G) and (f["prompt/demand"][()] <= 101).all()
 
 
-for name, test in list(globals().items()):
-    if name.startswith("test_"):
-        test()
-print("test_shard_h5py: ok (" + ("our plugin" if OURS else "hdf5plugin") + f", h5py {h5py.__version__}, HDF5 {h5py.version.hdf5_version})")
+run_tests(globals().copy())
+print(("our plugin" if OURS else "hdf5plugin") + f", h5py {h5py.__version__}, HDF5 {h5py.version.hdf5_version}")

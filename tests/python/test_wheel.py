@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """The package's wheel: built from python/ without fetching anything, of the program's version, and read from as it is."""
 import glob
-import importlib.util
 import os
 import re
 import shutil
@@ -10,12 +9,9 @@ import sys
 import tempfile
 import zipfile
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-for module, package in (("pip", "pip"), ("setuptools", "setuptools"), ("wheel", "wheel"), ("numpy", "numpy")):
-    if not importlib.util.find_spec(module):
-        print(f"skipped: python test_wheel: {package} is not installed (apt-get install -y python3-{package})")
-        sys.exit(0)
+from common import ROOT, golden, need
 
+need("pip", "setuptools", "wheel", "numpy")
 with tempfile.TemporaryDirectory() as folder:
     # A copy: setuptools writes beside its sources. System packages build it: no network, no virtual environment.
     shutil.copytree(os.path.join(ROOT, "python"), os.path.join(folder, "python"), ignore=shutil.ignore_patterns("__pycache__", "build", "*.egg-info"))
@@ -32,7 +28,7 @@ with tempfile.TemporaryDirectory() as folder:
     assert {n[len("ckvc/"):] for n in names if n.startswith("ckvc/")} == sources, names
     required = re.findall(r"^Requires-Dist: (.*)$", metadata, re.M)
     assert [r for r in required if "extra ==" not in r] == ["numpy"], required
-    table = os.path.join(ROOT, "tests", "golden", "table", "one-layer.ckvt")
+    table = golden("one-layer")
     out = subprocess.run([sys.executable, "-m", "ckvc", table], cwd=folder, env={**os.environ, "PYTHONPATH": path}, check=True, capture_output=True, text=True).stdout
     assert out.startswith(f"{table}: ckvt table "), out
 print("python test_wheel: 1 passed")

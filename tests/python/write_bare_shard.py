@@ -19,7 +19,6 @@ HEAD = np.array([(32 + a) / 40 for a in range(29)])
 GATE = np.array([(80 + a) / 100 for a in range(21)])
 BREAKS = ["nan", "range", "short", "rank", "missing", "attribute", "type", "external", "baseline", "huge", "duplicate"]
 
-
 # The world's best actions, [L][G][budgets] and [L][E][P][budgets].
 BEST_HEAD = np.fromfunction(lambda l, g, b: (7 * l + 11 * g + 5 * b + 3) % len(HEAD), (L, G, 2), dtype=int)
 BEST_GATE = np.fromfunction(lambda l, e, p, b: (5 * l + 9 * e + 3 * p + 13 * b + 2) % len(GATE), (L, E, P, 2), dtype=int)
@@ -41,8 +40,7 @@ def records(first, n, uniform):
                 for layer in range(L):
                     for head in range(G) if side == 0 else (65535,):
                         best = int(BEST_HEAD[layer, head, b] if side == 0 else BEST_GATE[layer, e, p, b])
-                        actions = rng.integers(0, len(grid), len(grid)) if uniform else range(len(grid))
-                        for a in actions:
+                        for a in rng.integers(0, len(grid), len(grid)) if uniform else range(len(grid)):
                             gain = 0.001 * ((stay - best) ** 2 - (a - best) ** 2) + 0.002 * rng.standard_normal() * (a != stay)
                             loss = base - gain
                             rows.append((i, side, layer, head, b, a, -(loss - full), -(base - full), loss))
@@ -72,9 +70,7 @@ def write(args):
             edges_entropy=np.array([5.0]), edges_perplexity=np.array([9.0]),
             start_weight=np.ones((L, G, len(BUDGETS)), np.float32), start_tau=np.full((L, E, P, len(BUDGETS)), 0.9, np.float32),
         )
-        attributes["pass"] = "both"
-        attributes["lambda"] = np.float64(1.0)
-        for name, value in attributes.items():
+        for name, value in {**attributes, "pass": "both", "lambda": np.float64(1.0)}.items():
             if isinstance(value, str):
                 f.attrs.create(name, np.bytes_(value), dtype=h5py.string_dtype("utf-8", max(1, len(value))))
             elif not (kind == "attribute" and name == "window"):
@@ -93,12 +89,9 @@ def write(args):
         names = ("prompt", "side", "layer", "head", "budget", "action", "reward", "baseline", "loss")
         for name, data, dtype in zip(names, columns, ("<u4", "u1", "<u2", "<u2", "<u2", "u1", "<f8", "<f8", "<f8")):
             data = np.asarray(data, dtype)
-            if name == "reward" and kind == "nan":
-                data[7] = np.nan
-            if name == "reward" and kind == "huge":
-                data[7] = 1e9
-            if name == "layer" and kind == "range":
-                data[7] = L
+            of, value = {"nan": ("reward", np.nan), "huge": ("reward", 1e9), "range": ("layer", L)}.get(kind, ("", 0))
+            if name == of:
+                data[7] = value
             if name == "loss" and kind == "short":
                 data = data[:-1]
             if name == "reward" and kind == "rank":

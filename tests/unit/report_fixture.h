@@ -1,12 +1,11 @@
-/* Reports into folders of their own, score lines for them, and looking into the JSON of one, for
- * the tests of reports. */
+/* Reports into folders of their own, score lines for them, for the tests of reports. */
 #pragma once
 
-#include <jansson.h>
-
+#include "formats/table/table_file.h"
 #include "lib/base/files.h"
 #include "lib/base/memory.h"
 #include "report/report.h"
+#include "tests/unit/json_holds.h"
 #include "tests/unit/temp_folder.h"
 #include "tests/unit/unit.h"
 
@@ -54,74 +53,46 @@ static inline FILE *open_lines(const char *name) {
     return f;
 }
 
-/* Writes a report into a subfolder of its own, which it names in o->out. Its JSON is the caller's
- * to free, and the summary where there is a place for it. */
-static inline json_t *report_made(report_options *o, char **summary) {
+/* A table of one budget, 32 tokens, of n layers and n heads, that changes nothing. */
+static inline table_file *plain_table(uint32_t n) {
+    table_file *t = table_file_around(ckvc_table_create(n, n, 1, 1, 1, 2, 2), false);
+    ckvc_table *k = t->table;
+    k->window = 8;
+    k->n_query_heads = n;
+    k->budgets[0] = 32;
+    for (int a = 0; a < 2; a++) { k->head_grid[a] = 1 + 0.5 * a, k->gate_grid[a] = 0.8 + 0.1 * a; }
+    for (uint32_t i = 0; i < n * n; i++) { k->weight[i] = 1.0f; }
+    for (uint32_t l = 0; l < n; l++) { k->tau[l] = (float)k->gate_grid[1]; }
+    return t;
+}
+
+static inline report_options report_of(const char *const *inputs, size_t n_inputs,
+                                       const char *const *scores, size_t n_scores) {
+    return (report_options){.inputs = inputs,
+                            .n_inputs = n_inputs,
+                            .scores = scores,
+                            .n_scores = n_scores,
+                            .layer_bins = 2,
+                            .seed = 1};
+}
+
+static char *summary, *report_text; /* of the last report, or NULL */
+
+static inline ckvc_status write_report(const report_options *o) {
+    free(summary), free(report_text);
+    summary = report_text = NULL;
+    return report_write(o, &summary, &report_text, &err);
+}
+
+/* Writes a report into a subfolder of its own, which it names in o->out; its JSON is the caller's
+ * to free. */
+static inline json_t *report_made(report_options *o) {
     static int number;
-    static char out[512];
-    char name[32], *text = NULL, *said = NULL;
+    char name[32];
     snprintf(name, sizeof name, "out-%d", number++);
-    snprintf(out, sizeof out, "%s", in_temp_folder(name));
-    o->out = out;
-    OK(report_write(o, &said, &text, &err));
-    json_t *json = json_loads(text, 0, NULL);
+    o->out = in_temp_folder(name);
+    OK(write_report(o));
+    json_t *json = json_loads(report_text, 0, NULL);
     assert_non_null(json);
-    free(text);
-    summary ? (void)(*summary = said) : free(said);
     return json;
-}
-
-/* What stands at "key.0.key": numbers are places in arrays. */
-static inline json_t *at(json_t *o, const char *path) {
-    char copy[160];
-    snprintf(copy, sizeof copy, "%s", path);
-    for (char *p = strtok(copy, "."); p && o; p = strtok(NULL, ".")) {
-        o = *p >= '0' && *p <= '9' ? json_array_get(o, (size_t)atoi(p)) : json_object_get(o, p);
-    }
-    if (!o) { fail_msg("report.json has no %s", path); }
-    return o;
-}
-
-static inline void is(json_t *o, const char *path, double want) {
-    json_t *v = at(o, path);
-    if (!json_is_number(v) || fabs(json_number_value(v) - want) > 1e-12) {
-        fail_msg("%s is %.17g, wanted %.17g", path, json_is_number(v) ? json_number_value(v) : NAN,
-                 want);
-    }
-}
-
-static inline const char *text_at(json_t *o, const char *path) {
-    return json_string_value(at(o, path));
-}
-
-/* All of `want`: of an object its members, whose keys are paths, of an array each. */
-static inline void is_json(json_t *o, const char *path, json_t *want) {
-    json_t *got = at(o, path), *v;
-    const char *key;
-    size_t i;
-    if (json_is_object(want)) {
-        json_object_foreach(want, key, v) { is_json(got, key, v); }
-    } else if (json_is_array(want)) {
-        if (json_array_size(got) != json_array_size(want)) { fail_msg("%s has others", path); }
-        json_array_foreach(want, i, v) { is_json(json_array_get(got, i), "", v); }
-    } else if (json_is_number(want)) {
-        is(o, path, json_number_value(want));
-    } else if (!json_equal(got, want)) {
-        fail_msg("%s: %s", path, json_dumps(got, JSON_ENCODE_ANY));
-    }
-}
-
-/* The same of JSON text, with ' for ". */
-static inline void holds(json_t *o, const char *path, const char *want) {
-    char copy[2048];
-    snprintf(copy, sizeof copy, "%s", want);
-    for (char *c = copy; *c; c++) { *c = *c == '\'' ? '"' : *c; }
-    json_error_t wrong;
-    json_auto_t *v = json_loads(copy, JSON_DECODE_ANY, &wrong);
-    if (!v) { fail_msg("%s: %s", path, wrong.text); }
-    is_json(o, path, v);
-}
-
-static inline void has(const char *text, const char *part) {
-    if (!strstr(text, part)) { fail_msg("\"%s\" is not in:\n%s", part, text); }
 }

@@ -6,6 +6,7 @@
 #include <ftw.h>
 #include <unistd.h>
 
+#include "lib/base/files.h"
 #include "tests/unit/unit.h"
 
 static char temp_folder[256];
@@ -25,12 +26,13 @@ static inline int temp_folder_remove(void **state) {
     return nftw(temp_folder, temp_folder_remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* The path of `name` in it, in one of eight buffers that take turns. */
+/* The path of `name` in it, there as long as the program runs. */
 static inline const char *in_temp_folder(const char *name) {
-    static char paths[8][512];
-    static unsigned turn;
-    char *path = paths[turn++ % 8];
-    snprintf(path, sizeof paths[0], "%s/%s", temp_folder, name);
+    static char paths[1 << 24];
+    static size_t used;
+    char *path = paths + used;
+    used += (size_t)snprintf(path, sizeof paths - used, "%s/%s", temp_folder, name) + 1;
+    assert_true(used <= sizeof paths);
     return path;
 }
 
@@ -47,6 +49,14 @@ static inline const char *put_text(const char *name, const char *text) {
     const char *path = in_temp_folder(name);
     write_bytes(path, text, strlen(text));
     return path;
+}
+
+/* A file's bytes with a NUL behind them, the caller's to free. n: how many, or NULL. */
+static inline void *file_bytes(const char *path, size_t *n) {
+    char *bytes = NULL;
+    size_t size;
+    OK(ckvc_file_read(path, (size_t)1 << 28, &bytes, n ? n : &size, &err));
+    return bytes;
 }
 
 /* A command that succeeds. */

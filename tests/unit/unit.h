@@ -50,6 +50,25 @@ static inline ckvc_rng rng_of(uint64_t seed, uint64_t key, uint32_t stage) {
     return rng;
 }
 
+static inline void check_said(const char *word, const char *file, int line) {
+    if (!strstr(err.text, word) || strchr(err.text, '\n')) {
+        print_error("want one line with \"%s\", got \"%s\"\n", word, err.text);
+        _fail(file, line);
+    }
+}
+/* FAILS(step, want), with `word` in the one line that it says. */
+#define SAYS(step, want, word)                                                                     \
+    do {                                                                                           \
+        FAILS(step, want);                                                                         \
+        check_said(word, __FILE__, __LINE__);                                                      \
+    } while (0)
+
+static inline ckvc_rng rng_of(uint64_t seed, uint64_t key, uint32_t stage) {
+    ckvc_rng rng;
+    ckvc_rng_init(&rng, seed, key, stage);
+    return rng;
+}
+
 /* Before a plain loop that says what is wanted: sanitisers slow it ten times, and look for nothing
  * in it. */
 #define PLAIN_LOOP __attribute__((no_sanitize("address", "thread", "undefined")))

@@ -1,26 +1,23 @@
-/* The loop's decisions: every stop rule at its edge, which round's table goes out, what a probe
- * runs. */
+/* The loop's decisions: stop rules at their edges, whose table goes out, what a probe runs. */
 #include "compile/compile.h"
 #include "tests/unit/unit.h"
 
 static alternation_round round_of(size_t changed, size_t supported, double gain, double se,
                                   size_t n) {
-    return (alternation_round){.changed = changed,
-                               .supported = supported,
-                               .gain = {.mean = gain, .se = se, .n = n},
-                               .reward = 0};
+    return (alternation_round){
+        .changed = changed, .supported = supported, .gain = {.mean = gain, .se = se, .n = n}};
 }
 
 static stop_rule after(size_t changed, size_t supported, double gain, double se, size_t n,
                        uint32_t number) {
-    alternation_round r = round_of(changed, supported, gain, se, n);
+    const alternation_round r = round_of(changed, supported, gain, se, n);
     return alternation_stop(&r, number, PROBE_JOINT, 3);
 }
 
 TEST(fewer_than_one_percent_and_one_entry) {
     assert_int_equal(after(0, 10, 1, 0.1, 9, 1), STOP_CONVERGED);
-    assert_int_equal(after(1, 10, 1, 0.1, 9, 1),
-                     STOP_NOT); /* 1% of 10 is less than one entry: one change is enough to go on */
+    /* 1% of 10 is less than one entry: one change is enough to go on */
+    assert_int_equal(after(1, 10, 1, 0.1, 9, 1), STOP_NOT);
     assert_int_equal(after(9, 1000, 1, 0.1, 9, 1), STOP_CONVERGED);
     assert_int_equal(after(10, 1000, 1, 0.1, 9, 1), STOP_NOT);
     assert_int_equal(after(0, 0, 1, 0.1, 9, 1), STOP_CONVERGED);
@@ -77,28 +74,29 @@ TEST(probes_have_names_and_sides) {
 }
 
 TEST(a_round_has_passes) {
-    pass_kind passes[PASS_KINDS];
-    assert_int_equal(probe_passes(PROBE_JOINT, (demand_passes){.select = true}, passes), 2);
-    assert_true(passes[0] == PASS_HEAD && passes[1] == PASS_GATE);
-    assert_int_equal(probe_passes(PROBE_GATE_ONLY, (demand_passes){0}, passes), 1);
-    assert_int_equal(passes[0], PASS_GATE);
-    assert_int_equal(probe_passes(PROBE_DEMAND, (demand_passes){0}, passes), 1);
-    assert_int_equal(passes[0], PASS_DEMAND);
-    assert_int_equal(probe_passes(PROBE_DEMAND, (demand_passes){.select = true}, passes), 2);
-    assert_true(passes[0] == PASS_DEMAND && passes[1] == PASS_SELECT);
-    assert_int_equal(probe_passes(PROBE_DEMAND, (demand_passes){.round = 1}, passes), 1);
-    assert_int_equal(passes[0], PASS_SHARES);
-    assert_int_equal(probe_passes(PROBE_DEMAND, (demand_passes){.round = 2}, passes), 1);
-    assert_int_equal(passes[0], PASS_CUTS);
-    assert_int_equal(probe_passes(PROBE_DEMAND, (demand_passes){.round = 3}, passes), 1);
-    assert_int_equal(passes[0], PASS_SHARES);
+    static const struct {
+        probe_kind probe;
+        demand_passes of;
+        size_t n;
+        pass_kind passes[2];
+    } cases[] = {{PROBE_JOINT, {.select = true}, 2, {PASS_HEAD, PASS_GATE}},
+                 {PROBE_GATE_ONLY, {0}, 1, {PASS_GATE}},
+                 {PROBE_DEMAND, {0}, 1, {PASS_DEMAND}},
+                 {PROBE_DEMAND, {.select = true}, 2, {PASS_DEMAND, PASS_SELECT}},
+                 {PROBE_DEMAND, {.round = 1}, 1, {PASS_SHARES}},
+                 {PROBE_DEMAND, {.round = 2}, 1, {PASS_CUTS}},
+                 {PROBE_DEMAND, {.round = 3}, 1, {PASS_SHARES}}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        pass_kind passes[PASS_KINDS];
+        assert_int_equal(probe_passes(cases[i].probe, cases[i].of, passes), cases[i].n);
+        assert_memory_equal(passes, cases[i].passes, cases[i].n * sizeof *passes);
+    }
     assert_int_equal(probe_rounds(PROBE_DEMAND, 0), 1);
     assert_int_equal(probe_rounds(PROBE_DEMAND, 2), 3);
-    const alternation_round gained_nothing = {.gain = {.n = 9, .mean = -1.0, .se = 0.1}};
+    const alternation_round gained_nothing = round_of(0, 0, -1, 0.1, 9),
+                            lost = round_of(9, 9, -1, 0.1, 9);
     assert_int_equal(alternation_stop(&gained_nothing, 1, PROBE_DEMAND, 1), STOP_ONCE);
     assert_int_equal(alternation_stop(&gained_nothing, 1, PROBE_DEMAND, 3), STOP_NOT);
-    const alternation_round lost = {
-        .changed = 9, .supported = 9, .gain = {.n = 9, .mean = -1.0, .se = 0.1}};
     assert_int_equal(alternation_stop(&lost, 2, PROBE_DEMAND, 3), STOP_HELDOUT);
     assert_string_equal(pass_kind_name(PASS_SELECT), "select");
 }

@@ -1,9 +1,7 @@
-/* What is decided while a pass is logged: epsilon-greedy's choices, and the reliability that ends a
- * pass. */
+/* What is decided while a pass is logged: epsilon-greedy's choices, and when the pass ends. */
 #include "calib/actions/variants.h"
 #include "compile/stable.h"
 #include "tests/unit/sets_fixture.h"
-#include "tests/unit/unit.h"
 
 enum { L = 3, G = 4, A = CKVC_HEAD_ACTIONS };
 
@@ -41,8 +39,7 @@ static int best_of(int n) { return 7 * (n / A) % A; }
 /* A prompt that tried every action of every head, the best one `noise` deep in the dark. */
 static void add_prompt(shard *s, int number, double noise) {
     const size_t at = new_prompt(s, number);
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 7, (uint64_t)number, 0);
+    ckvc_rng rng = rng_of(7, (uint64_t)number, 0);
     for (int n = 0; n < L * G * A; n++) {
         struct shard_record r = record_of(at, n);
         r.reward = -1.0 - 0.01 * abs(n % A - best_of(n)) + noise * (ckvc_rng_double(&rng) - 0.5);
@@ -91,8 +88,7 @@ TEST(the_fit_to_come_is_what_is_judged) {
     for (int i = 0; i < PROMPTS; i++) {
         const size_t at = new_prompt(frequent, i);
         assert_int_equal(new_prompt(levels, i), at);
-        ckvc_rng rng;
-        ckvc_rng_init(&rng, 9, (uint64_t)i, 0);
+        ckvc_rng rng = rng_of(9, (uint64_t)i, 0);
         const double level = -1.0 - 8.0 * ckvc_rng_double(&rng);
         for (int n = 0; n < L * G * A; n++) {
             const int off = abs(n % A - best_of(n));
@@ -126,12 +122,10 @@ static int pick(epsilon_greedy *g, uint32_t layer, uint32_t head, ckvc_rng *rng)
 TEST(the_best_running_mean_is_tried_first) {
     const bool sides[CKVC_SIDE_COUNT] = {true, false};
     ckvc_table *t = new_table();
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 1, 2, 3);
+    ckvc_rng rng = rng_of(1, 2, 3);
     epsilon_greedy *g = epsilon_greedy_create(t, sides);
     epsilon_greedy_begin(g, 0.0, 0, 0);
-    assert_int_equal(pick(g, 1, 2, &rng),
-                     CKVC_HEAD_NEUTRAL); /* nothing is known: the table's own */
+    assert_int_equal(pick(g, 1, 2, &rng), CKVC_HEAD_NEUTRAL); /* the table's own */
 
     shard *rows = new_rows();
     add_prompt(rows, 0, 0.0);

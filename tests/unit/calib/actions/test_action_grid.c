@@ -2,9 +2,7 @@
  * coarse grid is a part of a fine one: the actions that both have keep the same sets. */
 #include "calib/actions/prompt_sets.h"
 #include "formats/side/reward.h"
-#include "lib/base/hash.h"
 #include "tests/unit/sets_fixture.h"
-#include "tests/unit/unit.h"
 
 #define HEADS "0.8:1.5:0.025" /* the default grids (formats/side) */
 #define GATES "0.8:1:0.01"
@@ -117,15 +115,13 @@ static double value_of(const ckvc_table *t, const taken_action *a) {
     return (a->side == CKVC_SIDE_HEAD ? t->head_grid : t->gate_grid)[a->action];
 }
 
-/* Full-grid actions of a made-up prompt under two grids: equal values give equal sets, candidate
- * counts and hashes. */
+/* A made-up prompt under two full grids: equal values give equal sets, counts and hashes. */
 TEST(coarse_is_part_of_fine) {
     enum { L = 3, G = 2, T = 90, W = 16 };
     static const char *const grids_of[2][CKVC_SIDE_COUNT] = {
         {HEADS, GATES}, {"0.8:1.5:0.1", "0.8,0.85,0.9,0.96,1"}};
     static float alpha[T], rho[L * G * T];
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 11, 1, 0);
+    ckvc_rng rng = rng_of(11, 1, 0);
     for (int t = 0; t < T; t++) {
         const double u = ckvc_rng_double(&rng);
         alpha[t] = (float)(0.2 + 3.2 * u * u * u);

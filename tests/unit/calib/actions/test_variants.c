@@ -1,9 +1,7 @@
 /* Kept sets, distinct variants and the behaviour policy on made-up prompts: what is logged is
  * exactly what the policies promise (method.md sections 4 and 5), independent of order, with whole
  * grids per state and no rollout for a set that exists already. */
-#include "lib/base/hash.h"
 #include "tests/unit/sets_fixture.h"
-#include "tests/unit/unit.h"
 
 enum { L = 4, G = 3, T = 96, W = 16 };
 
@@ -15,8 +13,7 @@ typedef struct fixture {
 
 /* Log-normal-like positive vectors with mean about 1. */
 static void make(fixture *f, const double *budgets, uint32_t n_budgets, uint64_t seed) {
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, seed, 1, 0);
+    ckvc_rng rng = rng_of(seed, 1, 0);
     for (int t = 0; t < T; t++) {
         double u = ckvc_rng_double(&rng);
         f->alpha[t] = (float)(0.2 + 3.2 * u * u * u);
@@ -32,8 +29,7 @@ static void drop(fixture *f) {
     ckvc_table_free(f->table);
 }
 
-/* Every action of the full grid points at a variant with exactly its set, equal sets share one,
- * none equals the baseline. */
+/* Every action points at a variant with exactly its set; equal sets share one, but the baseline. */
 TEST(full_grid) {
     CKVC_AUTO(drop) fixture f;
     double budgets[] = {12, 24, 0.5};
@@ -89,8 +85,7 @@ TEST(budgets_share) {
     drop(&f);
 }
 
-/* Balanced: whole grids, within the limit on each side, a prefix of one order whatever the limit;
- * undone takes leave no trace. */
+/* Balanced: whole grids, within a side's limit, a prefix of one order; no undone take shows. */
 TEST(balanced) {
     CKVC_AUTO(drop) fixture f;
     double budgets[] = {12, 24};

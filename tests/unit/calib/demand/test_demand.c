@@ -1,14 +1,11 @@
 /* Demand: counts against the rule done naively, ties, edges of the budget. */
 #include "calib/demand/demand_meter.h"
-#include "lib/base/memory.h"
-#include "lib/base/hash.h"
 #include "lib/policy/ckvc_policy.h"
 #include "tests/unit/unit.h"
 
 enum { UNITS = 7, TOKENS = 61 };
 
-/* The best entry that is not taken: by score, then the lower unit, then the later position. only: a
- * unit, or -1 for all. */
+/* The best that is left: by score, the lower unit, the later position. only: a unit, or -1. */
 static size_t best(const double *s, const bool *taken, uint32_t T, int only) {
     size_t found = SIZE_MAX;
     for (uint32_t u = 0; u < UNITS; u++) {
@@ -43,8 +40,7 @@ static void naive(const double *s, uint32_t T, uint32_t B, double f, uint32_t re
 }
 
 TEST(counts) {
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 1, 2, 3);
+    ckvc_rng rng = rng_of(1, 2, 3);
     CKVC_AUTO(demand_ranks_fini) demand_ranks r;
     double s[UNITS * TOKENS];
     uint32_t got[UNITS], want[UNITS];

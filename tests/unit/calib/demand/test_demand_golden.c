@@ -3,7 +3,6 @@
 #include "calib/demand/demand_meter.h"
 #include "tests/unit/golden_model.h"
 #include "tests/unit/load_tokenizer.h"
-#include "tests/unit/unit.h"
 
 enum { L = 4, G = 3, N_BUDGETS = 3 };
 
@@ -12,7 +11,6 @@ static const double budgets[N_BUDGETS] = {12, 24, 48};
 
 typedef struct golden_case {
     bench b;
-    model *m;
     json_t *root;
     int32_t *instruction;
     int64_t n_instruction;
@@ -20,7 +18,7 @@ typedef struct golden_case {
 
 static golden_case open_case(int threads) {
     golden_case c = {.b = bench_open_kind("cpu", threads)};
-    OK(model_open_path("models/ckvc-tiny-4l", c.b.be, &c.m, &err));
+    OK(model_open_path("models/ckvc-tiny-4l", c.b.be, &c.b.m, &err));
     c.root = golden_read("tests/golden/budgets/ckvc-tiny-4l.json");
     c.instruction = golden_ids(json_object_get(c.root, "instruction"), &c.n_instruction);
     return c;
@@ -29,7 +27,6 @@ static golden_case open_case(int threads) {
 static void close_case(golden_case *c) {
     free(c->instruction);
     json_decref(c->root);
-    model_close(c->m);
     bench_close(&c->b);
 }
 
@@ -78,10 +75,9 @@ static void check_mixed(demand_meter *m, uint32_t n, double w) {
     }
 }
 
-/* All prompts, one after the other on one worker -> out [prompts]; without instruction: of the
- * continuation. */
+/* All prompts, one by one on one worker -> out [prompts]; of their repetition or continuation. */
 static void measure(golden_case *c, const prompt_list *list, bool repeat, measured *out) {
-    const calibrate_inputs in = {.model = c->m, .backend = c->b.be, .prompts = list};
+    const calibrate_inputs in = {.model = c->b.m, .backend = c->b.be, .prompts = list};
     setting s = setting_neutral();
     s.window = 16;
     s.floor = 0.2;

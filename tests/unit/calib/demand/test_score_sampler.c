@@ -1,8 +1,6 @@
-/* Targets and features that a score pass logs, on the embedded 4-layer model and the prompts of
- * tests/golden/budgets. */
+/* What a score pass logs, on the embedded 4-layer model and the prompts of tests/golden/budgets. */
 #include "calib/demand/score_sampler.h"
 #include "tests/unit/golden_model.h"
-#include "tests/unit/unit.h"
 
 enum { L = 4, G = 3, HEADS = L * G, F = 56, ALL = 512, FEW = 32 };
 
@@ -56,8 +54,7 @@ static const float *logged(const measured *m, int head, uint32_t i) {
     return m->rows->features + (((size_t)HEADS + (size_t)head) * P + i) * F;
 }
 
-/* Every position logged: targets are the file's two, each summing to 1, and the sums of features
- * are theirs. */
+/* Every position logged: targets are the sum of the file's two, and the sums of features theirs. */
 static void check_all(const measured *m, const json_t *p, uint32_t T) {
     const bool both = json_array_size(json_object_get(p, "continuation")) > 1;
     for (int head = 0; head < HEADS; head++) {
@@ -107,9 +104,8 @@ static void check_few(const measured *few, const measured *all, uint32_t T) {
             if (i >= FEW / 2) { most = y > most ? y : most; }
             assert_memory_equal(logged(few, head, i), logged(all, head, t), F * sizeof(float));
         }
-        for (uint32_t t = 0; t < T; t++) { /* nobody who was left out is higher */
-            assert_true(seen[t] || few->target[head][t] <= least);
-        }
+        /* nobody who was left out is higher */
+        for (uint32_t t = 0; t < T; t++) { assert_true(seen[t] || few->target[head][t] <= least); }
         assert_true(n_ends == 12 && most <= least);
     }
     assert_memory_equal(few->rows->target_features + HEADS * F,
@@ -118,8 +114,7 @@ static void check_few(const measured *few, const measured *all, uint32_t T) {
 
 TEST(golden) {
     CKVC_AUTO(bench_close) bench b = bench_open_kind("cpu", 2);
-    CKVC_AUTO(model_close_at) model *m = NULL;
-    OK(model_open_path("models/ckvc-tiny-4l", b.be, &m, &err));
+    OK(model_open_path("models/ckvc-tiny-4l", b.be, &b.m, &err));
     json_auto_t *root = golden_read("tests/golden/budgets/ckvc-tiny-4l.json");
     json_t *p;
     int64_t n_instruction, T, C;
@@ -136,7 +131,7 @@ TEST(golden) {
                       .n_continuation = (uint32_t)C};
         const prompt_list list = {&one, .n = 1, .max_tokens = (uint32_t)T,
                                   .max_continuation = (uint32_t)C};
-        const calibrate_inputs in = {.model = m, .backend = b.be, .prompts = &list};
+        const calibrate_inputs in = {.model = b.m, .backend = b.be, .prompts = &list};
         const demand_options o = {.setting = {.window = 64, .seed = 5},
                                   .instruction = instruction,
                                   .n_instruction = (uint32_t)n_instruction};
@@ -147,9 +142,7 @@ TEST(golden) {
         check_few(&few, &all, (uint32_t)T);
         measure(&again, &in, &one, &o, FEW);
         assert_memory_equal(few.sample, again.sample, sizeof few.sample);
-        shard_free(all.rows);
-        shard_free(few.rows);
-        shard_free(again.rows);
+        shard_free(all.rows), shard_free(few.rows), shard_free(again.rows);
     }
 }
 

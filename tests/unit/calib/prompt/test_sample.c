@@ -5,10 +5,7 @@
 
 #include "calib/prompt/sample.h"
 #include "lib/base/json.h"
-#include "lib/base/memory.h"
-#include "lib/base/hash.h"
 #include "tests/unit/temp_folder.h"
-#include "tests/unit/unit.h"
 
 enum { MOST = 400 };
 
@@ -16,8 +13,7 @@ static char ids[MOST][16];
 
 /* n items over cells of very different sizes (cell = a squared uniform draw), ids p<first> ... */
 static void make(sample_item *items, size_t n, size_t first, uint64_t cells, uint64_t seed) {
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, seed, 7, first);
+    ckvc_rng rng = rng_of(seed, 7, first);
     for (size_t i = 0; i < n; i++) {
         const double u = ckvc_rng_double(&rng);
         snprintf(ids[first + i], sizeof *ids, "p%zu", first + i);
@@ -110,7 +106,6 @@ TEST(adding_prompts) {
 }
 
 /* ---- prompts, scan, coverage ---- */
-
 typedef struct world {
     manifest_entry entries[40];
     prompt prompts[40];
@@ -118,8 +113,7 @@ typedef struct world {
     scanned scan;
 } world;
 
-/* 40 prompts, p0 ... p39: the first 36 scanned, every seventh held out, p5 scanned with other
- * tokens; sources alternate. */
+/* 40 prompts: the first 36 scanned, every seventh held out, p5 of other tokens; two sources. */
 static void make_world(world *w) {
     *w = (world){.list = {.items = w->prompts, .n = 40}};
     for (size_t i = 0; i < 40; i++) {
@@ -185,8 +179,7 @@ TEST(prompts) {
     coverage_fini(&c);
 
     scanned none = {0};
-    FAILS(sample_prompts(&none, &some, &w.list, &c, &err), CKVC_E_DATA);
-    assert_non_null(strstr(err.text, "--sample-prompts"));
+    SAYS(sample_prompts(&none, &some, &w.list, &c, &err), CKVC_E_DATA, "--sample-prompts");
     coverage_fini(&c);
 }
 

@@ -1,17 +1,15 @@
-/* The whole way from a prompt's ids to rewards, against an independent PyTorch reference
- * (tests/golden/method/README.md): sets, candidate counts, losses, rewards and advantages of every
- * head and gate action that the golden files list, on the embedded 4-layer model and (where shared
- * data is at hand) on a TinyStories model.
+/* From a prompt's ids to rewards, against an independent PyTorch reference: sets, candidate counts,
+ * losses, rewards and advantages of every head and gate action that the golden files list, on the
+ * embedded 4-layer model and, where shared data is at hand, on a TinyStories model.
  *
- * Tolerances, from that README: sets and counts exact (they are decided by margins of 5e-5 and
- * more); losses and rewards 2e-5 nats, advantages 5e-6 (float32 against float32 in another order of
- * summation; the reference's own float32 is within 1.6e-6 and 1.1e-6 of float64). */
+ * Tolerances, from tests/golden/method/README.md: sets and counts exact (margins are 5e-5 and
+ * more); losses and rewards 2e-5 nats, advantages 5e-6 (another order of summation in float32; the
+ * reference's own is within 1.6e-6 and 1.1e-6 of float64). */
 #include "calib/actions/prompt_sets.h"
 #include "formats/side/reward.h"
 #include "lib/base/files.h"
 #include "tests/unit/golden_model.h"
 #include "tests/unit/sets_fixture.h"
-#include "tests/unit/unit.h"
 
 static const double LOSS_TOLERANCE = 2e-5, ADVANTAGE_TOLERANCE = 5e-6;
 
@@ -77,10 +75,8 @@ static void check_action(session *s, prompt_sets *k, ckvc_side side, const json_
     const double loss = loss_of(s, p, sets), reward = reward_at(k, side, n_candidates, p, loss),
                  r0 = reward_at(k, side, base->n_candidates, p, p->base),
                  want = golden_number(a, "reward"),
-                 r0_want =
-                     side == CKVC_SIDE_HEAD
-                         ? golden_number(block, "r0_head")
-                         : json_number_value(json_array_get(json_object_get(block, "r0_gate"), l));
+                 r0_want = side == CKVC_SIDE_HEAD ? golden_number(block, "r0_head")
+                                                  : golden_at(json_object_get(block, "r0_gate"), l);
     /* The baseline is rolled out like everything else: equal sets must give the very same loss. */
     if (same) { assert_true(loss == p->base); }
     compare(&w[0], loss, golden_number(a, "L_comp"), LOSS_TOLERANCE);
@@ -92,15 +88,11 @@ static void check_action(session *s, prompt_sets *k, ckvc_side side, const json_
 static void run_golden(const char *golden, const char *dir) {
     json_auto_t *root = golden_read(golden);
     CKVC_AUTO(bench_close) bench b = bench_open_kind("cpu", 2);
-    CKVC_AUTO(model_close_at) model *m = NULL;
-    CKVC_AUTO(session_destroy_at) session *s = NULL;
     uint32_t T = (uint32_t)golden_number(root, "T"), C = (uint32_t)golden_number(root, "C"),
              W = (uint32_t)golden_number(root, "W");
-    OK(model_open_path(dir, b.be, &m, &err));
-    uint32_t L = (uint32_t)model_get_shape(m)->n_layers,
-             G = (uint32_t)model_get_shape(m)->n_kv_heads;
-    OK(sessions_create(m, (session_limits){.max_prompt = T, .max_continuation = C, .max_window = W},
-                       1, &s, &err));
+    bench_load(&b, dir, (session_limits){.max_prompt = T, .max_continuation = C, .max_window = W});
+    uint32_t L = (uint32_t)model_get_shape(b.m)->n_layers,
+             G = (uint32_t)model_get_shape(b.m)->n_kv_heads;
     worst w[] = {{"losses and rewards", 0}, {"advantages", 0}};
     size_t n_actions = 0, i, j;
     const json_t *p, *block, *a;
@@ -108,11 +100,9 @@ static void run_golden(const char *golden, const char *dir) {
         int64_t n_ids;
         CKVC_AUTO_FREE int32_t *ids = golden_ids(json_object_get(p, "ids"), &n_ids);
         assert_int_equal(n_ids, T + C);
-        prefill_stats stats;
-        const prefill_input in = {.tokens = ids, .n = T, .n_total = T + C, .window = W};
-        OK(sessions_prefill(&(prefill_job){s, in, &stats}, 1, &err));
+        const prefill_stats stats = prefill_of(b.s, ids, T, T + C, W);
         golden_prompt of = {.next = ids + T, .C = C};
-        of.full = loss_of(s, &of, NULL);
+        of.full = loss_of(b.s, &of, NULL);
         compare(&w[0], of.full, golden_number(p, "L_full"), LOSS_TOLERANCE);
         json_array_foreach(json_object_get(p, "blocks"), j, block) {
             ckvc_table *t = block_table(block, L, G, W);
@@ -124,17 +114,16 @@ static void run_golden(const char *golden, const char *dir) {
                 int64_t n_kept;
                 CKVC_AUTO_FREE int32_t *set =
                     golden_ids(json_array_get(json_object_get(block, "S"), l), &n_kept);
-                assert_int_equal(at->n_candidates, json_integer_value(json_array_get(
-                                                       json_object_get(block, "n_cand"), l)));
+                assert_int_equal(at->n_candidates, golden_at(json_object_get(block, "n_cand"), l));
                 assert_int_equal(at->n_kept, n_kept);
                 assert_memory_equal(at->positions, set, at->n_kept * sizeof *set);
             }
-            of.base = loss_of(s, &of, k->sets);
+            of.base = loss_of(b.s, &of, k->sets);
             compare(&w[0], of.base, golden_number(block, "L_comp"), LOSS_TOLERANCE);
             for (int side = 0; side < CKVC_SIDE_COUNT; side++) {
                 size_t n;
                 json_array_foreach(json_object_get(block, side ? "gate" : "head"), n, a) {
-                    check_action(s, k, (ckvc_side)side, a, block, &of, w);
+                    check_action(b.s, k, (ckvc_side)side, a, block, &of, w);
                     n_actions++;
                 }
             }

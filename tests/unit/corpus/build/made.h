@@ -5,6 +5,21 @@
 #include "corpus/build/manifest_build.h"
 #include "tests/unit/unit.h"
 
+/* Lengths in characters, or tokens of tok; retrieval: the share that asks for facts. */
+static inline build_options build_of(const tokenizer *tok, int64_t prompts, int64_t min_length,
+                                     int64_t max_length, int64_t continuation, double retrieval,
+                                     uint64_t seed) {
+    return (build_options){.tok = tok,
+                           .prompts = prompts,
+                           .min_length = min_length,
+                           .max_length = max_length,
+                           .continuation = continuation,
+                           .retrieval = retrieval,
+                           .retrieval_source = "facts",
+                           .split_rest = "fit",
+                           .seed = seed};
+}
+
 /* The one document in which a prompt's text and continuation stand one behind the other. */
 static inline const corpus_document *only_document(const corpus *c, const manifest_entry *e) {
     const corpus_document *found = NULL;

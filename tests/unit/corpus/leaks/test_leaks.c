@@ -1,5 +1,4 @@
-/* The leak guard: words, JSON strings, shared spans and near-duplicates against brute force, files
- * of every hostile kind. */
+/* The leak guard: words, JSON strings, spans and near-duplicates by brute force, hostile files. */
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -8,9 +7,7 @@
 #include "corpus/leaks/leak_check.h"
 #include "corpus/leaks/shared_spans.h"
 #include "corpus/leaks/word_list.h"
-#include "lib/base/hash.h"
 #include "tests/unit/temp_folder.h"
-#include "tests/unit/unit.h"
 
 /* ---- words ---- */
 /* The bytes with none behind them: the sanitizer sees a read too far. */
@@ -53,13 +50,12 @@ TEST(words) {
     }
     words_are("a\0b", 3, "a b ");
     /* a long text: the list grows in the middle of it */
-    char *text = malloc(60001), *want = malloc(60001);
+    CKVC_AUTO_FREE char *text = malloc(60001), *want = malloc(60001);
     for (int i = 0; i < 20000; i++) {
         memcpy(text + 3 * i, "Ab-", 4);
         memcpy(want + 3 * i, "ab ", 4);
     }
     words_are(text, 60000, want);
-    free(text), free(want);
 }
 
 /* ---- JSON strings ---- */
@@ -84,9 +80,7 @@ static ckvc_status scan(const char *text, size_t n, ckvc_buffer *got) {
 }
 
 TEST(json_strings) {
-    static const struct {
-        const char *text, *want;
-    } good[] = {
+    static const char *const good[][2] = {
         {"{\"a\":\"x\",\"b\":[1,\"y\",{\"c\":\"z\"}],\"n\":-1.5e3}",
          "a1:x;b1!:[;b2:y;b3:z;n1!:-1.5e3;"},
         {" { } ", ""},
@@ -104,8 +98,8 @@ TEST(json_strings) {
         "{\"a\" \"b\"}\n[\"a\" : 1]\n{\"a\":1 \"b\":2}\n[\"\\u00g0\"]\n";
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer got = {0};
-        OK(scan(good[i].text, strlen(good[i].text), &got));
-        assert_string_equal(got.data ? (char *)got.data : "", good[i].want);
+        OK(scan(good[i][0], strlen(good[i][0]), &got));
+        assert_string_equal(got.data ? (char *)got.data : "", good[i][1]);
     }
     for (const char *p = bad, *end; *p; p = end + 1) { /* a line each, the first one empty */
         CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer got = {0};
@@ -124,8 +118,7 @@ TEST(json_strings) {
 TEST(json_noise) {
     const char line[] =
         "{\"id\":\"a\\u00e9\",\"t\":[\"x\\\\y\",{\"k\":\"\\ud83d\\ude00\"},null,1e5],\"u\":{}}";
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 11, 0, 0);
+    ckvc_rng rng = rng_of(11, 0, 0);
     for (int round = 0; round < 20000; round++) {
         char text[sizeof line];
         memcpy(text, line, sizeof line);
@@ -149,8 +142,7 @@ static void random_words(ckvc_rng *rng, unsigned vocabulary, size_t n, word_list
 }
 
 TEST(spans_brute_force) {
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 3, 0, 0);
+    ckvc_rng rng = rng_of(3, 0, 0);
     size_t n_spans = 0;
     for (int round = 0; round < 60; round++) {
         enum { TEXTS = 6 };
@@ -247,8 +239,7 @@ static double brute_best(part a, const part *texts, int n) {
 }
 
 TEST(near_brute_force) {
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 4, 0, 0);
+    ckvc_rng rng = rng_of(4, 0, 0);
     static const double thresholds[] = {0.2, 0.5, 0.8, 1.0};
     size_t n_near = 0, n_far = 0;
     for (int round = 0; round < 80; round++) {
@@ -266,10 +257,9 @@ TEST(near_brute_force) {
                     if (ckvc_rng_below(&rng, 64) < changes) {
                         random_words(&rng, 1000, 1, &w);
                     } else {
-                        char word[16];
+                        char word[16]; /* w may move */
                         size_t b = w.begin[from.first + k], n = w.begin[from.first + k + 1] - b;
-                        memcpy(word, w.bytes + b, n);
-                        OK(words_append(&w, word, n, NULL));
+                        OK(words_append(&w, memcpy(word, w.bytes + b, n), n, NULL));
                     }
                 }
             } else {
@@ -308,45 +298,43 @@ TEST(near_brute_force) {
 #define TWELVE   "one two three four five six seven eight nine ten eleven twelve"
 #define THIRTEEN "{\"id\":\"a\",\"text\":\"" TWELVE " thirteen\"}\n"
 
-static manifest *manifest_of(const char *text) {
-    manifest *m;
-    OK(manifest_read(put_text("m.jsonl", text), &m, NULL));
-    return m;
+static manifest *m; /* what the next checks are of */
+
+static void of_manifest(const char *text) {
+    manifest_free(ckvc_take(&m));
+    OK(manifest_read(put_text("m.jsonl", text), &m, &err));
 }
 
 static double near = 0.5;
 
-/* r holds the last check's result, or nothing. */
-static ckvc_status check(const manifest *m, const char *path, const bool *held_out, leak_result *r,
-                         ckvc_err *err) {
+static leak_result r; /* the last check's, or nothing */
+
+static ckvc_status check(const char *path, const bool *held_out) {
     static const bool none[16];
     const leak_options o = {
         .near = near, .held_out = held_out ? held_out : none, .max_findings = 8};
-    leak_result_fini(r);
-    return leak_check(m, &path, 1, &o, r, err);
+    leak_result_fini(&r);
+    return leak_check(m, &path, 1, &o, &r, &err);
 }
 
-static const leak_against *counts_of(const manifest *m, const char *eval, leak_result *r) {
-    OK(check(m, put_text("e.jsonl", eval), NULL, r, &err));
-    return &r->record.against[0];
+static const leak_against *counts_of(const char *eval) {
+    OK(check(put_text("e.jsonl", eval), NULL));
+    return &r.record.against[0];
 }
 
 TEST(findings) {
-    manifest *m = manifest_of("{\"id\":\"a\",\"text\":\"Before. " TWELVE
-                              " thirteen, after it.\",\"continuation\":\"in the tail " TWELVE
-                              " plus\"}\n{\"id\":\"b\",\"text\":\"something else entirely is said "
-                              "in this one prompt\"}\n");
-    CKVC_AUTO(leak_result_fini) leak_result r = {0};
+    of_manifest("{\"id\":\"a\",\"text\":\"Before. " TWELVE
+                " thirteen, after it.\",\"continuation\":\"in the tail " TWELVE
+                " plus\"}\n{\"id\":\"b\",\"text\":\"something else entirely is said "
+                "in this one prompt\"}\n");
     near = 1;
-    const leak_against *a = counts_of(m, "{\"_id\":\"q1\",\"context\":\"x " TWELVE "\"}\n", &r);
+    const leak_against *a = counts_of("{\"_id\":\"q1\",\"context\":\"x " TWELVE "\"}\n");
     assert_int_equal(a->spans, 0); /* twelve are not thirteen */
     assert_int_equal(a->lines, 1);
     /* Another case, spacing and punctuation; nested; the span goes on to its end. */
-    a = counts_of(m,
-                  "{\"_id\":\"q1\",\"d\":{\"turns\":[\"nothing\",\"ONE two\\n\\nthree-four five "
+    a = counts_of("{\"_id\":\"q1\",\"d\":{\"turns\":[\"nothing\",\"ONE two\\n\\nthree-four five "
                   "six seven EIGHT nine ten eleven twelve"
-                  " thirteen after other\"]}}\n\n[\"tail one\", \"the tail " TWELVE "\"]\n",
-                  &r);
+                  " thirteen after other\"]}}\n\n[\"tail one\", \"the tail " TWELVE "\"]\n");
     assert_true(a->spans == 2 && a->leaked_lines == 2 && a->leaked_prompts == 1);
     assert_true(r.record.leaked_prompts == 1 && r.n_findings == 2);
     assert_int_equal(r.findings[0].n_words, 14);
@@ -358,30 +346,24 @@ TEST(findings) {
     assert_true(r.shares[0] && !r.shares[1]);
     near = 0.5;
     /* Near, without thirteen in a row; an id. */
-    a = counts_of(m,
-                  "{\"id\":\"b\",\"q\":\"something else entirely is said in this one "
-                  "thing\"}\n{\"id\":7,\"q\":\"no\"}\n",
-                  &r);
+    a = counts_of("{\"id\":\"b\",\"q\":\"something else entirely is said in this one "
+                  "thing\"}\n{\"id\":7,\"q\":\"no\"}\n");
     assert_true(a->near == 1 && a->ids == 1 && a->spans == 0 && r.n_findings == 2);
-    manifest_free(m);
     /* Near within the manifest; a span between its own prompts is no finding. */
-    m = manifest_of("{\"id\":\"a\",\"text\":\"" TWELVE " x\"}\n{\"id\":\"b\",\"text\":\"" TWELVE
-                    " y\"}\n");
-    a = counts_of(m, "{\"id\":\"z\"}\n", &r);
+    of_manifest("{\"id\":\"a\",\"text\":\"" TWELVE " x\"}\n{\"id\":\"b\",\"text\":\"" TWELVE
+                " y\"}\n");
+    a = counts_of("{\"id\":\"z\"}\n");
     assert_int_equal(r.record.near_within, 1);
     assert_true(!r.shares[0] && r.shares[1]);
     assert_true(r.findings[0].kind == LEAK_WITHIN && r.findings[0].line == 1);
-    manifest_free(m);
 }
 
-/* Twelve characters in a row are not thirteen, whatever stands between them; a prompt with a few
- * characters changed is near. */
+/* Twelve characters are not thirteen, whatever stands between; few changes are near. */
 TEST(without_spaces) {
-    CKVC_AUTO(manifest_free_at)
-    manifest *m = manifest_of("{\"id\":\"zh\",\"text\":\"\u6C38\u548C\u4E5D\u5E74\uFF0C\u5C81"
-                              "\u5728\u7678\u4E11\uFF0C\u66AE\u6625\u4E4B\u521D\uFF0C\u4F1A"
-                              "\u4E8E\u4F1A\u7A3D\u5C71\u9634\u4E4B\u5170\u4EAD\u3002\"}\n"
-                              "{\"id\":\"en\",\"text\":\"" TWELVE "\"}\n");
+    of_manifest("{\"id\":\"zh\",\"text\":\"\u6C38\u548C\u4E5D\u5E74\uFF0C\u5C81"
+                "\u5728\u7678\u4E11\uFF0C\u66AE\u6625\u4E4B\u521D\uFF0C\u4F1A"
+                "\u4E8E\u4F1A\u7A3D\u5C71\u9634\u4E4B\u5170\u4EAD\u3002\"}\n"
+                "{\"id\":\"en\",\"text\":\"" TWELVE "\"}\n");
     static const struct {
         const char *eval;
         uint64_t spans, near;
@@ -395,10 +377,9 @@ TEST(without_spaces) {
         {"{\"x\":\"\u66F0\uFF1A\u6C38\u548C\u4E5D\u5E74\u5C81\u5728 \u7678\u4E11\u3000\u66AE"
          "\u6625\u4E4B\u521D\\n\u4F1A\u4E8E\u4EAD\"}\n",
          1, 1}};
-    CKVC_AUTO(leak_result_fini) leak_result r = {0};
     near = 0.5;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const leak_against *a = counts_of(m, cases[i].eval, &r);
+        const leak_against *a = counts_of(cases[i].eval);
         assert_true(a->spans == cases[i].spans && a->near == cases[i].near);
         if (a->spans) {
             assert_int_equal(r.findings[0].n_words, 14);
@@ -412,12 +393,11 @@ TEST(own_file) {
         "{\"id\":\"b\",\"text\":\"and " TWELVE
         " thirteen\"}\n{\"id\":\"c\",\"text\":\"quite different words of another kind stand here "
         "alone\"}\n";
-    CKVC_AUTO(manifest_free_at) manifest *m = manifest_of(text);
+    of_manifest(text);
     const char *same = put_text("copy.jsonl", text);
     const bool held_out[3] = {false, true, true};
-    CKVC_AUTO(leak_result_fini) leak_result r = {0};
-    FAILS(check(m, same, NULL, &r, &err), CKVC_E_USAGE);
-    OK(check(m, same, held_out, &r, NULL));
+    FAILS(check(same, NULL), CKVC_E_USAGE);
+    OK(check(same, held_out));
     assert_true(r.record.prompts == 1 && r.record.held_out == 2);
     const leak_against *a = r.record.against; /* the held-out ones are its lines */
     assert_true(a->lines == 2 && a->spans == 1 && a->ids == 0);
@@ -425,49 +405,42 @@ TEST(own_file) {
 }
 
 TEST(references) {
-    CKVC_AUTO(manifest_free_at) manifest *m = manifest_of(THIRTEEN);
+    of_manifest(THIRTEEN);
     put_text("t.txt", "and " TWELVE " thirteen");
-    CKVC_AUTO(leak_result_fini) leak_result r = {0};
-    const leak_against *a = counts_of(m, "{\"id\":\"x\",\"file\":\"t.txt\"}\n", &r);
+    const leak_against *a = counts_of("{\"id\":\"x\",\"file\":\"t.txt\"}\n");
     assert_int_equal(a->spans, 1);
     assert_string_equal(r.findings[0].field, "file");
     /* Of another shape "file" is a word like any other, and numbers are no prompts. */
     a = counts_of(
-        m, "{\"id\":\"x\",\"file\":\"none.txt\",\"repo\":1}\n{\"tokens\":[1,2],\"label\":\"x\"}\n",
-        &r);
+        "{\"id\":\"x\",\"file\":\"none.txt\",\"repo\":1}\n{\"tokens\":[1,2],\"label\":\"x\"}\n");
     assert_int_equal(a->lines, 2);
     const char *tokens = put_text("e.jsonl", "{\"id\":\"x\",\"tokens\":[1,2,3]}\n");
-    FAILS(check(m, tokens, NULL, &r, &err), CKVC_E_USAGE);
+    FAILS(check(tokens, NULL), CKVC_E_USAGE);
     assert_true(strstr(err.text, "e.jsonl:1:") && strstr(err.text, "--model"));
 }
 
 TEST(hostile_files) {
-    CKVC_AUTO(manifest_free_at) manifest *m = manifest_of(THIRTEEN);
-    CKVC_AUTO(leak_result_fini) leak_result r = {0};
+    of_manifest(THIRTEEN);
     const leak_against *a =
-        counts_of(m,
-                  "\xEF\xBB\xBF{\"t\":\"\xFF\xFE one\\u0000 \\ud800\"}\r\n \n{\"t\":\"\xC3" TWELVE
-                  "\xE2 thirteen\"}",
-                  &r);
+        counts_of("\xEF\xBB\xBF{\"t\":\"\xFF\xFE one\\u0000 \\ud800\"}\r\n \n{\"t\":\"\xC3" TWELVE
+                  "\xE2 thirteen\"}");
     assert_int_equal(a->lines, 2);
     assert_int_equal(a->spans, 1);
     static const struct {
-        const char *text;
+        const char *text, *says;
         size_t n;
-        const char *says;
-    } bad[] = {{"", 0, "no lines"},
-               {"\n\n", 2, "no lines"},
-               {"{\"a\":1}\n{\"a\":\n", 14, "bad.jsonl:2: byte"},
-               {"not json\n", 9, "bad.jsonl:1:"},
-               {"{\"a\":\"\0\"}\0\n", 11, "bad.jsonl:1:"},
-               {"\x1f\x8b\x08\0\0\0\0\0\0\3garbage!", 18, "gzip"}};
+    } bad[] = {{"", "no lines", 0},
+               {"\n\n", "no lines", 2},
+               {"{\"a\":1}\n{\"a\":\n", "bad.jsonl:2: byte", 14},
+               {"not json\n", "bad.jsonl:1:", 9},
+               {"{\"a\":\"\0\"}\0\n", "bad.jsonl:1:", 11},
+               {"\x1f\x8b\x08\0\0\0\0\0\0\3garbage!", "gzip", 18}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         write_bytes(in_temp_folder("bad.jsonl"), bad[i].text, bad[i].n);
-        FAILS(check(m, in_temp_folder("bad.jsonl"), NULL, &r, &err), CKVC_E_DATA);
-        if (!strstr(err.text, bad[i].says)) { fail_msg("%zu: %s", i, err.text); }
+        SAYS(check(in_temp_folder("bad.jsonl"), NULL), CKVC_E_DATA, bad[i].says);
     }
-    FAILS(check(m, temp_folder, NULL, &r, &err), CKVC_E_NOINPUT);
-    FAILS(check(m, "/dev/zero", NULL, &r, &err), CKVC_E_NOINPUT);
+    FAILS(check(temp_folder, NULL), CKVC_E_NOINPUT);
+    FAILS(check("/dev/zero", NULL), CKVC_E_NOINPUT);
     /* A line without end, packed small: refused at the cap. */
     gzFile z = gzopen(in_temp_folder("long.gz"), "wb1");
     static char text[1 << 20];
@@ -476,13 +449,12 @@ TEST(hostile_files) {
         assert_int_equal(gzwrite(z, text, sizeof text), sizeof text);
     }
     gzclose(z);
-    FAILS(check(m, in_temp_folder("long.gz"), NULL, &r, &err), CKVC_E_DATA);
-    assert_non_null(strstr(err.text, "long.gz:1: line of more than"));
+    SAYS(check(in_temp_folder("long.gz"), NULL), CKVC_E_DATA, "long.gz:1: line of more than");
 }
 
 /* Two gzip members, many lines: the same findings as unpacked; the hash is of the packed bytes. */
 TEST(packed) {
-    CKVC_AUTO(manifest_free_at) manifest *m = manifest_of(THIRTEEN);
+    of_manifest(THIRTEEN);
     for (int member = 0; member < 2; member++) {
         gzFile z = gzopen(in_temp_folder("e.gz"), member ? "ab" : "wb");
         for (int i = 0; i < 5000; i++) {
@@ -491,10 +463,9 @@ TEST(packed) {
         gzputs(z, "{\"x\":\"" TWELVE " thirteen\"}\n");
         gzclose(z);
     }
-    CKVC_AUTO(leak_result_fini) leak_result r = {0};
     char hash[CKVC_SHA256_HEX];
     struct stat about;
-    OK(check(m, in_temp_folder("e.gz"), NULL, &r, &err));
+    OK(check(in_temp_folder("e.gz"), NULL));
     const leak_against *a = r.record.against;
     assert_true(a->lines == 10002 && a->spans == 2 && r.findings[0].line == 5001);
     OK(ckvc_sha256_file(in_temp_folder("e.gz"), hash, NULL));
@@ -515,8 +486,7 @@ TEST(packed) {
     json_object_foreach(o, key, value) { /* every member is needed */
         json_auto_t *less = json_copy(o);
         json_object_del(less, key);
-        FAILS(leak_record_parse(less, "r", &back, &err), CKVC_E_DATA);
-        assert_non_null(strstr(err.text, key));
+        SAYS(leak_record_parse(less, "r", &back, &err), CKVC_E_DATA, key);
     }
 }
 

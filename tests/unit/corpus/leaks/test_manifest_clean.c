@@ -1,23 +1,21 @@
-/* A manifest without some of its lines: the bytes of the others, and what is refused. Method: whole
- * files compared byte for byte. */
+/* A manifest without some of its lines: byte for byte the others, and what is refused. */
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "corpus/leaks/manifest_check.h"
 #include "lib/base/files.h"
 #include "tests/unit/temp_folder.h"
-#include "tests/unit/unit.h"
 
-static manifest *manifest_of(const char *text) {
-    manifest *m;
+static manifest *m; /* what is cleaned */
+
+static void of_manifest(const char *text) {
+    manifest_free(ckvc_take(&m));
     OK(manifest_read(put_text("m.jsonl", text), &m, &err));
-    return m;
 }
 
 static void holds(const char *name, const char *want) {
-    CKVC_AUTO_FREE char *text = NULL;
     size_t n;
-    OK(ckvc_file_read(in_temp_folder(name), 1 << 26, &text, &n, &err));
+    CKVC_AUTO_FREE char *text = file_bytes(in_temp_folder(name), &n);
     assert_int_equal(n, strlen(want));
     assert_memory_equal(text, want, n);
 }
@@ -37,7 +35,7 @@ TEST(lines_stay_as_they_are) {
                  {A "\n" B "\n" C, {true, true, false}, C}, /* no LF at the end: none is added */
                  {A "\n" B "\n" C, {false, true, true}, A "\n"}}; /* nor is one taken away */
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        CKVC_AUTO(manifest_free_at) manifest *m = manifest_of(cases[i].text);
+        of_manifest(cases[i].text);
         OK(manifest_clean_write(m, cases[i].out, in_temp_folder("c.jsonl"), true, &err));
         holds("c.jsonl", cases[i].want);
     }
@@ -48,44 +46,40 @@ TEST(lines_stay_as_they_are) {
     size_t n = strlen(text);
     memset(text + n, 'z', LONG);
     strcpy(text + n + LONG, "\"}\n");
-    CKVC_AUTO(manifest_free_at) manifest *m = manifest_of(text);
+    of_manifest(text);
     OK(manifest_clean_write(m, (const bool[]){true, false}, in_temp_folder("c.jsonl"), true, &err));
     holds("c.jsonl", strchr(text, '\n') + 1);
 }
 
 TEST(refusals_leave_no_file) {
     const bool all[2] = {true, true}, none[2] = {false, false};
-    manifest *m = manifest_of(A "\n" C "\n");
+    of_manifest(A "\n" C "\n");
     unlink(in_temp_folder("c.jsonl"));
-    FAILS(manifest_clean_write(m, all, in_temp_folder("c.jsonl"), true, &err), CKVC_E_DATA);
-    assert_non_null(strstr(err.text, "none of its 2 prompts is left"));
+    SAYS(manifest_clean_write(m, all, in_temp_folder("c.jsonl"), true, &err), CKVC_E_DATA,
+         "none of its 2 prompts is left");
     static const char *const later[] = {A "\n" C "\n" B "\n", A "\n",
                                         A "\n{\"id\":\"d\",\"text\":\"xx\"}\n", A "\n" C, ""};
     /* longer, shorter, of the same length, without its LF, empty */
     for (size_t i = 0; i < sizeof later / sizeof *later; i++) {
         put_text("m.jsonl", later[i]);
-        FAILS(manifest_clean_write(m, none, in_temp_folder("c.jsonl"), true, &err), CKVC_E_DATA);
-        assert_non_null(strstr(err.text, "changed while it was checked"));
+        SAYS(manifest_clean_write(m, none, in_temp_folder("c.jsonl"), true, &err), CKVC_E_DATA,
+             "changed while it was checked");
     }
     unlink(in_temp_folder("m.jsonl"));
     FAILS(manifest_clean_write(m, none, in_temp_folder("c.jsonl"), true, &err), CKVC_E_NOINPUT);
-    manifest_free(m);
     assert_false(ckvc_file_exists(in_temp_folder("c.jsonl")));
-    m = manifest_of(A "\n" C "\n");
+    of_manifest(A "\n" C "\n");
     put_text("c.jsonl", "mine");
     FAILS(manifest_clean_write(m, none, in_temp_folder("c.jsonl"), false, &err), CKVC_E_CREATE);
     holds("c.jsonl", "mine");
-    manifest_free(m);
     shell("test -z \"$(find %s -name '*.tmp.*')\"", temp_folder); /* no temporary file is left */
 }
 
 TEST(ready_knows_what_is_in_the_way) {
-    manifest *m = manifest_of(A "\n" C "\n");
+    of_manifest(A "\n" C "\n");
     put_text("eval.jsonl", "{}\n");
     put_text("old.jsonl", "{}\n");
-    char eval[320];
-    snprintf(eval, sizeof eval, "%s/eval.jsonl", temp_folder);
-    const char *read[] = {eval};
+    const char *read[] = {in_temp_folder("eval.jsonl")};
     assert_int_equal(symlink("m.jsonl", in_temp_folder("link.jsonl")), 0);
     assert_int_equal(mkdir(in_temp_folder("sub"), 0777), 0);
     static const struct {
@@ -101,15 +95,13 @@ TEST(ready_knows_what_is_in_the_way) {
         const char *to = *cases[i].name ? in_temp_folder(cases[i].name) : temp_folder;
         FAILS(manifest_clean_ready(m, read, 1, to, cases[i].force, &err), cases[i].status);
     }
-    manifest_free(m);
     /* A "file" is found from its manifest's folder only. */
     put_text("t.txt", "some text");
-    m = manifest_of(A "\n{\"id\":\"f\",\"file\":\"t.txt\"}\n");
+    of_manifest(A "\n{\"id\":\"f\",\"file\":\"t.txt\"}\n");
     FAILS(manifest_clean_ready(m, read, 1, in_temp_folder("sub/c.jsonl"), false, &err),
           CKVC_E_USAGE);
     assert_non_null(strstr(err.text, "m.jsonl:2 names a \"file\""));
     OK(manifest_clean_ready(m, read, 1, in_temp_folder("new.jsonl"), false, &err));
-    manifest_free(m);
 }
 
 RUN_TESTS(temp_folder_make, temp_folder_remove)

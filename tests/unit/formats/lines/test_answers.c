@@ -1,5 +1,4 @@
-/* The lines of `ckvc eval`: written, read back to the same bits, and each single deviation refused
- * with its line number. */
+/* The lines of `ckvc eval`: written, read back to the bit, each deviation refused by its line. */
 #include "formats/lines/answers.h"
 #include "tests/unit/formats/refusal.h"
 #include "tests/unit/temp_folder.h"

@@ -1,8 +1,6 @@
-/* The manifest reader: every kind of line that is right, and every kind that is wrong, each with
- * the line that it names. */
+/* The manifest reader: every kind of line that is right, and of one that is wrong. */
 
 #include "formats/lines/manifest.h"
-#include "lib/base/hash.h"
 #include "tests/unit/formats/refusal.h"
 #include "tests/unit/temp_folder.h"
 
@@ -13,16 +11,18 @@ static int make_folder(void **state) {
     return symlink("/etc/hostname", in_temp_folder("outside"));
 }
 
-static ckvc_status read_bytes(const char *bytes, size_t n, manifest **out) {
+static manifest *m; /* what was read last, or NULL */
+
+static ckvc_status read_bytes(const char *bytes, size_t n) {
     const char *path = in_temp_folder("m.jsonl");
+    manifest_free(ckvc_take(&m));
     write_bytes(path, bytes, n);
-    return manifest_read(path, out, &err);
+    return manifest_read(path, &m, &err);
 }
 
 static void refuses_bytes(const char *bytes, size_t n, const char *said) {
-    manifest *m;
     err = (ckvc_err){0};
-    const ckvc_status status = read_bytes(bytes, n, &m);
+    const ckvc_status status = read_bytes(bytes, n);
     if (status == CKVC_OK || !strstr(err.text, said)) {
         fail_msg("want \"%s\", got status %d: %s", said, status, err.text);
     }
@@ -42,9 +42,8 @@ TEST(good_lines) {
                 "{'id':'d','file':'./text.txt'}\n"
                 "{'id':'e','messages':[{'role':'system','content':''},{'content':'a\\u0000b',"
                 "'role':'user'}]}");
-    manifest *m;
     char sha[CKVC_SHA256_HEX];
-    OK(read_bytes(text, strlen(text), &m));
+    OK(read_bytes(text, strlen(text)));
     ckvc_sha256_hex(text, strlen(text), sha);
     assert_string_equal(m->sha256, sha);
     assert_int_equal(m->n_entries, 5);
@@ -70,7 +69,7 @@ TEST(good_lines) {
     char *line = manifest_line(e);
     assert_string_equal(line, json_of("{'id':'e','messages':[{'content':'','role':'system'},"
                                       "{'content':'a\\u0000b','role':'user'}]}"));
-    free(line), manifest_free(m);
+    free(line);
 }
 
 TEST(bad_lines) {
@@ -152,20 +151,17 @@ TEST(bad_lines) {
 }
 
 TEST(missing_manifest) {
-    manifest *m;
-    ckvc_err err = {0};
-    FAILS(manifest_read("/nonexistent/m.jsonl", &m, &err), CKVC_E_NOINPUT);
-    assert_null(m);
-    err = (ckvc_err){0};
-    assert_int_not_equal(manifest_read(temp_folder, &m, &err), CKVC_OK); /* a folder */
+    manifest *none;
+    FAILS(manifest_read("/nonexistent/m.jsonl", &none, &err), CKVC_E_NOINPUT);
+    assert_null(none);
+    assert_int_not_equal(manifest_read(temp_folder, &none, &err), CKVC_OK); /* a folder */
 }
 
 TEST(long_line) {
     size_t n = ((size_t)64 << 20) + 1;
-    char *line = malloc(n);
+    CKVC_AUTO_FREE char *line = malloc(n);
     memset(line, ' ', n);
     refuses_bytes(line, n, "at most 67108864");
-    free(line);
 }
 
 TEST(written_lines_read_back) {
@@ -186,13 +182,12 @@ TEST(written_lines_read_back) {
         "{\"continuation\":\" "
         "more\",\"document\":\"d\",\"id\":\"x-1\",\"source\":\"s\",\"split\":\"heldout\",\"text\":"
         "\"quote \\\" slash \\\\ tab \\u0009 line\\u000a \xE2\x82\xAC end\"}");
-    manifest *m;
-    OK(read_bytes(line, strlen(line), &m));
+    OK(read_bytes(line, strlen(line)));
     assert_int_equal(m->entries[0].text_size, sizeof text - 1);
     assert_string_equal(m->entries[0].text, text);
     char *again = manifest_line(&m->entries[0]);
     assert_string_equal(line, again);
-    free(line), free(again), manifest_free(m);
+    free(line), free(again);
     manifest_entry t = {.id = id, .tokens = ids, .n_tokens = 2};
     line = manifest_line(&t);
     assert_string_equal(line, json_of("{'id':'x-1','tokens':[5,6]}"));

@@ -1,7 +1,7 @@
-/* The reader of `ckvc score` lines: takes what the command writes, refuses each single deviation
- * with its line number. */
+/* The reader of `ckvc score` lines: takes what is written, refuses each deviation by its line. */
+#include "formats/lines/scores.h"
 #include "tests/unit/formats/refusal.h"
-#include "tests/unit/scores_fixture.h"
+#include "tests/unit/temp_folder.h"
 
 #define ID64 "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
@@ -11,8 +11,15 @@ static const char good[] =
     "'bin_perplexity':0,'n_candidates':[40,30],'n_kept':[32,30],'n_kept_window':[8,7],"
     "'loss_full':2.5,'loss_comp':2.75,'reward':-0.25}";
 
+static scores *s; /* what was read last, or NULL */
+
+/* Of text with ' for ". */
+static ckvc_status read_text(const char *text) {
+    scores_free(ckvc_take(&s));
+    return scores_read(put_text("s.jsonl", json_of(text)), &s, &err);
+}
+
 TEST(takes_rows) {
-    scores *s = NULL;
     char text[4096];
     snprintf(text, sizeof text,
              "%s\n"
@@ -22,7 +29,7 @@ TEST(takes_rows) {
              "'n_candidates':null,'n_kept':[25],'n_kept_window':null,'loss_full':null,"
              "'loss_comp':null,'reward':null,'sets':[[1,2]]}\n",
              good, ID64);
-    OK(read_text(json_of(text), &s, &err));
+    OK(read_text(text));
     assert_int_equal(s->n, 2);
     const score_row *a = &s->rows[0], *b = &s->rows[1];
     assert_string_equal(a->id, "p1");
@@ -34,7 +41,6 @@ TEST(takes_rows) {
     assert_true(a->reward == -0.25 && isnan(a->tau));
     assert_true(b->line == 2 && b->bin_entropy == -1 && !b->n_candidates && !b->n_kept_window);
     assert_true(b->tau == 0.87 && b->budget == 0.25 && isnan(b->reward) && isnan(b->r_sem));
-    scores_free(s);
 }
 
 /* Sets of heads: [L][G]. Of two modes, or scores, of a table there are two rows. */
@@ -52,22 +58,18 @@ TEST(takes_sets_of_heads) {
         /* 11 / 3 / 3 * 3 * 3 is not 11 */
         "'n_kept':[[3,1,1],[1,1,1],[1,1,1]],'entries':11,'mode':'heads','score':'window',"};
     char text[4096] = "";
-    scores *s = NULL;
     for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
         snprintf(text + strlen(text), sizeof text - strlen(text), line, more[i]);
     }
-    OK(read_text(json_of(text), &s, &err));
+    OK(read_text(text));
     const score_row *r = s->rows;
     assert_true(s->n == 5 && r->n_sets == 3 && r->n_layers == 2);
     assert_true(r->n_kept[5] == 20 && r->n_kept_window[4] == 10);
     assert_true(r->entries == 102 && score_row_kept(r) == 17 && r->setting.mode == CKVC_MODE_HEADS);
     assert_true(r[1].n_sets == 1 && score_row_kept(&r[1]) == 31);
     assert_int_equal(r[2].setting.score, CKVC_SCORE_WINDOW);
-    scores_free(s);
 }
 
-/* Rows under budgets by layer are of one setting when all the budgets are the same, whatever their
- * mean. */
 /* The good line once more, with more keys. */
 static void append_with(char text[4096], const char *more) {
     char keys[256];
@@ -76,21 +78,20 @@ static void append_with(char text[4096], const char *more) {
     snprintf(text + n, 4096 - n, "%s\n", bent(good, "'T'", keys));
 }
 
+/* Rows are of one setting when all the budgets by layer are the same, whatever their mean. */
 TEST(tells_budgets_by_layer_apart) {
     static const char *const layers[] = {"", "'layer_budgets':[24,40],",
                                          "'layer_budgets':[40,24],'operator':'mean-pool',"};
     char text[4096] = "";
     for (size_t i = 0; i < 3; i++) { append_with(text, layers[i]); }
-    scores *s = NULL;
-    OK(read_text(json_of(text), &s, &err));
+    OK(read_text(text));
     assert_int_equal(s->rows[0].layer_budgets, 0);
     assert_true(s->rows[1].layer_budgets && s->rows[2].layer_budgets &&
                 s->rows[1].layer_budgets != s->rows[2].layer_budgets);
     assert_int_equal(s->rows[1].setting.op, CKVC_OPERATOR_PAPER);
     assert_int_equal(s->rows[2].setting.op, CKVC_OPERATOR_MEAN_POOL);
-    scores_free(s);
     append_with(text, layers[1]);
-    SAYS(read_text(json_of(text), &s, &err), CKVC_E_DATA, "is on line 2 already");
+    SAYS(read_text(text), CKVC_E_DATA, "is on line 2 already");
 }
 
 /* Which score: paper, 0 and 64 unless the row says otherwise; rows of two scores are two rows. */
@@ -99,8 +100,7 @@ TEST(tells_scores_apart) {
                                        "'keep_window':8,", "'window':16,"};
     char text[4096] = "";
     for (size_t i = 0; i < 4; i++) { append_with(text, more[i]); }
-    scores *s = NULL;
-    OK(read_text(json_of(text), &s, &err));
+    OK(read_text(text));
     assert_true(s->rows[0].setting.alpha == CKVC_ALPHA_PAPER &&
                 s->rows[0].setting.keep_window == 0 && s->rows[0].setting.window == 64);
     assert_true(s->rows[0].token_hash == 0xfedcba9876543210u && s->rows[1].token_hash == 0);
@@ -111,22 +111,22 @@ TEST(tells_scores_apart) {
         assert_true((setting_compare(first, other, SETTING_SCORE) < 0) == (i < 3));
         assert_true(setting_compare(other, other, SETTING_SCORE) == 0);
     }
-    scores_free(s);
     /* the default, said: the row is the first one again */
     append_with(text, "'alpha':'paper','window':64,");
-    SAYS(read_text(json_of(text), &s, &err), CKVC_E_DATA, "is on line 1 already");
+    SAYS(read_text(text), CKVC_E_DATA, "is on line 1 already");
 }
 
-/* The good row with one piece replaced, on line 2 behind another good one. */
-static void refused(const char *from, const char *to, const char *says) {
-    char text[8200];
-    const int n = snprintf(text, sizeof text, "%s\n", bent(good, "p1", "p0"));
-    snprintf(text + n, sizeof text - (size_t)n, "%s\n", bent(good, from, to));
-    scores *s = NULL;
-    char place[64];
+/* A good row with one piece replaced, on line 2 behind another good one. */
+static void refused_row(const char *row, const char *from, const char *to, const char *says) {
+    char text[8192], place[64];
+    const int n = snprintf(text, sizeof text, "%s\n", bent(row, "p1", "p0"));
+    snprintf(text + n, sizeof text - (size_t)n, "%s\n", bent(row, from, to));
     snprintf(place, sizeof place, "%s:2", in_temp_folder("s.jsonl"));
-    SAYS(read_text(json_of(text), &s, &err), CKVC_E_DATA, place);
+    SAYS(read_text(text), CKVC_E_DATA, place);
     assert_non_null(strstr(err.text, says));
+}
+static void refused(const char *from, const char *to, const char *says) {
+    refused_row(good, from, to, says);
 }
 
 TEST(refuses_deviations) {
@@ -175,17 +175,81 @@ TEST(refuses_deviations) {
 }
 
 TEST(refuses_files) {
-    scores *s = NULL;
-    FAILS(read_text("", &s, &err), CKVC_E_DATA);
-    FAILS(read_text("\n", &s, &err), CKVC_E_DATA);
-    FAILS(read_text("[]\n", &s, &err), CKVC_E_DATA);
+    FAILS(read_text(""), CKVC_E_DATA);
+    FAILS(read_text("\n"), CKVC_E_DATA);
+    FAILS(read_text("[]\n"), CKVC_E_DATA);
     FAILS(scores_read("/nonexistent/s.jsonl", &s, &err), CKVC_E_NOINPUT);
     /* Cut anywhere: never a crash, and never a row that was not written. */
     char text[1024];
     for (size_t n = 1; n < strlen(good); n++) {
         snprintf(text, sizeof text, "%.*s", (int)n, good);
-        FAILS(read_text(json_of(text), &s, &err), CKVC_E_DATA);
+        FAILS(read_text(text), CKVC_E_DATA);
     }
+}
+
+/* ---- what --attention-error and --utilities add ---- */
+/* L = 2, G = 1, C = 5: the bound is 4 epsilon, the drift at most sqrt(8). */
+#define BASE                                                                                       \
+    "{'id':'p1','source':null,'split':null,'model':'m','manifest':'f','policy':'identity','table'" \
+    ":null,'T':100,'C':5,'budget':32,'r_struct':4.5,'r_sem':12.25,'bin_entropy':null,'bin_"        \
+    "perplexity':null,'n_candidates':[40,30],'n_kept':[32,30],'n_kept_window':[8,7],'loss_full':"  \
+    "2.5,'loss_comp':2.75,'reward':-0.25"
+static const char measured[] =
+    BASE ",'attention_epsilon':[0.25,0.5],'attention_bound':[1.0,2.0],"
+         "'attention_error':[0.5,1.5],'attention_drift':[0.5,2.25],"
+         "'alpha_quantiles':[0,0.1,0.5,1,4,8,12],'utility_quantiles':[[[0,1,2,3,4,5,6]],"
+         "[[0,0,0,3,4,5,7]]]}";
+
+TEST(takes_measures) {
+    OK(read_text(measured));
+    const score_row *r = &s->rows[0];
+    assert_true(r->attention[SCORE_EPSILON * 2 + 1] == 0.5 && r->attention[SCORE_BOUND * 2] == 1 &&
+                r->attention[SCORE_ERROR * 2 + 1] == 1.5 &&
+                r->attention[SCORE_DRIFT * 2 + 1] == 2.25);
+    assert_int_equal(r->n_heads, 1);
+    assert_true(r->utility[SCORE_QUANTILE_COUNT + 6] == 7 &&
+                r->utility[2 * SCORE_QUANTILE_COUNT + 1] == 0.1);
+    OK(read_text(BASE ",'attention_epsilon':null,'attention_bound':null,'attention_error':null,"
+                      "'attention_drift':null}"));
+    assert_true(!s->rows[0].attention && !s->rows[0].utility);
+}
+
+static void measures_refused(const char *from, const char *to, const char *says) {
+    refused_row(measured, from, to, says);
+}
+
+TEST(refuses_measures) {
+    measures_refused("'attention_drift':[0.5,2.25],", "", "attention_drift");
+    measures_refused("'attention_drift':[0.5,2.25],", "'attention_drift':null,", "attention_drift");
+    measures_refused("[0.25,0.5]", "[0.25]", "attention_epsilon");
+    measures_refused("[0.25,0.5]", "[0.25,0.5,0.5]", "attention_epsilon");
+    measures_refused("[0.25,0.5]", "{'0':1}", "attention_epsilon");
+    measures_refused("[0.25,0.5]", "7", "attention_epsilon");
+    measures_refused("[0.25,0.5]", "[0.25,'0.5']", "\"attention_epsilon\"[1]");
+    measures_refused("[0.25,0.5]", "[0.25,[[0.5]]]", "\"attention_epsilon\"[1]");
+    measures_refused("[0.25,0.5]", "[-0.25,0.5]", "\"attention_epsilon\"[0]");
+    measures_refused("[0.25,0.5]", "[0.3,0.5]", "layer 0: attention_epsilon");
+    measures_refused("[0.25,0.5],'attention_bound':[1.0,2.0]",
+                     "[0.25,2],'attention_bound':[1.0,8.0]", "layer 1: attention_epsilon");
+    measures_refused("[0.5,1.5]", "[0.5,2.1]", "layer 1: attention_error");
+    measures_refused("[0.5,2.25]", "[0.5,2.9]", "attention_drift");
+    measures_refused("[0.5,2.25]", "[0.5,1e999]", "");
+    measures_refused("'C':5", "'C':1", "C of at least 2");
+    measures_refused("'alpha_quantiles':[0,0.1,0.5,1,4,8,12],", "", "alpha_quantiles");
+    measures_refused("[0,0.1,0.5,1,4,8,12]", "[0,0.1,0.5,1,4,8]", "alpha_quantiles");
+    measures_refused("[0,0.1,0.5,1,4,8,12]", "[0,0.1,0.5,1,4,8,7]", "alpha_quantiles");
+    measures_refused("[0,0.1,0.5,1,4,8,12]", "[-1,0.1,0.5,1,4,8,12]", "alpha_quantiles");
+    measures_refused("[[0,0,0,3,4,5,7]]", "[]", "layer 1 has 0 heads, layer 0 has 1");
+    measures_refused("[[0,0,0,3,4,5,7]]", "[[0,0,0,3,4,5,7],[0,0,0,3,4,5,7]]",
+                     "layer 1 has 2 heads");
+    measures_refused("[[0,0,0,3,4,5,7]]", "7", "layer 1 has 0 heads");
+    measures_refused("[[0,0,0,3,4,5,7]]", "[[0,0,0,3,4,5,null]]", "utility_quantiles");
+    measures_refused("[[[0,1,2,3,4,5,6]],[[0,0,0,3,4,5,7]]]", "[[[0,1,2,3,4,5,6]]]",
+                     "list of 2 layers");
+    measures_refused("[[[0,1,2,3,4,5,6]],[[0,0,0,3,4,5,7]]]", "[[],[]]", "list of 2 layers");
+    measures_refused("[[[0,1,2,3,4,5,6]],[[0,0,0,3,4,5,7]]]", "null", "utility_quantiles");
+    measures_refused(",'utility_quantiles':[[[0,1,2,3,4,5,6]],[[0,0,0,3,4,5,7]]]", "",
+                     "utility_quantiles");
 }
 
 RUN_TESTS(temp_folder_make, temp_folder_remove)

@@ -1,15 +1,12 @@
-/* GGUF files: what a sound one gives, one malformed file a rule, random damage, and whole models
- * written both ways. */
+/* GGUF files: a sound one, one malformed file a rule, random damage, whole models both ways. */
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "formats/model/gguf.h"
-#include "formats/tokenizer/tokenizer_files.h"
-#include "lib/base/hash.h"
-#include "lib/token/tokenizer.h"
 #include "tests/unit/formats/refusal.h"
 #include "tests/unit/gguf_maker.h"
 #include "tests/unit/golden_model.h"
+#include "tests/unit/load_tokenizer.h"
 #include "tests/unit/quantised_blocks.h"
 #include "tests/unit/temp_folder.h"
 
@@ -18,14 +15,11 @@ static ckvc_rng rng;
 
 static void put(gguf_maker *g) {
     size_t n;
-    uint8_t *bytes = g_end(g, &n);
+    CKVC_AUTO_FREE uint8_t *bytes = g_end(g, &n);
     write_bytes(path, bytes, n);
-    free(bytes);
 }
 
-/* ---- the tiny model that most tests write: 2 layers, 4 heads on 2 KV heads of 4, width 32, 64
- * tokens ---- */
-
+/* ---- the model of most tests: 2 layers, 4 heads on 2 KV heads of 4, width 32, 64 tokens ---- */
 enum { LAYERS = 2, HEADS = 4, KV = 2, DIM = 4, WIDTH = 32, MLP = 64, VOCAB = 64 };
 
 struct int_key {
@@ -61,20 +55,7 @@ static void tiny_keys(gguf_maker *g, const char *arch) {
     arch_keys(g, arch, ints, sizeof ints / sizeof *ints, 1e-5f, 10000.0f);
 }
 
-static float small_value(uint64_t seed) {
-    ckvc_rng r;
-    ckvc_rng_init(&r, seed, 7, 7);
-    return (float)((double)ckvc_rng_below(&r, 2001) - 1000.0) * 3e-4f;
-}
-
-static uint64_t name_seed(const char *name) {
-    uint64_t h = 1469598103934665603u;
-    for (; *name; name++) { h = (h ^ (uint8_t)*name) * 1099511628211u; }
-    return h % 1000003 * 100000;
-}
-
-/* Where set, matrices of whole blocks are of this type instead, at random, or of the float32 values
- * that these blocks stand for. */
+/* Where set, matrices are random blocks of this type, or the float32 values of these blocks. */
 static size_t blocks_of = N_QUANTISED;
 static bool blocks_decoded, blocks_in_vectors;
 
@@ -96,18 +77,18 @@ static void random_tensor(gguf_maker *g, const char *name, const uint64_t dims[2
     free(blocks), free(decoded);
 }
 
-/* A tensor of values that its name and the row in half-split order decide. pairwise: rows of each
- * head of DIM stored 2i, 2i+1. */
+/* Values by name and row in half-split order. pairwise: rows of a head of DIM stored 2i, 2i+1. */
 static void tiny_tensor(gguf_maker *g, const char *name, uint64_t cols, uint64_t rows,
                         bool pairwise) {
     static float values[VOCAB * MLP];
-    const uint64_t n_rows = rows ? rows : cols, n_cols = rows ? cols : 1, seed = name_seed(name);
+    const uint64_t n_rows = rows ? rows : cols, n_cols = rows ? cols : 1, key = ckvc_rng_key(name);
     for (uint64_t r = 0; r < n_rows; r++) {
         const uint64_t in_head = r % DIM,
                        from = pairwise ? r - in_head + in_head / 2 + in_head % 2 * (DIM / 2) : r;
         for (uint64_t c = 0; c < n_cols; c++) {
-            values[r * n_cols + c] =
-                small_value(seed + from * n_cols + c) + (strstr(name, "norm") ? 1.0f : 0.0f);
+            ckvc_rng value = rng_of(from * n_cols + c, key, 7);
+            values[r * n_cols + c] = (float)((double)ckvc_rng_below(&value, 2001) - 1000) * 3e-4f +
+                                     (strstr(name, "norm") ? 1.0f : 0.0f);
         }
     }
     const uint64_t dims[2] = {cols, rows}, n = n_rows * n_cols;
@@ -154,6 +135,14 @@ static void tiny_tensors(gguf_maker *g, bool pairwise, bool biases) {
     tiny_layers(g, pairwise, biases);
 }
 
+/* A file of keys and tensors alone. */
+static void put_tiny(const char *arch, bool pairwise, bool biases) {
+    gguf_maker g = g_begin();
+    tiny_keys(&g, arch);
+    tiny_tensors(&g, pairwise, biases);
+    put(&g);
+}
+
 /* A tokenizer of the 64 printable characters from '!' on, two merges and a control token. */
 static void tiny_tokenizer(gguf_maker *g) {
     g_string(g, "tokenizer.ggml.model", "gpt2");
@@ -182,7 +171,6 @@ static gguf_maker tiny(void) {
 }
 
 /* ---- sound files ---- */
-
 TEST(sound_file) {
     for (uint32_t version = 2; version <= 3; version++) {
         gguf_maker g = tiny();
@@ -228,7 +216,6 @@ TEST(sound_file) {
 }
 
 /* ---- malformed files ---- */
-
 static void must_refuse(const char *word) {
     model_spec *w;
     REFUSES(model_files_read(path, &w, &err), path, word);
@@ -236,9 +223,9 @@ static void must_refuse(const char *word) {
 
 TEST(headers) {
     gguf_maker g = tiny();
-    tiny_tensors(&g, true, false);
     size_t n;
-    uint8_t *sound = g_end(&g, &n), *bytes = ckvc_alloc(n + 64, 1);
+    tiny_tensors(&g, true, false);
+    CKVC_AUTO_FREE uint8_t *sound = g_end(&g, &n), *bytes = ckvc_alloc(n + 64, 1);
     const struct {
         size_t at;
         uint64_t v;
@@ -271,8 +258,7 @@ TEST(headers) {
         write_bytes(path, bytes, n);
         must_refuse(edits[i].word);
     }
-    for (size_t cut = 0; cut < n;
-         cut += cut < 2000 ? 1 : 97) { /* every prefix of the file is refused */
+    for (size_t cut = 0; cut < n; cut += cut < 2000 ? 1 : 97) { /* each prefix */
         write_bytes(path, sound, cut);
         must_refuse("");
     }
@@ -280,7 +266,6 @@ TEST(headers) {
     memset(bytes + n, 0, 64);
     write_bytes(path, bytes, n + 32);
     must_refuse("32 bytes behind the last tensor belong to none");
-    free(sound), free(bytes);
 }
 
 /* A tensor of the directory alone. */
@@ -389,22 +374,16 @@ TEST(shape_keys) {
         {"architecture", -1, "key general.architecture is missing"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        gguf_maker g = g_begin();
         odd = (struct int_key){cases[i].key, cases[i].v};
-        tiny_keys(&g, "llama");
-        odd.name = NULL;
-        tiny_tensors(&g, true, false);
-        put(&g);
+        put_tiny("llama", true, false);
         must_refuse(cases[i].word);
     }
-    gguf_maker g = g_begin();
-    tiny_keys(&g, "falcon");
-    put(&g);
+    odd.name = NULL;
+    put_tiny("falcon", true, false);
     must_refuse("key general.architecture is \"falcon\", which is not supported");
 }
 
-/* A shape that the tensors do not have is the loader's to refuse, as with a directory; so is a
- * value that is not finite. */
+/* Shapes that tensors do not have, and values that are not finite, are the loader's to refuse. */
 TEST(tensors_against_shape) {
     gguf_maker g = tiny();
     tiny_tensor(&g, "token_embd.weight", WIDTH, VOCAB, false);
@@ -422,7 +401,6 @@ TEST(tensors_against_shape) {
 }
 
 /* ---- random damage ---- */
-
 /* Whether a step went well; if not, it says why. */
 static bool tried(ckvc_status rc, ckvc_status other) {
     assert_true(rc == CKVC_OK || ((rc == CKVC_E_DATA || rc == other) && err.text[0]));
@@ -440,9 +418,8 @@ static void use_all(void) {
     if (TRIED(model_files_read(path, &w, &err), CKVC_E_DATA)) {
         for (size_t i = 0; i < w->n_tensors; i++) {
             const tensor_view *v = &w->tensors[i];
-            float *values = ckvc_alloc((size_t)tensor_n_values(v), sizeof *values);
+            CKVC_AUTO_FREE float *values = ckvc_alloc((size_t)tensor_n_values(v), sizeof *values);
             tensor_decode(v, 0, tensor_n_values(v), values);
-            free(values);
         }
         model_spec_free(w);
     }
@@ -469,28 +446,16 @@ TEST(random_damage) {
     tiny_tensor(&g, "token_embd.weight", 2, VOCAB, false);
     const size_t tables = 24 + g.keys.size + g.infos.size; /* everything before the data */
     size_t n;
-    uint8_t *sound = g_end(&g, &n), *bytes = ckvc_alloc(n, 1);
+    CKVC_AUTO_FREE uint8_t *sound = g_end(&g, &n), *bytes = ckvc_alloc(n, 1);
     write_bytes(path, sound, n);
     for (int i = 0; i < 6000; i++) {
         memcpy(bytes, sound, n);
-        const uint64_t edits = 1 + ckvc_rng_below(&rng, 3);
-        for (uint64_t e = 0; e < edits; e++) {
-            const uint64_t at =
-                ckvc_rng_below(&rng, 10) ? ckvc_rng_below(&rng, tables) : ckvc_rng_below(&rng, n);
-            if (ckvc_rng_below(&rng, 2)) {
-                bytes[at] ^= (uint8_t)(1u << ckvc_rng_below(&rng, 8));
-            } else {
-                bytes[at] = (uint8_t)ckvc_rng_below(&rng, 256);
-            }
-        }
-        write_bytes(path, bytes, ckvc_rng_below(&rng, 16) ? n : ckvc_rng_below(&rng, n));
+        write_bytes(path, bytes, damage_bytes(&rng, bytes, i % 8 ? tables : n, n));
         use_all();
     }
-    free(sound), free(bytes);
 }
 
 /* ---- whole models ---- */
-
 static size_t copies_limit; /* bytes of weights' copies; 0: no limit */
 
 /* Losses and last logits of a fixed sequence, [n-1] and [vocab]. */
@@ -511,9 +476,8 @@ static void run_model(const char *model_path, int64_t n, int32_t vocab, double *
     bench_close(&b);
 }
 
-/* A directory's bfloat16 weights written as GGUF of one type, as a converter would: under the
- * architecture llama the rows of q and k in pairs, under gemma3 the norms' weights, to which 1 is
- * added, in float32. */
+/* A directory's bfloat16 weights as a converter writes them: for llama the rows of q and k in
+ * pairs, for gemma3 the norms' weights plus 1, in float32. */
 static const struct converted {
     const char *ours, *theirs;
     const char *arch; /* of this one alone; or NULL */
@@ -539,22 +503,20 @@ static void write_tensor(gguf_maker *g, const char *name, const tensor_view *t, 
                          size_t pairs_of) {
     const size_t rows = (size_t)t->dims[0], cols = t->rank > 1 ? (size_t)t->dims[1] : 1,
                  size = as_f32 || t->plus > 0 ? 4 : 2, half = pairs_of / 2;
-    uint8_t *bytes = ckvc_alloc(rows * cols, size);
+    CKVC_AUTO_FREE uint8_t *bytes = ckvc_alloc(rows * cols, size);
     if (t->plus > 0) { tensor_read_rows(t, 0, t->dims[0], (float *)(void *)bytes); }
     for (size_t r = 0; r < rows && !(t->plus > 0); r++) {
         const size_t in_head = half ? r % pairs_of : 0,
                      from = half ? r - in_head + in_head / 2 + in_head % 2 * half : r;
         for (size_t c = 0; c < cols; c++) { /* bfloat16 is the upper half of a float32 */
-            const uint8_t *value = t->data + (from * cols + c) * 2;
             uint8_t *to = bytes + (r * cols + c) * size;
             memset(to, 0, size);
-            memcpy(to + size - 2, value, 2);
+            memcpy(to + size - 2, t->data + (from * cols + c) * 2, 2);
         }
     }
     g_tensor(g, name, size == 4 ? G_TYPE_F32 : G_TYPE_BF16,
              (uint64_t[2]){t->rank > 1 ? cols : rows, t->rank > 1 ? rows : 0}, bytes,
              rows * cols * size);
-    free(bytes);
 }
 
 static void write_directory(const char *model_dir, const char *arch, bool as_f32) {
@@ -616,7 +578,7 @@ static const char *gemma_folder(void) {
 
 TEST(same_logits_as_directory) {
     enum { N = 48, V_MAX = 4096 };
-    CKVC_AUTO_FREE char *gemma = ckvc_strdup(gemma_folder());
+    const char *gemma = gemma_folder();
     const struct {
         const char *dir, *arch;
         int32_t vocab;
@@ -642,19 +604,12 @@ TEST(rows_and_biases) {
     float logits[3][VOCAB];
     double nll[3][N];
     for (int k = 0; k < 2; k++) {
-        gguf_maker g = g_begin();
-        tiny_keys(&g, k ? "qwen2" : "llama");
-        tiny_tensors(&g, !k, true);
-        put(&g);
+        put_tiny(k ? "qwen2" : "llama", !k, true);
         run_model(path, N, VOCAB, nll[k], logits[k]);
     }
     assert_memory_equal(logits[0], logits[1], sizeof logits[0]);
     assert_memory_equal(nll[0], nll[1], (N - 1) * sizeof *nll[0]);
-
-    gguf_maker g = g_begin();
-    tiny_keys(&g, "qwen2");
-    tiny_tensors(&g, false, false);
-    put(&g);
+    put_tiny("qwen2", false, false);
     REFUSES(model_verify_path(path, &err), path, "self_attn.q_proj.bias\" is missing");
 }
 
@@ -667,13 +622,10 @@ TEST(quantised_model) {
         if (quantised[k].values > WIDTH) { continue; }
         for (int as_f32 = 0; as_f32 < 2; as_f32++) {
             ckvc_rng_init(&rng, 99, k, 1); /* the same blocks both times */
-            gguf_maker g = g_begin();
-            tiny_keys(&g, "llama");
             blocks_of = k;
             blocks_decoded = as_f32;
-            tiny_tensors(&g, true, false);
+            put_tiny("llama", true, false);
             blocks_of = N_QUANTISED;
-            put(&g);
             run_model(path, N, VOCAB, nll[as_f32], logits[as_f32]);
             if (as_f32) { continue; }
             copies_limit = 1;
@@ -688,15 +640,12 @@ TEST(quantised_model) {
 }
 
 TEST(quantised_vectors) {
-    gguf_maker g = g_begin();
-    tiny_keys(&g, "llama");
     blocks_of = 0;
     blocks_decoded = false;
     blocks_in_vectors = true;
-    tiny_tensors(&g, true, false);
+    put_tiny("llama", true, false);
     blocks_of = N_QUANTISED;
     blocks_in_vectors = false;
-    put(&g);
     REFUSES(model_verify_path(path, &err), path, "vectors are read as F32, F16 and BF16");
 }
 
@@ -750,23 +699,13 @@ TEST(linear_rope) {
 }
 
 /* ---- tokenizers ---- */
-
-static tokenizer *open_tokenizer(const char *model_path) {
-    token_spec *spec;
-    tokenizer *t = NULL;
-    char *name;
-    OK(tokenizer_files_read(model_path, &spec, &name, &err) != CKVC_OK ||
-       tokenizer_build(spec, name, &t, &err));
-    free(name);
-    return t;
-}
-
 /* What the tokenizer of the file that `g` makes gives, as a text of its own. */
 static void ids_are(gguf_maker g, const char *text, size_t n, const int32_t *want) {
     int32_t *ids;
     size_t n_ids;
+    tokenizer *t;
     put(&g);
-    tokenizer *t = open_tokenizer(path);
+    OK(load_tokenizer(path, &t, &err));
     OK(tokenizer_encode(t, text, strlen(text), true, &ids, &n_ids, &err));
     assert_int_equal(n_ids, n);
     assert_memory_equal(ids, want, n * sizeof *want);
@@ -781,8 +720,7 @@ TEST(tiny_ids) {
             (int32_t[]){63, 62, 'A' - '!', 63, 'B' - '!', '1' - '!', '2' - '!'});
 }
 
-/* The embedded models' tokenizer written as GGUF metadata cuts and merges as tokenizer.json does.
- */
+/* The embedded models' tokenizer in GGUF metadata cuts and merges as tokenizer.json does. */
 TEST(same_ids_as_directory) {
     token_spec *spec;
     char *name;
@@ -817,7 +755,9 @@ TEST(same_ids_as_directory) {
     g_u32(&g, "tokenizer.ggml.bos_token_id", 0);
     token_spec_free(spec);
     put(&g);
-    tokenizer *ours = open_tokenizer(path), *theirs = open_tokenizer("models/ckvc-tiny-4l");
+    tokenizer *ours, *theirs;
+    OK(load_tokenizer(path, &ours, &err));
+    OK(load_tokenizer("models/ckvc-tiny-4l", &theirs, &err));
     static const char text[] = "The year 1984, she'LL say:\n\n  \"naïve café\" 12345 "
                                "\xF0\x9F\x98\x80 <|end_of_text|>\tx = y+1;  \n";
     int32_t *a, *b;
@@ -833,19 +773,11 @@ TEST(same_ids_as_directory) {
     free(a), free(b), free(back), tokenizer_free(ours), tokenizer_free(theirs);
 }
 
-/* SentencePiece's merging: of a, b, mark a, a b and mark a b the best score goes first; what is
- * unknown is one id. */
+#define MARK "\xE2\x96\x81"
+
+/* SentencePiece's merging: the best score goes first; what is unknown is one id. */
 static void score_keys(gguf_maker *g, uint64_t n_scores, bool unknown) {
-    static const char *const pieces[] = {"<unk>",
-                                         "<s>",
-                                         "\xE2\x96\x81",
-                                         "a",
-                                         "b",
-                                         "\xE2\x96\x81"
-                                         "a",
-                                         "ab",
-                                         "\xE2\x96\x81"
-                                         "ab"};
+    static const char *const pieces[] = {"<unk>", "<s>", MARK, "a", "b", MARK "a", "ab", MARK "ab"};
     static const float scores[] = {0, 0, -5, -6, -7, -1, -2, -3};
     enum { N = sizeof pieces / sizeof *pieces };
     g_string(g, "tokenizer.ggml.model", "llama");
@@ -864,8 +796,7 @@ static void score_keys(gguf_maker *g, uint64_t n_scores, bool unknown) {
     g_u32(g, "tokenizer.ggml.bos_token_id", 1);
 }
 
-/* Mark a joins before a b (-1 over -2), then with b; after the unknown letters a and b join; <s>
- * begins a text of its own. */
+/* Mark a joins before a b (-1 over -2), then with b; behind the unknown a and b join. */
 TEST(score_ids) {
     gguf_maker g = g_begin();
     score_keys(&g, 8, true);
@@ -930,7 +861,7 @@ TEST(tokenizer_refusals) {
 static int make_path(void **state) {
     ckvc_rng_init(&rng, 1, 2, 3);
     if (temp_folder_make(state) != 0) { return -1; }
-    path = strdup(in_temp_folder("model.gguf"));
+    path = in_temp_folder("model.gguf");
     return 0;
 }
 

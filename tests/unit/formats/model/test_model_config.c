@@ -1,5 +1,4 @@
-/* config.json: defaults, both spellings of the rotary part, and what is refused, a table row each.
- */
+/* config.json: defaults, both spellings of the rotary part, and what is refused. */
 #include <jansson.h>
 #include <sys/stat.h>
 
@@ -69,18 +68,16 @@ TEST(fields) {
     assert_int_equal(model_shape_parameters(&s), 2 * (32 * (24 + 2 * 12) + 24 * 32 + 3 * 32 * 40 +
                                                       64 + (24 + 24) + 32 + (80 + 32)) +
                                                      100 * 32 + 32);
-    char *lines = model_shape_lines(&s);
+    CKVC_AUTO_FREE char *lines = model_shape_lines(&s);
     assert_string_equal(
         lines, "family=llama\nlayers=2\nheads=4\nkv_heads=2\nhead_dim=6\nwidth=32\nintermediate="
                "40\nvocab=100\n"
                "rms_eps=0.001\nrope_theta=500000\ntied=1\nqkv_bias=1\noutput_bias=1\nmlp_bias=1\n");
-    free(lines);
 }
 
 static void lines_have(const model_shape *s, const char *part) {
-    char *lines = model_shape_lines(s);
+    CKVC_AUTO_FREE char *lines = model_shape_lines(s);
     assert_non_null(strstr(lines, part));
-    free(lines);
 }
 
 TEST(rope) {
@@ -129,8 +126,7 @@ TEST(rope) {
     }
 }
 
-/* What the families' config classes do where config.json says nothing, or says it in their own way.
- */
+/* What the families' config classes do where config.json says nothing, or in their own way. */
 TEST(families) {
     model_shape s = good("{'model_type':'mistral','num_attention_heads':8}");
     assert_true(s.n_kv_heads == 8 && s.sliding_window == 4096 && s.max_positions == 131072 &&
@@ -223,8 +219,7 @@ TEST(families) {
     assert_true(!s.qkv_bias && !s.output_bias && !s.mlp_bias && s.head_dim == 8);
 }
 
-/* The families' own config.json files, and the numbers of weights that their makers publish, added
- * up here tensor by tensor. */
+/* The families' own config.json files, and the numbers of weights that their makers publish. */
 TEST(published) {
     enum { PLAIN = ROPE_DEFAULT, LL3 = ROPE_LLAMA3, DYN = ROPE_DYNAMIC };
     static const struct published {
@@ -425,8 +420,7 @@ TEST(refusals) {
     }
 }
 
-/* generation_config.json's ids before config.json's; what is no id of the vocabulary is left out.
- */
+/* generation_config.json's ids before config.json's; what is no id is left out. */
 TEST(stop_ids) {
     static const char name[] = "generation_config.json";
     assert_int_equal(good("{}").n_stop_ids, 0);
@@ -446,8 +440,7 @@ TEST(stop_ids) {
     unlink(in_temp_folder(name));
 }
 
-/* A path where nothing is: what looks like a Hub id is told how to get it, the rest what is
- * missing. */
+/* A path where nothing is: what looks like a Hub id is told how to get it. */
 TEST(hub_ids) {
     static const struct {
         const char *path;

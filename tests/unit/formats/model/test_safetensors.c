@@ -1,10 +1,8 @@
 /* The safetensors reader: what a sound file gives, and one malformed file a rule. */
 
 #include "formats/model/model_readers.h"
-#include "lib/base/bytes.h"
 #include "lib/base/files.h"
 #include "lib/base/hash.h"
-#include "lib/base/status.h"
 #include "tests/unit/formats/refusal.h"
 #include "tests/unit/temp_folder.h"
 
@@ -19,31 +17,30 @@ static void put_tensors(const char *name, const char *header, size_t n_data) {
     write_bytes(in_temp_folder(name), bytes, 8 + n + n_data);
 }
 
-static ckvc_status read_dir(model_spec **out, ckvc_err *err) {
+static model_spec *w; /* what was read last, or NULL */
+
+static ckvc_status read_dir(void) {
     CKVC_AUTO(model_spec_free_at) model_spec *spec = model_spec_create(temp_folder);
-    *out = NULL;
-    CKVC_TRY(safetensors_read(temp_folder, spec, err));
-    *out = ckvc_take(&spec);
+    model_spec_free(ckvc_take(&w));
+    CKVC_TRY(safetensors_read(temp_folder, spec, &err));
+    w = ckvc_take(&spec);
     return CKVC_OK;
 }
 
 static void refused(const char *word) {
-    model_spec *w;
-    REFUSES(read_dir(&w, &err), temp_folder, word);
+    REFUSES(read_dir(), temp_folder, word);
     assert_null(w);
 }
 
 TEST(sound_file) {
-    /* header padded with spaces, names not in order, a scalar, an empty tensor, a type that nobody
-     * computes with */
+    /* padded with spaces, names in no order, a scalar, an empty tensor, a type not computed with */
     put_tensors("model.safetensors",
                 "{'__metadata__':{'format':'pt'},'b':{'dtype':'BF16','shape':[2,3],"
                 "'data_offsets':[4,16]},'a.scalar':{'dtype':'F32','shape':[],'data_offsets':[0,4]},"
                 "'B':{'dtype':'F32','shape':[0,5],'data_offsets':[16,16]},'ids':{'dtype':'I64',"
                 "'shape':[1],'data_offsets':[16,24]}}   ",
                 24);
-    model_spec *w;
-    OK(read_dir(&w, &err));
+    OK(read_dir());
     assert_int_equal(w->n_tensors, 4);
     const char *const names[] = {"B", "a.scalar", "b", "ids"};
     for (size_t i = 0; i < 4; i++) { assert_string_equal(w->tensors[i].name, names[i]); }
@@ -55,11 +52,9 @@ TEST(sound_file) {
                 ids->data[0] == 16);
     assert_true(empty->bytes == 0 && model_spec_find(w, "a.scalar")->rank == 0);
     assert_null(model_spec_find(w, "missing"));
-    model_spec_free(w);
     put_tensors("model.safetensors", "{}", 0); /* no tensors at all is a file of the format */
-    OK(read_dir(&w, &err));
+    OK(read_dir());
     assert_null(model_spec_find(w, "b"));
-    model_spec_free(w);
     model_spec_free(NULL);
 }
 
@@ -146,9 +141,8 @@ static void refused_index(const char *text, const char *word) {
 }
 
 TEST(several_files) {
-    model_spec *w;
     shell("rm -f %s/*.safetensors", temp_folder);
-    FAILS(read_dir(&w, &err), CKVC_E_NOINPUT);
+    FAILS(read_dir(), CKVC_E_NOINPUT);
     put_tensors("one.safetensors", "{" T("F32", "[1]", "[0,4]") "}", 4);
     put_tensors("two.safetensors", "{'u':{'dtype':'F16','shape':[2],'data_offsets':[0,4]}}", 4);
     ckvc_warn_set(count_warning);
@@ -159,10 +153,9 @@ TEST(several_files) {
                  "safetensors'}}",
                  8 + more);
         put_index(text);
-        OK(read_dir(&w, &err));
+        OK(read_dir());
         assert_int_equal(w->n_tensors, 2);
         assert_non_null(strstr(model_spec_find(w, "u")->file, "two.safetensors"));
-        model_spec_free(w);
         assert_int_equal(n_warnings, more);
     }
     ckvc_warn_set(NULL);
@@ -182,7 +175,7 @@ TEST(several_files) {
     refused_index("{'weight_map':{'x':'one.safetensors'}}", "not there");
     refused_index("{'weight_map':{'t':'two.safetensors','u':'one.safetensors'}}", "another file");
     put_index("{'weight_map':{'t':'absent.safetensors'}}");
-    SAYS(read_dir(&w, &err), CKVC_E_NOINPUT, "absent.safetensors");
+    SAYS(read_dir(), CKVC_E_NOINPUT, "absent.safetensors");
     put_tensors(
         "two.safetensors",
         "{" T("F32", "[1]", "[0,4]") ",'u':{'dtype':'F16','shape':[2],'data_offsets':[4,8]}}", 8);
@@ -190,31 +183,21 @@ TEST(several_files) {
     shell("rm %s/*", temp_folder);
 }
 
-/* A sound file with 1 ... 4 bytes changed at random: refused or read, never a crash (run it under
- * ASan). Every view must lie in the file. */
+/* A sound file damaged at random: refused or read, never a crash. Every view lies in the file. */
 TEST(random_damage) {
     static uint8_t bytes[16384];
-    char *whole;
     size_t n;
-    OK(ckvc_file_read("tests/golden/models/bad/control/model.safetensors", 1 << 20, &whole, &n,
-                      &err));
+    CKVC_AUTO_FREE char *whole =
+        file_bytes("tests/golden/models/bad/control/model.safetensors", &n);
     assert_true(n > 4096 && n < sizeof bytes);
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 1, 2, 3);
+    ckvc_rng rng = rng_of(1, 2, 3);
     int n_read = 0;
     for (int i = 0; i < 3000; i++) {
         memcpy(bytes, whole, n);
-        const uint64_t edits = 1 + ckvc_rng_below(&rng, 4);
-        for (uint64_t e = 0; e < edits; e++) {
-            bytes[ckvc_rng_below(&rng, 1700)] =
-                (uint8_t)(ckvc_rng_below(&rng, 3) ? 32 + ckvc_rng_below(&rng, 95)
-                                                  : ckvc_rng_below(&rng, 256));
-        }
-        const size_t size = ckvc_rng_below(&rng, 8) ? n : ckvc_rng_below(&rng, n);
+        const size_t size = damage_bytes(&rng, bytes, 1700, n);
         write_bytes(in_temp_folder("model.safetensors"), bytes, size);
-        ckvc_err err = {0};
-        model_spec *w;
-        const ckvc_status rc = read_dir(&w, &err);
+        err = (ckvc_err){0};
+        const ckvc_status rc = read_dir();
         assert_true(rc == CKVC_OK || (rc == CKVC_E_DATA && err.text[0]));
         if (rc != CKVC_OK) { continue; }
         n_read++;
@@ -225,9 +208,7 @@ TEST(random_damage) {
             for (uint64_t b = 0; b < v->bytes; b++) { volatile_sum += v->data[b]; }
         }
         assert_true(sum <= size && volatile_sum < UINT64_MAX);
-        model_spec_free(w);
     }
-    free(whole);
     assert_true(n_read > 0 && n_read < 3000);
 }
 

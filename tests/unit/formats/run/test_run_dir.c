@@ -1,24 +1,16 @@
-/* The run directory: create, resume, skip, read, and every torn or bent file that a resume may
- * find. What happens when single system calls fail or the process dies between them is in
- * test_run_faults.c. */
+/* The run directory: create, resume, skip, read, and every torn or bent file that a resume may find
+ * (failing system calls and kills: test_run_faults.c). */
 #include <sys/stat.h>
 #include <sys/wait.h>
 
 #include "formats/run/run_append.h"
-#include "lib/base/files.h"
 #include "tests/unit/formats/refusal.h"
+#include "tests/unit/json_holds.h"
 #include "tests/unit/run_fixture.h"
-
-static char *read_text(const char *path, size_t *n) {
-    char *text = NULL;
-    OK(ckvc_file_read(path, 1 << 24, &text, n, &err));
-    return text;
-}
 
 /* Resumes `run` and demands the bytes of the uninterrupted one, no log, no temporary file. */
 static void finish_and_compare(const char *name, unsigned want_before) {
-    char run[512]; /* in_temp_folder's buffers take turns */
-    strcpy(run, in_temp_folder(name));
+    const char *run = in_temp_folder(name);
     bool complete;
     unsigned before;
     OK(fixture_run(run, true, &before, &complete, &err));
@@ -54,29 +46,25 @@ TEST(create_and_read) {
     const run_pass *p = run_pass_at(r, 0);
     assert_string_equal(p->name, RUN_PASS);
     assert_string_equal(p->kind, "both");
-    assert_true(p->number == 1 && p->n_shards == 3 && p->n_prompts_done == RUN_PROMPTS);
-    assert_true(p->complete);
-    assert_int_equal(json_array_size(run_skipped(r)), 1);
-    assert_string_equal(json_string_value(json_object_get(json_array_get(run_skipped(r), 0), "id")),
-                        "prompt-4");
-    /* Prompts in the plan's order, whatever the order they were finished in; indices within the
-     * shard. */
+    assert_true(p->number == 1 && p->n_shards == 3 && p->complete);
+    assert_int_equal(p->n_prompts_done, RUN_PROMPTS);
+    const json_t *skipped = run_skipped(r), *id = json_object_get(json_array_get(skipped, 0), "id");
+    assert_int_equal(json_array_size(skipped), 1);
+    assert_string_equal(json_string_value(id), "prompt-4");
+    /* Prompts in the plan's order, whatever was finished first; indices within the shard. */
     static const uint32_t want[3][3] = {{1, 2, 3}, {4, 6, 0}, {7, 8, 0}};
     static const size_t count[3] = {3, 2, 2};
     for (size_t k = 0; k < 3; k++) {
-        shard *s;
+        CKVC_AUTO(shard_free_at) shard *s = NULL;
         OK(run_read_shard(r, p, k, &s, &err));
         assert_true(s->n_prompts == count[k] && s->n_records == 5 * count[k]);
         for (size_t i = 0; i < count[k]; i++) {
             assert_true(s->prompts[i].line == want[k][i] && s->records[5 * i].prompt == i);
         }
         assert_string_equal(s->h.plan, run_plan_hash(r));
-        shard_free(s);
     }
     json_t *d = run_describe(r);
-    json_t *pass = json_array_get(json_object_get(d, "passes"), 0);
-    assert_int_equal(json_integer_value(json_object_get(pass, "records")), 35);
-    assert_int_equal(json_integer_value(json_object_get(pass, "prompts_skipped")), 1);
+    holds(d, "passes.0", "{'records': 35, 'prompts_skipped': 1}");
     json_decref(d), run_close(r);
     OK(run_verify(in_temp_folder("whole"), &err));
     /* A second resume of a finished run has nothing to do and changes nothing. */
@@ -89,24 +77,21 @@ TEST(create_and_read) {
 }
 
 TEST(create_refusals) {
-    run_dir *r;
+    CKVC_AUTO(run_close_at) run_dir *r = NULL;
     SAYS(fixture_create("whole", false, &r, &err), CKVC_E_CREATE, "--resume");
-    shell("mkdir %s/foreign; touch %s/foreign/x; touch %s/file", temp_folder, temp_folder,
-          temp_folder);
+    shell("cd %s && mkdir foreign && touch foreign/x file", temp_folder);
     SAYS(fixture_create("foreign", true, &r, &err), CKVC_E_CREATE, "run.json");
     FAILS(fixture_create("file", true, &r, &err), CKVC_E_CREATE);
     FAILS(run_open(in_temp_folder("nowhere"), &r, &err), CKVC_E_NOINPUT);
     assert_null(r);
     /* Left by a create that was killed before run.json: as good as empty. */
-    shell("mkdir %s/begun; touch %s/begun/lock %s/begun/run.json.tmp.1.0", temp_folder, temp_folder,
-          temp_folder);
+    shell("cd %s && mkdir begun && touch begun/lock begun/run.json.tmp.1.0", temp_folder);
     OK(fixture_create("begun", false, &r, &err));
-    run_close(r);
 }
 
 TEST(plan_mismatch) {
     run_dir *r;
-    json_t *plan = fixture_plan();
+    json_auto_t *plan = fixture_plan();
     /* Keys that do not change results are no part of the plan's identity. */
     json_object_set_new(plan, "threads", json_integer(64));
     json_object_set_new(plan, "backend", json_string("cuda"));
@@ -121,7 +106,6 @@ TEST(plan_mismatch) {
     assert_non_null(strstr(err.text, "bins.entropy: 3 there, 20 now"));
     assert_non_null(strstr(err.text, "seed: absent there, 3 now"));
     assert_null(strstr(err.text, "threads"));
-    json_decref(plan);
 }
 
 TEST(pass_mismatch) {
@@ -165,14 +149,12 @@ TEST(lock) {
     run_close(r);
 }
 
-/* The log cut at every byte, and continued with junk: what was whole before the cut counts, the
- * rest is done again. */
+/* The log cut at every byte, and with junk behind: what was whole counts. */
 TEST(torn_log) {
     make_half("half");
-    char log_path[200];
-    snprintf(log_path, sizeof log_path, "%s/" RUN_PASS "/shard-00000.log", in_temp_folder("half"));
+    const char *log_path = in_temp_folder("half/" RUN_PASS "/shard-00000.log");
     size_t n;
-    char *bytes = read_text(log_path, &n);
+    CKVC_AUTO_FREE char *bytes = file_bytes(log_path, &n);
     prompt_log log;
     OK(prompt_log_read(log_path, &log, NULL));
     assert_true(log.n_records == 2 && log.records[0].prompt == 1);
@@ -204,7 +186,6 @@ TEST(torn_log) {
             finish_and_compare("half", 1 + (cuts[i] >= second) + (cuts[i] == n));
         }
     }
-    free(bytes);
 }
 
 /* The worked example of formats/run/run.md, byte for byte. */
@@ -246,8 +227,8 @@ TEST(documented_record) {
     size_t n, n_page;
     shard_encode(s, &rows);
     OK(prompt_log_append(in_temp_folder("example.log"), &size, 5, rows.data, rows.size, NULL));
-    char *bytes = read_text(in_temp_folder("example.log"), &n),
-         *page = read_text("formats/run/run.md", &n_page);
+    char *bytes = file_bytes(in_temp_folder("example.log"), &n),
+         *page = file_bytes("formats/run/run.md", &n_page);
     size_t seen = 0;
     for (char *line = page; line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
         unsigned offset, value;
@@ -265,26 +246,25 @@ TEST(documented_record) {
 
 /* Whole records (right checksum) that do not belong there are an error, not a torn end. */
 TEST(wrong_log) {
-    bool complete;
-    unsigned before;
-    make_half("half");
-    shell("cd %s/" RUN_PASS " && cp shard-00000.log shard-00002.log", in_temp_folder("half"));
-    SAYS(fixture_run(in_temp_folder("half"), true, &before, &complete, &err), CKVC_E_DATA,
-         "not of this shard");
-    make_half("half");
-    shell("cd %s/" RUN_PASS " && cp shard-00000.log x && cat x >> shard-00000.log && rm x",
-          in_temp_folder("half"));
-    SAYS(fixture_run(in_temp_folder("half"), true, &before, &complete, &err), CKVC_E_DATA,
-         "there twice");
+    static const char *const cases[][2] = {
+        {"cp shard-00000.log shard-00002.log", "not of this shard"},
+        {"cp shard-00000.log x && cat x >> shard-00000.log && rm x", "there twice"}};
+    for (int i = 0; i < 2; i++) {
+        bool complete;
+        unsigned before;
+        make_half("half");
+        shell("cd %s && %s", in_temp_folder("half/" RUN_PASS), cases[i][0]);
+        SAYS(fixture_run(in_temp_folder("half"), true, &before, &complete, &err), CKVC_E_DATA,
+             cases[i][1]);
+    }
 }
 
 TEST(torn_journal) {
     size_t n;
-    char *journal = read_text(in_temp_folder("whole/journal.jsonl"), &n);
+    char *journal = file_bytes(in_temp_folder("whole/journal.jsonl"), &n);
     size_t last = n - 1;
     while (journal[last - 1] != '\n') { last--; }
-    /* Cut within the last line (the publication of shard 2): its file is there without a line and
-     * is made again. */
+    /* Cut within the last line, of shard 2: its file has no line and is made again. */
     for (size_t cut = last; cut < n; cut += 13) {
         copy_whole("torn");
         write_bytes(in_temp_folder("torn/journal.jsonl"), journal, cut);
@@ -305,9 +285,7 @@ TEST(torn_journal) {
     finish_and_compare("torn", 6);
     /* Anywhere else a bad line is an error that names it. */
     size_t second = strcspn(journal, "\n") + 1;
-    static const struct {
-        const char *line, *word;
-    } bad[] = {
+    static const char *const bad[][2] = {
         {"{'pass':", ":2: damaged"},
         {"[]", ":2: not a JSON object"},
         {"{}", ":2: a line without"},
@@ -324,12 +302,12 @@ TEST(torn_journal) {
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         ckvc_buffer text = {0};
         ckvc_buffer_append(&text, journal, second);
-        ckvc_buffer_printf(&text, "%s\n", json_of(bad[i].line));
+        ckvc_buffer_printf(&text, "%s\n", json_of(bad[i][0]));
         ckvc_buffer_append(&text, journal + second, n - second);
         write_bytes(in_temp_folder("torn/journal.jsonl"), text.data, text.size);
         ckvc_buffer_fini(&text);
         run_dir *r;
-        SAYS(run_open(in_temp_folder("torn"), &r, &err), CKVC_E_DATA, bad[i].word);
+        SAYS(run_open(in_temp_folder("torn"), &r, &err), CKVC_E_DATA, bad[i][1]);
     }
     free(holed), free(journal);
 }
@@ -339,9 +317,8 @@ TEST(changed_shard) {
     shard *s;
     copy_whole("bent");
     size_t n;
-    char name[200];
-    snprintf(name, sizeof name, "%s/" RUN_PASS "/shard-00001.h5", in_temp_folder("bent"));
-    char *bytes = read_text(name, &n);
+    const char *name = in_temp_folder("bent/" RUN_PASS "/shard-00001.h5");
+    CKVC_AUTO_FREE char *bytes = file_bytes(name, &n);
     bytes[n / 2] ^= 1;
     write_bytes(name, bytes, n);
     OK(run_open(in_temp_folder("bent"), &r, NULL));
@@ -352,11 +329,9 @@ TEST(changed_shard) {
     FAILS(run_open(in_temp_folder("bent"), &r, &err), CKVC_E_DATA);
     assert_int_equal(unlink(name), 0);
     SAYS(run_open(in_temp_folder("bent"), &r, &err), CKVC_E_DATA, "not there");
-    free(bytes);
 }
 
-/* A shard whose prompts were all skipped is published empty; a pass without prompts is complete at
- * once. */
+/* A shard of skipped prompts is published empty; a pass without prompts is complete at once. */
 TEST(empty_shards) {
     shard_header h;
     fixture_header(&h, "scan");

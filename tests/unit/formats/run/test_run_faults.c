@@ -1,17 +1,15 @@
 /* A run whose system calls fail, and one whose process dies between them.
  *
- * This program's own write, pwrite, fsync, rename ... stand before libc's for the whole process.
- * Each counts the calls that are made while it is armed; at the N-th it fails (once, or from there
- * on) or ends the process as a crash would. For every N until a run gets through: the error is one
- * line with exit code 73 or 74, nothing half-written has a final name, and a resume ends with the
- * bytes of a run that nothing happened to. */
+ * This program's own write, rename ... stand before libc's and count their calls while they are
+ * armed; at the N-th one fails (once, or from there on) or ends the process as a crash would. For
+ * every N until a run gets through: the error is one line with exit code 73 or 74, nothing
+ * half-written has a final name, and a resume ends with the bytes of an undisturbed run. */
 #include <dirent.h>
 #include <errno.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-#include "lib/base/files.h"
 #include "tests/unit/run_fixture.h"
 
 typedef enum fault { FAULT_NONE, FAULT_ONCE, FAULT_FOR_GOOD, FAULT_SHORT, FAULT_DIE } fault;
@@ -77,13 +75,12 @@ static const char *run, *whole;
 
 static int setup(void **state) {
     const int rc = fixture_whole(state);
-    run = strdup(in_temp_folder("run"));
-    whole = strdup(in_temp_folder("whole"));
+    run = in_temp_folder("run");
+    whole = in_temp_folder("whole");
     return rc;
 }
 
-/* What is there under a final name is whole: every shard file equals the undisturbed run's,
- * run.json too. */
+/* What has a final name is whole: run.json and shard files equal the undisturbed run's. */
 static void check_visible(void) {
     static const char *const names[] = {"run.json", RUN_PASS "/shard-00000.h5",
                                         RUN_PASS "/shard-00001.h5", RUN_PASS "/shard-00002.h5"};
@@ -92,8 +89,7 @@ static void check_visible(void) {
                             *of_whole = ckvc_path_join(whole, names[i]), *got = NULL, *want = NULL;
         size_t n_got, n_want;
         if (access(path, F_OK) != 0) { continue; }
-        OK(ckvc_file_read(path, 1 << 24, &got, &n_got, &err));
-        OK(ckvc_file_read(of_whole, 1 << 24, &want, &n_want, &err));
+        got = file_bytes(path, &n_got), want = file_bytes(of_whole, &n_want);
         assert_int_equal(n_got, n_want);
         assert_memory_equal(got, want, n_got);
     }
@@ -109,9 +105,8 @@ static int count_files(const char *folder) {
     return n;
 }
 
-static void remove_run(void) {
-    nftw(run, temp_folder_remove_one, 16, FTW_DEPTH | FTW_PHYS); /* it may not be there */
-}
+/* It may not be there. */
+static void remove_run(void) { nftw(run, temp_folder_remove_one, 16, FTW_DEPTH | FTW_PHYS); }
 
 static void check_resume(int n) {
     unsigned before;
@@ -194,9 +189,8 @@ TEST(killed_at_every_step) {
                 unsigned before;
                 bool complete;
                 armed = FAULT_DIE;
-                calls_left = session == 0
-                                 ? n
-                                 : n / 2 + 30; /* more than a session needs to publish one shard */
+                /* later ones: more than a session needs to publish one shard */
+                calls_left = session == 0 ? n : n / 2 + 30;
                 ckvc_status st = fixture_run(run, true, &before, &complete, NULL);
                 _exit(st == CKVC_OK && complete ? 0 : 1);
             }

@@ -1,6 +1,5 @@
 /* What a run of compile keeps besides its shards: checkpointed files, passes with plans of their
  * own, passes that end early; and journal lines about them that make no sense. */
-#include "lib/base/files.h"
 #include "tests/unit/formats/refusal.h"
 #include "tests/unit/run_fixture.h"
 
@@ -83,9 +82,7 @@ TEST(lines_that_make_no_sense_are_refused) {
         "{'pass':'pass-02-gate','n_prompts':8,'shard_prompts':3,'backend':'x','header':" HASH
         ",'plan':'abc'}",
     };
-    char *journal;
-    size_t n;
-    OK(ckvc_file_read(in_temp_folder("whole/journal.jsonl"), 1 << 20, &journal, &n, &err));
+    CKVC_AUTO_FREE char *journal = file_bytes(in_temp_folder("whole/journal.jsonl"), NULL);
     copy_whole("lines");
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         run_dir *r;
@@ -95,7 +92,6 @@ TEST(lines_that_make_no_sense_are_refused) {
         ckvc_buffer_fini(&all);
         SAYS(run_open(in_temp_folder("lines"), &r, &err), CKVC_E_DATA, "journal.jsonl:");
     }
-    free(journal);
 }
 
 RUN_TESTS(fixture_whole, temp_folder_remove)

@@ -1,6 +1,5 @@
 /* formats/setting: the table against the enums it names, JSON there and back, what is compared. */
 #include "formats/setting/setting.h"
-#include "lib/base/json.h"
 #include "tests/unit/unit.h"
 
 /* Names in the table are those of the enums, in their order; neutral values are in range. */
@@ -59,7 +58,7 @@ static setting unusual(void) {
 TEST(json) {
     const setting from = unusual(), plain = setting_neutral();
     for (int place = 0; place < SETTING_PLACES; place++) {
-        json_t *o = json_object(), *less = json_object();
+        json_auto_t *o = json_object(), *less = json_object();
         setting_write(o, (setting_place)place, &from, 0);
         setting_write(less, (setting_place)place, &plain, SETTING_LOGGED);
         setting to = setting_neutral();
@@ -76,16 +75,13 @@ TEST(json) {
             assert_true(setting_number(f, &to) == setting_number(f, &from));
             if (f->type == SETTING_TEXT) { assert_string_equal(to.repeat, from.repeat); }
         }
-        json_decref(o), json_decref(less);
     }
-    json_t *bad = json_pack("{s:s, s:i}", "alpha", "visible", "window", 0);
+    json_auto_t *bad = json_pack("{s:s, s:i}", "alpha", "visible", "window", 0);
     setting s = setting_neutral();
     assert_string_equal(setting_read(bad, SETTING_LINE, &s)->option, "window");
-    json_decref(bad);
 }
 
-/* What the table was made under against a run's: each difference alone, its option named; what META
- * does not say is not compared. */
+/* A table's setting against a run's: each difference alone; what META lacks is not compared. */
 TEST(match) {
     const struct {
         const char *option, *key;
@@ -107,13 +103,12 @@ TEST(match) {
     made = setting_of_table(t, meta);
     OK(setting_match(&made, "t", &ours, "this run", SETTING_SCORE, "give --", &err));
     for (size_t i = 0; i < 2; i++) {
-        json_t *other = json_deep_copy(meta);
+        json_auto_t *other = json_deep_copy(meta);
         json_object_set_new(other, differ[i].key, differ[i].value);
         made = setting_of_table(t, other);
         FAILS(setting_match(&made, "t", &ours, "this run", SETTING_SCORE, "give --", &err),
               CKVC_E_MISMATCH);
         assert_string_equal(err.text, differ[i].text);
-        json_decref(other);
     }
     t->window = 32;
     made = setting_of_table(t, meta);

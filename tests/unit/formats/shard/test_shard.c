@@ -1,12 +1,11 @@
-/* Shards: rows in memory, the plain encoding, the HDF5 file, and everything that must be refused.
- */
+/* Shards: rows in memory, the plain encoding, the HDF5 file, and all that is refused. */
 #include <hdf5.h>
 #include <zstd.h>
 
 #include "formats/shard/h5_zstd.h"
 #include "formats/shard/shard_rows.h"
-#include "lib/base/files.h"
 #include "tests/unit/formats/refusal.h"
+#include "tests/unit/json_holds.h"
 #include "tests/unit/shard_fixture.h"
 #include "tests/unit/temp_folder.h"
 
@@ -25,21 +24,18 @@ TEST(round_trip) {
                                          "head", "gate",   "both"};
     for (size_t i = 0; i < sizeof passes / sizeof *passes; i++) {
         for (uint32_t n = 0; n <= 5; n += 5) {
-            shard *s = fixture_shard(passes[i], n, 40);
+            CKVC_AUTO(shard_free_at) shard *s = fixture_shard(passes[i], n, 40);
             shard_free(through_file(s, false));
             shard_free(through_file(s, true));
-            shard_free(s);
         }
     }
-    shard *s = fixture_one_pass(5), *t = through_file(s, false);
+    CKVC_AUTO(shard_free_at) shard *s = fixture_one_pass(5), *t = through_file(s, false);
     assert_memory_equal(s->mixed_demand, t->mixed_demand,
                         5 * SHARD_N_MIXES * 12 * sizeof(uint32_t));
     assert_true(t->features && t->target && !t->expected_loss);
-    shard_free(s), shard_free(t);
 }
 
-/* Values that a careless path would bend: -0, the smallest and largest doubles, 255-byte texts,
- * hashes over 2^63. */
+/* What a careless path would bend: -0, extreme doubles, 255-byte texts, hashes over 2^63. */
 TEST(extreme_values) {
     shard *s = fixture_shard("both", 2, 4);
     s->records[0].reward = -0.0;
@@ -55,7 +51,7 @@ TEST(extreme_values) {
 
 /* Start tables beyond 64 KiB leave the object header for HDF5's dense attribute storage. */
 TEST(large_attributes) {
-    shard *s = shard_create();
+    CKVC_AUTO(shard_free_at) shard *s = shard_create();
     fixture_header(&s->h, "gate");
     s->h.n_layers = 80;
     s->h.n_entropy_bins = 64;
@@ -73,7 +69,6 @@ TEST(large_attributes) {
             (float)ckvc_gate_action((int)(i * 7 % CKVC_GATE_ACTIONS));
     }
     shard_free(through_file(s, false));
-    shard_free(s);
 }
 
 /* A scan that names one bin of each kind: edges of length 0. */
@@ -92,16 +87,15 @@ TEST(same_bytes) {
     size_t n, m;
     OK(shard_h5_image(s, &a, &n, &err));
     sleep(1); /* object times would show */
-    memset(t->prompts[2].id + strlen(t->prompts[2].id) + 1, 'z',
-           5); /* bytes behind a text's end are not part of it */
+    /* bytes behind a text's end are not part of it */
+    memset(t->prompts[2].id + strlen(t->prompts[2].id) + 1, 'z', 5);
     OK(shard_h5_image(t, &b, &m, &err));
     assert_int_equal(n, m);
     assert_memory_equal(a, b, n);
     free(a), free(b), shard_free(s), shard_free(t);
 }
 
-/* Files of earlier versions are read for ever; with the libraries that wrote them, the bytes are
- * the same as well. */
+/* Files of earlier versions are read for ever; the same libraries write the same bytes. */
 TEST(golden) {
     static const struct {
         const char *path, *pass;
@@ -123,11 +117,9 @@ TEST(golden) {
             s->rho_sd[k] = s->own_recent[k] = s->own_entropy[k] = 0;
         }
         assert_true(fixture_same(s, t));
-        uint8_t *image;
-        char *bytes;
         size_t n, m;
+        uint8_t *image, *bytes = file_bytes(files[i].path, &m);
         OK(shard_h5_image(s, &image, &n, &err));
-        OK(ckvc_file_read(files[i].path, 1 << 24, &bytes, &m, &err));
         assert_true(!same_libraries || files[i].bare || (n == m && memcmp(image, bytes, n) == 0));
         free(image), free(bytes), shard_free(s), shard_free(t);
     }
@@ -155,11 +147,8 @@ static void check_column(hid_t file, const char *name, hid_t want_type, hsize_t 
 TEST(layout) {
     shard *s = fixture_shard("both", 3, 10);
     OK(shard_h5_write(s, in_temp_folder("a.h5"), &err));
-    char *bytes;
-    size_t n;
-    OK(ckvc_file_read(in_temp_folder("a.h5"), 1 << 24, &bytes, &n, &err));
+    CKVC_AUTO_FREE char *bytes = file_bytes(in_temp_folder("a.h5"), NULL);
     assert_int_equal(bytes[8], 3); /* superblock */
-    free(bytes);
     hid_t file = H5Fopen(in_temp_folder("a.h5"), H5F_ACC_RDONLY, H5P_DEFAULT);
     assert_true(file >= 0);
     check_column(file, "record/reward", H5T_IEEE_F64LE, 30);
@@ -213,8 +202,7 @@ TEST(encode_decode) {
         ckvc_buffer_u8(&bytes, 0);
         assert_int_equal(shard_decode(t, bytes.data, bytes.size, NULL), CKVC_E_DATA);
         /* Any byte changed: refused or taken, never a crash; the sanitizers watch. */
-        ckvc_rng rng;
-        ckvc_rng_init(&rng, 1, 2, 3);
+        ckvc_rng rng = rng_of(1, 2, 3);
         for (int i = 0; i < 20000; i++) {
             size_t at = i < 1000 ? (size_t)i % 21 : ckvc_rng_below(&rng, bytes.size);
             uint8_t was = bytes.data[at];
@@ -243,8 +231,7 @@ TEST(header_copy) {
     ckvc_buffer_fini(&b), shard_free(s), shard_free(t);
 }
 
-/* What a header may have besides: through HDF5, through plain bytes, and without a trace where it
- * says nothing. */
+/* What a header may have besides: through HDF5, plain bytes, and without a trace where absent. */
 TEST(optional_header) {
     shard *s = fixture_shard("head", 2, 3);
     ckvc_buffer plain = {0}, full = {0};
@@ -269,10 +256,8 @@ TEST(optional_header) {
     }
     shard *t = through_file(s, false);
     assert_int_equal(t->h.setting.op, CKVC_OPERATOR_MEAN_POOL);
-    json_t *about = shard_describe(t);
-    assert_string_equal(json_string_value(json_object_get(about, "operator")), "mean-pool");
-    assert_int_equal(json_array_size(json_object_get(about, "layer_budgets")), 2);
-    json_decref(about);
+    json_auto_t *about = shard_describe(t);
+    holds(about, "", "{'operator': 'mean-pool', 'layer_budgets': [40, 64]}");
     shard_free(through_file(s, true));
     ckvc_buffer_fini(&plain), ckvc_buffer_fini(&full), shard_free(s), shard_free(t);
 }
@@ -443,7 +428,7 @@ TEST(missing_columns) {
                                            {"score", "prompt/expected_loss"}};
     for (size_t i = 0; i < 8; i++) {
         const char *name = cases[i / 2][1];
-        shard *t = NULL, *s = fixture_shard(cases[i / 2][0], 2, 0);
+        CKVC_AUTO(shard_free_at) shard *t = NULL, *s = fixture_shard(cases[i / 2][0], 2, 0);
         OK(shard_h5_write(s, in_temp_folder("a.h5"), &err));
         hid_t file = H5Fopen(in_temp_folder("a.h5"), H5F_ACC_RDWR, H5P_DEFAULT);
         assert_true(H5Ldelete(file, name, H5P_DEFAULT) >= 0);
@@ -454,7 +439,6 @@ TEST(missing_columns) {
             OK(shard_h5_read(in_temp_folder("a.h5"), i % 2, &t, &err));
             assert_true(t->n_prompts == 2 && t->expected_loss[7] == 0 && t->target[7] > 0);
         }
-        shard_free(s), shard_free(t);
     }
 }
 
@@ -473,18 +457,13 @@ TEST(unreadable_places) {
 TEST(describe) {
     shard *s = fixture_shard("both", 2, 4);
     json_t *d = shard_describe(s);
-    assert_int_equal(json_integer_value(json_object_get(d, "records")), 8);
-    assert_int_equal(json_integer_value(json_object_get(d, "gate_records")), 4);
-    assert_string_equal(json_string_value(json_object_get(d, "pass")), "both");
+    holds(d, "", "{'records': 8, 'gate_records': 4, 'pass': 'both'}");
     json_decref(d), shard_free(s);
     s = fixture_shard("demand", 2, 0);
     d = shard_describe(s);
-    const json_t *shares = json_object_get(d, "shares");
-    assert_int_equal(json_array_size(shares), 2); /* [L][G][nB] */
-    const json_t *one = json_array_get(json_array_get(json_array_get(shares, 1), 0), 2);
-    const double want = (s->demand[10] / 64.0 + s->demand[22] / 64.0) / 2;
-    assert_true(fabs(json_real_value(one) - want) < 1e-12);
-    assert_string_equal(json_string_value(json_object_get(d, "repeat")), s->h.setting.repeat);
+    holds(d, "shares", "[{}, {}]"); /* [L][G][nB] */
+    is(d, "shares.1.0.2", (s->demand[10] / 64.0 + s->demand[22] / 64.0) / 2);
+    assert_string_equal(text_at(d, "repeat"), s->h.setting.repeat);
     json_decref(d), shard_free(s);
 }
 

@@ -1,5 +1,4 @@
-/* Foreign shards: files made and bent through HDF5's own interface, and thousands of damaged ones.
- * Each is read in a child. */
+/* Foreign shards: bent through HDF5's own interface, and thousands damaged; read in a child. */
 #include <errno.h>
 #include <fcntl.h>
 #include <hdf5.h>
@@ -13,7 +12,6 @@
 
 #include "formats/shard/shard_h5.h"
 #include "formats/shard/h5_zstd.h"
-#include "lib/base/files.h"
 #include "tests/unit/formats/refusal.h"
 #include "tests/unit/shard_fixture.h"
 #include "tests/unit/temp_folder.h"
@@ -22,18 +20,20 @@
 #define SANITIZED 1
 #endif
 
-static char good_path[280], bent_path[280], *good_bytes;
+static const char *good_path, *bent_path;
+static char *good_bytes;
 static size_t good_size;
 static shard *good;
 
 static int setup(void **state) {
     if (temp_folder_make(state) != 0) { return -1; }
-    snprintf(good_path, sizeof good_path, "%s/good.h5", temp_folder);
-    snprintf(bent_path, sizeof bent_path, "%s/bent.h5", temp_folder);
+    good_path = in_temp_folder("good.h5");
+    bent_path = in_temp_folder("bent.h5");
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
     good = fixture_shard("both", 3, 20);
-    return shard_h5_write(good, good_path, NULL) ||
-           ckvc_file_read(good_path, 1 << 24, &good_bytes, &good_size, NULL);
+    OK(shard_h5_write(good, good_path, &err));
+    good_bytes = file_bytes(good_path, &good_size);
+    return 0;
 }
 
 static int teardown(void **state) {
@@ -83,8 +83,7 @@ static hid_t bend_without(const char *name) {
     return file;
 }
 
-/* Replaces a 1-D dataset by one of `rows` values of value, with the creation list given
- * (H5P_DEFAULT: contiguous). */
+/* Replaces a 1-D dataset; create: its creation list (H5P_DEFAULT: contiguous). */
 static void replace(hid_t file, const char *name, hid_t type, hsize_t rows, hid_t create,
                     const void *values) {
     assert_true(H5Ldelete(file, name, H5P_DEFAULT) >= 0);
@@ -231,9 +230,8 @@ TEST(missing) {
             if (c->need == SHARD_OF_ALL) {
                 expect_refused(f, name);
             } else {
-                shard *s = expect_taken(f);
+                CKVC_AUTO(shard_free_at) shard *s = expect_taken(f);
                 assert_int_equal(s->n_records, good->n_records);
-                shard_free(s);
             }
         }
     }
@@ -259,8 +257,7 @@ TEST(missing) {
     expect_refused(f, "start_weight");
 }
 
-/* What a program that knows formats.md alone may well write: signed integers, f32, variable-length
- * text, deflate, no optional column. */
+/* What others may write by formats.md: other types, deflate, no optional column. */
 TEST(other_producers) {
     hid_t f = bend();
     static const char *const optional[] = {
@@ -295,7 +292,7 @@ TEST(other_producers) {
     const char *name = "somebody's";
     H5Awrite(a, text, &name);
     H5Aclose(a), H5Sclose(scalar), H5Tclose(text);
-    shard *s = expect_taken(f);
+    CKVC_AUTO(shard_free_at) shard *s = expect_taken(f);
     assert_string_equal(s->h.model_name, "somebody's");
     assert_string_equal(s->prompts[2].id, "thr\xc3\xa9\x65");
     assert_true(s->prompts[2].n_tokens == 0 && s->n_kept[0] == 0 && s->n_kept_window[0] == 8);
@@ -303,7 +300,6 @@ TEST(other_producers) {
         assert_true(s->records[i].reward == (double)rewards[i]);
         assert_int_equal(s->records[i].layer, good->records[i].layer);
     }
-    shard_free(s);
 }
 
 static void refuse_bytes(const void *bytes, size_t n, const char *word) {
@@ -336,7 +332,7 @@ TEST(taken_over) { skip(); }
 enum { TRIES = 12, NOT_TRIED = 1000 };
 static int aim; /* what the filter does: TRIES and then values; or what a limit ends */
 enum { AIM_TRY, AIM_MEMORY, AIM_CPU };
-static char new_path[280];
+static const char *new_path;
 
 /* 0: it was done; else errno. */
 static int errno_of(long result) { return result < 0 ? errno : 0; }
@@ -387,7 +383,7 @@ TEST(taken_over) {
                                           "zstd",           NULL,       NULL, attack};
     double values[60];
     for (int i = 0; i < 60; i++) { values[i] = NOT_TRIED; }
-    snprintf(new_path, sizeof new_path, "%s", in_temp_folder("new"));
+    new_path = in_temp_folder("new");
     assert_true(H5Zregister(&attacker) >= 0);
     hid_t f = bend(), create = chunked(60);
     H5Pset_filter(create, H5_ZSTD_ID, H5Z_FLAG_MANDATORY, 0, NULL);
@@ -397,9 +393,8 @@ TEST(taken_over) {
     const int parents = open("/dev/null", O_WRONLY);
     shard *s = NULL;
     aim = AIM_TRY;
-    char *bytes;
     size_t n;
-    OK(ckvc_file_read(bent_path, 1 << 24, &bytes, &n, &err));
+    CKVC_AUTO_FREE char *bytes = file_bytes(bent_path, &n);
     OK(read_within(bytes, n, 5, 10, &s));
     for (int i = 0; i < TRIES; i++) {
         if (s->records[i].loss != EPERM) { fail_msg("try %d: errno %g", i, s->records[i].loss); }
@@ -416,7 +411,6 @@ TEST(taken_over) {
     aim = AIM_CPU;
     SAYS(read_within(bytes, n, 1, 200, &s), CKVC_E_DATA, "over its CPU time");
     H5Zunregister(H5_ZSTD_ID);
-    free(bytes);
 }
 #endif
 
@@ -438,19 +432,17 @@ enum { ROUNDS = 150, SEALED_ROUNDS = 150 };
 enum { ROUNDS = 800, SEALED_ROUNDS = 500 };
 #endif
 
-/* The good file with what `damage` does to it, which returns how much of it stays: an error, or
- * rows that pass every check; where nothing may come back different, exactly the rows that were
- * written. */
+/* The good file with what `damage` does to it, which returns how much stays: an error, or rows that
+ * pass every check; with `same`, exactly those that were written. */
 static void damaged(int rounds, uint64_t seed, bool same,
                     size_t (*damage)(char *, ckvc_rng *, int)) {
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, seed, 0, 0);
-    char *copy = malloc(good_size);
+    ckvc_rng rng = rng_of(seed, 0, 0);
+    CKVC_AUTO_FREE char *copy = malloc(good_size);
     int taken = 0, crashed = 0;
     for (int i = 0; i < rounds; i++) {
         memcpy(copy, good_bytes, good_size);
         const size_t n = damage(copy, &rng, i);
-        shard *s = NULL;
+        CKVC_AUTO(shard_free_at) shard *s = NULL;
         const ckvc_status st = read_within(copy, n, 5, 10, &s);
         taken += st == CKVC_OK;
         crashed += strstr(err.text, "ended early") != NULL;
@@ -460,10 +452,8 @@ static void damaged(int rounds, uint64_t seed, bool same,
             assert_int_equal(st, CKVC_E_DATA);
             assert_true(strlen(err.text) > strlen(bent_path));
         }
-        shard_free(s);
     }
     print_message("%d damaged files: %d taken, %d ended the child\n", rounds, taken, crashed);
-    free(copy);
 }
 
 /* 1 to 8 bytes changed, or the end cut off. Metadata and chunks both carry checksums in this
@@ -479,8 +469,7 @@ static size_t change_bytes(char *copy, ckvc_rng *rng, int i) {
 }
 TEST(random_damage) { damaged(ROUNDS, 11, true, change_bytes); }
 
-/* The same behind checksums that are right: what a crafted file has. HDF5's own, which its headers
- * do not declare. */
+/* The same behind right checksums, as a crafted file has. HDF5's own, in none of its headers. */
 uint32_t H5_checksum_metadata(const void *data, size_t n, uint32_t start);
 
 /* A piece of metadata: from its signature to the checksum behind it. */

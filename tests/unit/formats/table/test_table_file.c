@@ -9,20 +9,20 @@
 #include "lib/base/bytes.h"
 #include "lib/base/files.h"
 #include "tests/unit/formats/refusal.h"
+#include "tests/unit/json_holds.h"
 #include "tests/unit/temp_folder.h"
 
-static char path[512], path2[512];
+static const char *path, *path2;
 
 static int setup(void **state) {
     if (temp_folder_make(state) != 0) { return -1; }
-    strcpy(path, in_temp_folder("t.ckvt"));
-    strcpy(path2, in_temp_folder("u.ckvt"));
+    path = in_temp_folder("t.ckvt");
+    path2 = in_temp_folder("u.ckvt");
     return 0;
 }
 
 typedef table_file *(*maker)(void);
-/* One layer, four query heads on two KV heads, 2 x 2 bins, two budgets, three actions a side; with
- * every section there is. */
+/* One layer, 4 query heads on 2 KV heads, 2 x 2 bins, 2 budgets, 3 actions; every section. */
 static table_file *sample(void) {
     table_file *t = table_file_around(ckvc_table_create(1, 2, 2, 2, 2, 3, 3), true);
     assert_non_null(t);
@@ -114,14 +114,7 @@ static table_file *read_table(const char *from) {
     return t;
 }
 
-static uint8_t *slurp(const char *from, size_t *size) {
-    char *bytes = NULL;
-    OK(ckvc_file_read(from, 1 << 20, &bytes, size, &err));
-    return (uint8_t *)bytes;
-}
-
 /* ---- good files ---- */
-
 static void round_trip(table_file *t) {
     write_table(t, path);
     table_file *r = read_table(path);
@@ -176,8 +169,7 @@ TEST(round_trip) {
     round_trip(t);
 }
 
-/* What META says of alpha and the kept window is what SHAPE says, or is not written, and not read.
- */
+/* What META says of alpha and the kept window is what SHAPE says, or it is refused. */
 TEST(rule) {
     table_file *t = sample();
     for (int i = 0; i < 2; i++) {
@@ -210,7 +202,7 @@ TEST(operators) {
         size_t n;
         t->table->op = (ckvc_operator)op;
         write_table(t, path);
-        uint8_t *bytes = slurp(path, &n);
+        uint8_t *bytes = file_bytes(path, &n);
         assert_int_equal(bytes[24], op);
         assert_string_not_equal(t->content_id, first_id);
         memcpy(first_id, t->content_id, sizeof first_id);
@@ -233,9 +225,8 @@ TEST(operators) {
     table_file *t = sample();
     t->table->op = CKVC_OPERATOR_COUNT;
     assert_int_equal(ckvc_table_check(t->table, NULL, 0), -1);
-    json_object_set_new(t->meta, "probe",
-                        json_string("joint")); /* a probe of the paper's operator */
-    t->table->op = CKVC_OPERATOR_PAPER;
+    json_object_set_new(t->meta, "probe", json_string("joint"));
+    t->table->op = CKVC_OPERATOR_PAPER; /* which a joint probe has */
     OK(table_file_write(t, path, true, &err));
     table_file_free(t);
 }
@@ -259,9 +250,8 @@ static table_file *one_layer(void) {
     return t;
 }
 
-/* Every version reads these files; and writes the same sections. Packed sections depend on zstd's
- * version, so of the file with evidence only the content id is compared. CKVC_UPDATE_GOLDEN=1 makes
- * new ones: only with a new format. */
+/* Every version reads these files and writes the same sections. What is packed depends on zstd's
+ * version: the content id is compared. CKVC_UPDATE_GOLDEN=1 makes new ones, with a new format. */
 TEST(golden_files) {
     static const struct {
         const char *path;
@@ -280,18 +270,18 @@ TEST(golden_files) {
         table_file_free(t), table_file_free(golden);
     }
     size_t n, n_golden;
-    uint8_t *bytes = slurp(path, &n),
-            *golden = slurp("tests/golden/table/one-layer.ckvt", &n_golden);
+    uint8_t *bytes = file_bytes(path, &n),
+            *golden = file_bytes("tests/golden/table/one-layer.ckvt", &n_golden);
     assert_int_equal(n, n_golden);
-    assert_memory_equal(bytes, golden,
-                        CKVT_AT_WRITER); /* behind it: the version that wrote, and a CRC over it */
+    /* behind these bytes: the version that wrote, and a CRC over it */
+    assert_memory_equal(bytes, golden, CKVT_AT_WRITER);
     assert_memory_equal(bytes + CKVT_HEADER_BYTES, golden + CKVT_HEADER_BYTES,
                         n - CKVT_HEADER_BYTES);
     free(bytes), free(golden);
 }
 
 TEST(content_id) {
-    table_file *t = sample();
+    CKVC_AUTO(table_file_free_at) table_file *t = sample();
     write_table(t, path);
     char id[CKVC_SHA256_HEX];
     memcpy(id, t->content_id, sizeof id);
@@ -305,86 +295,61 @@ TEST(content_id) {
     json_object_set_new(t->meta, "label", json_string("another"));
     write_table(t, path2);
     assert_string_not_equal(t->content_id, id);
-    table_file_free(t);
 }
 
 TEST(without_evidence) {
-    table_file *t = table_file_around(ckvc_table_create(2, 1, 1, 1, 1, 1, 1),
-                                      false); /* one bin: both edge sections are empty */
+    table_file *t = table_file_around(ckvc_table_create(2, 1, 1, 1, 1, 1, 1), false);
     t->table->window = 1;
     t->table->budgets[0] = 8;
     t->table->head_grid[0] = t->table->weight[0] = t->table->weight[1] = 1.0;
     write_table(t, path);
     table_file *r = read_table(path);
     assert_true(!r->has_evidence && !r->evidence[CKVC_SIDE_HEAD].q);
-    json_t *d = table_file_describe(r, false), *cells = table_file_describe(r, true);
-    assert_non_null(d);
-    assert_int_equal(json_array_size(json_object_get(d, "evidence")), 0);
-    assert_int_equal(json_array_size(json_object_get(cells, "EDGEENT")), 0);
+    json_auto_t *d = table_file_describe(r, false), *cells = table_file_describe(r, true);
+    holds(d, "evidence", "[]");
+    holds(cells, "EDGEENT", "[]"); /* of one bin */
     assert_null(json_object_get(cells, "QHEAD"));
-    json_decref(d), json_decref(cells), table_file_free(r), table_file_free(t);
+    table_file_free(r), table_file_free(t);
 }
 
 TEST(describe) {
-    table_file *t = sample();
+    CKVC_AUTO(table_file_free_at) table_file *t = sample();
     write_table(t, path);
-    json_t *cells = table_file_describe(t, true), *d = table_file_describe(t, false);
-    assert_true(json_is_object(json_object_get(cells, "meta")));
-    const json_t *weight = json_object_get(cells, "WEIGHT");
-    assert_int_equal(json_array_size(weight), 1);
-    assert_int_equal(json_array_size(json_array_get(weight, 0)), 2);
-    const json_t *w = json_array_get(json_array_get(json_array_get(weight, 0), 1),
-                                     0); /* [0][1][0] is entry 2 of [1][2][2] */
-    assert_true((float)json_number_value(w) == t->table->weight[2]);
-    const json_t *q =
-        json_array_get(json_array_get(json_array_get(json_object_get(cells, "QHEAD"), 0), 0), 0);
-    assert_true(json_is_null(json_array_get(q, 1))); /* never logged: -inf */
-    assert_int_equal(json_array_size(json_object_get(cells, "SHAPE")), 8);
-    assert_int_equal(json_array_size(json_object_get(d, "evidence")), 2);
-    assert_string_equal(json_string_value(json_object_get(d, "content_id")), t->content_id);
-    json_decref(cells), json_decref(d), table_file_free(t);
+    json_auto_t *cells = table_file_describe(t, true), *d = table_file_describe(t, false);
+    holds(cells, "", /* what was never logged, -inf, is null */
+          "{'meta.label': 'sample', 'WEIGHT': [[{}, {}]], 'QHEAD.0.0.0.1': null,"
+          " 'SHAPE': [1, 4, 2, 2, 2, 2, 16, 0]}");
+    /* [0][1][0] is entry 2 of [1][2][2] */
+    assert_true((float)json_number_value(at(cells, "WEIGHT.0.1.0")) == t->table->weight[2]);
+    holds(d, "evidence", "[{}, {}]");
+    assert_string_equal(text_at(d, "content_id"), t->content_id);
 }
 
 TEST(describe_shares) {
-    table_file *t = sample_with_shares();
-    json_t *d = table_file_describe(t, false), *cells = table_file_describe(t, true);
-    json_auto_t *want = json_loads(
-        json_of(
-            "{'shares': [[[1.75, 1.5], [0.25, 0.5]]], 'layer_shares': [[1.0, 1.0]], 'c_min': "
-            "[{'budget': 0.25, 'floor': 0.25, 'recent': 8}, {'budget': 64.0, 'floor': 0.5, "
-            "'recent': 8}], 'score': [{'budget': 0.25, 'mode': 'heads', 'score': 'window', "
-            "'window': 32, 'pool': 7, 'norm': true, 'features': 0}, {'budget': 64.0, 'mode': "
-            "'layers', 'score': 'paper', 'window': 0, 'pool': 0, 'norm': false, 'features': 0}]}"),
-        0, NULL);
-    assert_non_null(want);
-    const char *key;
-    json_t *value;
-    json_object_foreach(want, key, value) {
-        assert_true(json_equal(value, json_object_get(d, key)));
-    }
-    assert_int_equal(json_array_size(json_object_get(cells, "SCORE")), 2);
-    assert_non_null(json_object_get(cells, "sSHARE"));
+    CKVC_AUTO(table_file_free_at) table_file *t = sample_with_shares();
+    json_auto_t *d = table_file_describe(t, false), *cells = table_file_describe(t, true);
+    holds(d, "",
+          "{'shares': [[[1.75, 1.5], [0.25, 0.5]]], 'layer_shares': [[1.0, 1.0]], 'c_min': "
+          "[{'budget': 0.25, 'floor': 0.25, 'recent': 8}, {'budget': 64.0, 'floor': 0.5, "
+          "'recent': 8}], 'score': [{'budget': 0.25, 'mode': 'heads', 'score': 'window', "
+          "'window': 32, 'pool': 7, 'norm': true, 'features': 0}, {'budget': 64.0, 'mode': "
+          "'layers', 'score': 'paper', 'window': 0, 'pool': 0, 'norm': false, 'features': 0}]}");
+    holds(cells, "", "{'SCORE': [{}, {}], 'sSHARE': {}}");
     assert_null(json_object_get(d, "features"));
-    json_decref(d), json_decref(cells), table_file_free(t);
 }
 
 TEST(describe_learned) {
-    table_file *t = sample_with_theta();
-    json_auto_t *d = table_file_describe(t, false), *cells = table_file_describe(t, true),
-                *mass = json_loads("[[0.75, 0.25]]", 0, NULL);
-    const json_t *f = json_object_get(d, "features"), *theta = json_object_get(f, "theta");
-    assert_int_equal(json_integer_value(json_object_get(f, "version")), 1);
-    assert_int_equal(json_integer_value(json_object_get(f, "n")), 26);
-    assert_true(json_equal(json_object_get(f, "mass"), mass));
-    assert_true(json_equal(json_object_get(cells, "THETA"), theta));
-    const json_t *of_head = json_array_get(json_array_get(theta, 0), 1);
-    assert_int_equal(json_array_size(of_head), 26);
-    assert_true((float)json_number_value(json_array_get(of_head, 3)) == t->table->theta[29]);
-    table_file_free(t);
+    CKVC_AUTO(table_file_free_at) table_file *t = sample_with_theta();
+    json_auto_t *d = table_file_describe(t, false), *cells = table_file_describe(t, true);
+    json_t *theta = at(d, "features.theta");
+    holds(d, "features", "{'version': 1, 'n': 26, 'mass': [[0.75, 0.25]]}");
+    assert_true(json_equal(at(cells, "THETA"), theta));
+    assert_int_equal(json_array_size(at(theta, "0.1")), 26);
+    assert_true((float)json_number_value(at(theta, "0.1.3")) == t->table->theta[29]);
 }
 
 TEST(refuses_to_write) {
-    table_file *t = sample();
+    CKVC_AUTO(table_file_free_at) table_file *t = sample();
     write_table(t, path);
     FAILS(table_file_write(t, path, false, &err), CKVC_E_CREATE); /* there already */
     t->table->weight[1] = 1.01f;
@@ -392,11 +357,9 @@ TEST(refuses_to_write) {
     t->table->weight[1] = 1.0f;
     t->evidence[CKVC_SIDE_HEAD].q[1] = 0.0; /* never logged, must be -inf */
     SAYS(table_file_write(t, path2, true, &err), CKVC_E_BUG, "QHEAD[1]");
-    table_file_free(t);
 }
 
 /* ---- blind damage ---- */
-
 /* In one line that names the file once, as what it begins with. */
 static void refuse(const char *what, const uint8_t *bytes, size_t size, const char *message) {
     table_file *t = NULL;
@@ -413,12 +376,12 @@ static uint8_t *sample_bytes(size_t *size) {
     table_file *t = sample();
     write_table(t, path);
     table_file_free(t);
-    return slurp(path, size);
+    return file_bytes(path, size);
 }
 
 TEST(every_byte_flipped) {
     size_t size;
-    uint8_t *bytes = sample_bytes(&size);
+    CKVC_AUTO_FREE uint8_t *bytes = sample_bytes(&size);
     static const uint8_t flips[] = {0x01, 0x80, 0xFF};
     for (size_t i = 0; i < size; i++) {
         for (size_t k = 0; k < sizeof flips; k++) {
@@ -434,7 +397,6 @@ TEST(every_byte_flipped) {
             bytes[i] ^= flips[k];
         }
     }
-    free(bytes);
 }
 
 TEST(every_length) {
@@ -458,7 +420,6 @@ TEST(every_length) {
 }
 
 /* ---- files taken apart and put together again ---- */
-
 typedef struct part {
     uint8_t entry[CKVT_ENTRY_BYTES];
     uint8_t *stored;
@@ -479,7 +440,7 @@ static kit *take_apart(maker make) {
     write_table(t, path);
     table_file_free(t);
     size_t size;
-    uint8_t *bytes = slurp(path, &size);
+    uint8_t *bytes = file_bytes(path, &size);
     kit *k = calloc(1, sizeof *k);
     memcpy(k->header, bytes, sizeof k->header);
     k->n = ckvc_get_u32(bytes + CKVT_AT_N_SECTIONS);
@@ -606,8 +567,7 @@ TEST(kit_is_sound) {
 }
 
 TEST(accepted) {
-    /* Unknown optional sections, raw or packed, a newer minor and unknown compatible flags are
-     * skipped. */
+    /* Unknown optional sections, a newer minor and unknown compatible flags are skipped. */
     kit *k = take_apart(sample);
     add_part(k, "zFuture1", CKVT_U32, "\1\0\0\0\2\0\0\0", 8, CKVT_RAW, 2);
     ckvc_put_u16(k->header + CKVT_AT_MINOR, 7);
@@ -630,8 +590,7 @@ TEST(accepted) {
     accept_kit(k);
 }
 
-/* A field of a section's entry, or of the header, with another value; of a digest, its first byte
- * the other way round. */
+/* A field of an entry, or of the header, with another value; of a digest its first byte turned. */
 static void refuse_field(const char *section, int at, size_t bytes, uint64_t value,
                          const char *message) {
     kit *k = take_apart(sample);
@@ -955,8 +914,7 @@ TEST(zstd_refusals) {
         refuse_kit(k, 0, "section QHEAD: the zstd frame's content size is not the 96 bytes");
     }
 
-    /* Right content size in the first frame, and a skippable one behind it, or before it; and no
-     * frame at all. */
+    /* A right first frame and a skippable one behind it, or before it; and no frame at all. */
     k = take_apart(sample);
     p = part_of(k, "QHEAD");
     uint8_t two[4096];
@@ -973,8 +931,7 @@ TEST(zstd_refusals) {
     p->stored[n - 1] ^= 0x40;
     refuse_kit(k, 0, "section QHEAD: ");
 
-    /* A window over the limit: a frame of 96 bytes with a window descriptor of 16 MiB and one raw
-     * block (RFC 8878). */
+    /* A window over the limit: 96 bytes in one raw block under a window of 16 MiB (RFC 8878). */
     uint8_t frame[4 + 1 + 1 + 4 + 3 + sizeof raw] = {0x28,    0xB5,       0x2F, 0xFD, 0x80,
                                                      14 << 3, sizeof raw, 0,    0,    0};
     frame[10] = 1 | (sizeof raw << 3 & 0xFF); /* last block, raw, its length */
@@ -997,7 +954,7 @@ TEST(zstd_refusals) {
     const uint32_t n_blocks = 1u << 12;
     const uint8_t head[] = {0x28, 0xB5, 0x2F, 0xFD, 0x80, 13 << 3, 0, 0, 0, 0x20};
     const size_t size = sizeof head + 4 * (size_t)n_blocks;
-    uint8_t *zeros = calloc(size, 1);
+    CKVC_AUTO_FREE uint8_t *zeros = calloc(size, 1);
     memcpy(zeros, head, sizeof head);
     for (uint32_t i = 0; i < n_blocks; i++) {
         const uint32_t block = (1u << 17) << 3 | 1u << 1 | (i + 1 == n_blocks);
@@ -1008,7 +965,6 @@ TEST(zstd_refusals) {
         add_part(k, names[i], CKVT_BYTES, zeros, size, CKVT_ZSTD, (uint64_t)1 << 29);
     }
     refuse_kit(k, 0, "section zBig2: 536870912 bytes when unpacked, at most 1073741824 allowed");
-    free(zeros);
 }
 
 TEST(not_files) {
@@ -1020,13 +976,12 @@ TEST(not_files) {
     assert_int_equal(ckvc_table_read(temp_folder, &p, message, sizeof message), -1);
     const char *fifo = in_temp_folder("fifo");
     assert_int_equal(mkfifo(fifo, 0600), 0);
-    assert_int_equal(ckvc_table_read(fifo, &p, message, sizeof message),
-                     -1); /* and does not wait for a writer */
+    /* and does not wait for a writer */
+    assert_int_equal(ckvc_table_read(fifo, &p, message, sizeof message), -1);
     assert_non_null(strstr(message, "not a regular file"));
     unlink(fifo);
     assert_int_equal(ckvc_table_read("/dev/zero", &p, NULL, 0), -1);
-    assert_int_equal(ckvc_table_parse("t", "", 0, &p, message, 4),
-                     -1); /* a message buffer too small for the name */
+    assert_int_equal(ckvc_table_parse("t", "", 0, &p, message, 4), -1); /* no room for a name */
 }
 
 RUN_TESTS(setup, temp_folder_remove)

@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 
 #include "lib/base/json.h"
-#include "lib/base/bytes.h"
 #include "lib/base/files.h"
 #include "lib/base/hash.h"
 #include "lib/token/tokenizer.h"
@@ -23,20 +22,24 @@ static void refuses(const char *said) {
     assert_null(t);
 }
 
-static void encodes_to(const char *text, size_t n_text, bool special, size_t n,
-                       const int32_t *want) {
-    tokenizer *t;
-    int32_t *ids;
+static void ids_are(const tokenizer *t, const char *text, size_t n_text, bool special, size_t n,
+                    const int32_t *want) {
+    CKVC_AUTO_FREE int32_t *ids = NULL;
     size_t n_ids;
-    OK(load_tokenizer(temp_folder, &t, &err));
     OK(tokenizer_encode(t, text, n_text, special, &ids, &n_ids, &err));
-    for (size_t i = 0; i < n_ids && i < n; i++) {
-        if (ids[i] != want[i]) {
-            fail_msg("\"%s\": id %zu is %d, want %d", text, i, ids[i], want[i]);
+    for (size_t i = 0; i < n_ids || i < n; i++) {
+        if (i >= n_ids || i >= n || ids[i] != want[i]) {
+            fail_msg("\"%.*s\": id %zu is %d, want %d (%zu ids, want %zu)", (int)n_text, text, i,
+                     i < n_ids ? ids[i] : -1, i < n ? want[i] : -1, n_ids, n);
         }
     }
-    assert_int_equal(n_ids, n);
-    free(ids), tokenizer_free(t);
+}
+
+static void encodes_to(const char *text, size_t n_text, bool special, size_t n,
+                       const int32_t *want) {
+    CKVC_AUTO(tokenizer_free_at) tokenizer *t = NULL;
+    OK(load_tokenizer(temp_folder, &t, &err));
+    ids_are(t, text, n_text, special, n, want);
 }
 /* A literal's ids, without and with what begins and ends a text. */
 #define ENCODES_AS(text, special, ...)                                                             \
@@ -87,7 +90,7 @@ static void put_number(ckvc_buffer *b, unsigned number, uint64_t v) {
 }
 
 static void piece(ckvc_buffer *model, const char *text, size_t n, float score, unsigned type) {
-    ckvc_buffer b = {0};
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer b = {0};
     uint8_t bits[4];
     memcpy(bits, &score, sizeof score); /* little-endian, as every machine of ours */
     put_field(&b, 1, text, n);
@@ -95,7 +98,6 @@ static void piece(ckvc_buffer *model, const char *text, size_t n, float score, u
     ckvc_buffer_append(&b, bits, 4);
     if (type != NORMAL) { put_number(&b, 3, type); }
     put_field(model, 1, b.data, b.size);
-    ckvc_buffer_fini(&b);
 }
 
 typedef struct model_options {
@@ -105,8 +107,7 @@ typedef struct model_options {
 
 #define MARK "\xE2\x96\x81"
 
-/* 0 <unk>, 1 <s>, 2 </s>, 3 NUL, 4 U+2581, 5 a, 6 b, 7 ab, 8 U+2581 ab, 9 user-defined "aba", then
- * the bytes. */
+/* 0 <unk>, 1 <s>, 2 </s>, 3 NUL, 4 U+2581, 5 a, 6 b, 7 ab, 8 U+2581 ab, 9 "aba" (user's), bytes. */
 static ckvc_buffer small_model(model_options o) {
     ckvc_buffer b = {0}, trainer = {0}, normalizer = {0};
     piece(&b, "<unk>", 5, 0, UNKNOWN);
@@ -266,11 +267,9 @@ static ckvc_buffer small_ranks(const char *more) {
     return b;
 }
 
-static void put_ranks(const char *more) { put_buffer(small_ranks(more)); }
-
 TEST(tiktoken_rules) {
     put_config(LLAMA3_CONFIG);
-    put_ranks("YmM= 256\nYWI= 257\nYWJj 258\nIGE= 259\n"); /* bc, ab, abc, " a" */
+    put_buffer(small_ranks("YmM= 256\nYWI= 257\nYWJj 258\nIGE= 259\n")); /* bc, ab, abc, " a" */
     ENCODES_ALL("abc", 300, 258); /* a whole word that is a piece is not merged */
     ENCODES("abbc", 257, 256);
     ENCODES("abcd", 258, 'd'); /* a bc d, then abc d: the lowest rank goes first */
@@ -279,33 +278,31 @@ TEST(tiktoken_rules) {
 }
 
 TEST(tiktoken_refused) {
-    put_ranks("");
+    put_buffer(small_ranks(""));
     refuses("names no special tokens");
     put_config("{'added_tokens_decoder':{}}");
     refuses("is read as Llama-3's alone");
     put_config(LLAMA3_CONFIG);
-    const struct {
-        const char *more, *said;
-    } cases[] = {{"YWI=\n", ":257: want a piece in base64"},
-                 {"YWI 256\n", "base64"},
-                 {"YW=I 256\n", "base64"},
-                 {"YWJ= 256\n", "base64"},
-                 {"=== 256\n", "base64"},
-                 {"YWI= 256x\n", "base64"},
-                 {"YWI= -1\n", "base64"},
-                 {"YWI= 99999999\n", "base64"},
-                 {" 256\n", "base64"},
-                 {"YWI= 255\n", "id 255 stands for"},
-                 {"YQ== 256\n", "stands there twice"},
-                 {"YWI= 99999999999999999999999999\n", "base64"}};
+    static const char *const cases[][2] = {{"YWI=\n", ":257: want a piece in base64"},
+                                           {"YWI 256\n", "base64"},
+                                           {"YW=I 256\n", "base64"},
+                                           {"YWJ= 256\n", "base64"},
+                                           {"=== 256\n", "base64"},
+                                           {"YWI= 256x\n", "base64"},
+                                           {"YWI= -1\n", "base64"},
+                                           {"YWI= 99999999\n", "base64"},
+                                           {" 256\n", "base64"},
+                                           {"YWI= 255\n", "id 255 stands for"},
+                                           {"YQ== 256\n", "stands there twice"},
+                                           {"YWI= 99999999999999999999999999\n", "base64"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        put_ranks(cases[i].more);
-        refuses(cases[i].said);
+        put_buffer(small_ranks(cases[i][0]));
+        refuses(cases[i][1]);
     }
     char longest[4096] = "";
     memset(longest, 'A', 2000);
     strcpy(longest + 2000, " 256\n");
-    put_ranks(longest);
+    put_buffer(small_ranks(longest));
     refuses("at most 1024");
     put_text("tokenizer.model", "YQ== 0\n");
     refuses("the byte 0x00 has no piece");
@@ -325,17 +322,14 @@ TEST(vocab_merges_rules) {
                 2, 3, 4, 9, 5, 5); /* NFC */
 }
 
-/* Canonical order with marks of Unicode 1 and of Unicode 14: the reference implementation's tables
- * end at Unicode 9. */
+/* Marks of Unicode 1 and of Unicode 14: the reference's tables end at Unicode 9. */
 TEST(nfc_as_the_reference_has_it) {
     put_config(QWEN2_CONFIG);
-    put_text("vocab.json",
-             json_of("{'a':0,'\xC3\x83':3,'\xC2\xA9':4}")); /* the two bytes of U+00E9;
-                                                       other bytes have no piece */
+    put_text("vocab.json", json_of("{'a':0,'\xC3\x83':3,'\xC2\xA9':4}")); /* U+00E9's bytes */
     put_text("merges.txt", "");
     ENCODES_ALL("e\xCC\x96\xCC\x81", 3, 4); /* U+0316 below, then the acute: they change places */
-    encodes_to("e\xE0\xA2\x99\xCC\x81", 6, true, 0,
-               NULL); /* U+0899 below: stays, so nothing composes */
+    /* U+0899 below stays, so nothing composes */
+    encodes_to("e\xE0\xA2\x99\xCC\x81", 6, true, 0, NULL);
     ENCODES_ALL("aae\xCC\x81"
                 "ae\xCC\x81\xE0\xA2\x99"
                 "ae\xCC\x81",
@@ -383,27 +377,15 @@ TEST(picks_in_order) {
 }
 
 /* ---- damage ---- */
-static void damage(const char *name, const uint8_t *good, size_t n, int rounds) {
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 1, ckvc_rng_key(name), 0);
+static void damage(const char *name, const void *good, size_t n, int rounds) {
+    ckvc_rng rng = rng_of(1, ckvc_rng_key(name), 0);
     int read = 0;
     for (int round = 0; round < rounds; round++) {
         uint8_t *bad = malloc(n + 1);
         memcpy(bad, good, n);
-        size_t size = n;
-        for (uint64_t i = 0, changes = 1 + ckvc_rng_below(&rng, 4); i < changes; i++) {
-            size_t at = ckvc_rng_below(&rng, n);
-            if (ckvc_rng_below(&rng, 8) == 0) {
-                size = at;
-            } else {
-                bad[at] = ckvc_rng_below(&rng, 2)
-                              ? (uint8_t)ckvc_rng_u32(&rng)
-                              : bad[at] ^ (uint8_t)(1u << ckvc_rng_below(&rng, 8));
-            }
-        }
-        write_bytes(in_temp_folder(name), bad, size);
+        write_bytes(in_temp_folder(name), bad, damage_bytes(&rng, bad, n, n));
         free(bad);
-        tokenizer *t;
+        CKVC_AUTO(tokenizer_free_at) tokenizer *t = NULL;
         if (load_tokenizer(temp_folder, &t, &err) == CKVC_OK) {
             int32_t *ids;
             size_t n_ids;
@@ -411,15 +393,8 @@ static void damage(const char *name, const uint8_t *good, size_t n, int rounds) 
             free(ids);
             read++;
         }
-        tokenizer_free(t);
     }
     assert_true(read < rounds); /* damage is noticed at least sometimes */
-}
-
-static void damage_text(const char *name, const char *good, int rounds) {
-    char text[2048];
-    strcpy(text, json_of(good)); /* whose buffers take turns */
-    damage(name, (const uint8_t *)text, strlen(text), rounds);
 }
 
 TEST(damaged_files) {
@@ -430,57 +405,44 @@ TEST(damaged_files) {
     b = small_ranks("YmM= 256\nYWI= 257\nYWJj 258\nIGE= 259\n");
     damage("tokenizer.model", b.data, b.size, 1000);
     ckvc_buffer_fini(&b);
-    damage_text("tokenizer_config.json", LLAMA3_CONFIG, 500);
+    damage("tokenizer_config.json", json_of(LLAMA3_CONFIG), strlen(LLAMA3_CONFIG), 500);
     clear_before(NULL);
     put_config(QWEN2_CONFIG);
     static const char vocab[] = "{'a':0,'b':1,'ab':2,'1':5,'11':6}",
                       merges[] = "#version: 0.2\na b\n1 1\n";
     put_text("vocab.json", json_of(vocab));
-    damage_text("merges.txt", merges, 1000);
+    damage("merges.txt", merges, strlen(merges), 1000);
     put_text("merges.txt", merges);
-    damage_text("vocab.json", vocab, 1000);
+    damage("vocab.json", json_of(vocab), strlen(vocab), 1000);
 }
 
 /* ---- published vectors: texts and ids without BOS ---- */
 static void check_vectors(const char *vectors, const char *name) {
     static const char separator[] = "\n__ggml_vocab_test__\n";
-    char path[640];
-    char *texts, *lists;
-    size_t n_texts, n_lists, count = 0;
+    static int32_t want[1 << 14];
+    char path[640], *read[2], *end;
+    size_t count = 0;
     tokenizer *t;
     OK(load_tokenizer(temp_folder, &t, &err));
-    snprintf(path, sizeof path, "%s/ggml-vocab-%s.gguf.inp", vectors, name);
-    OK(ckvc_file_read(path, 1 << 20, &texts, &n_texts, &err));
-    snprintf(path, sizeof path, "%s/ggml-vocab-%s.gguf.out", vectors, name);
-    OK(ckvc_file_read(path, 1 << 20, &lists, &n_lists, &err));
-    char *list = lists;
-    for (const char *at = texts, *end; at < texts + n_texts;
-         at = end + sizeof separator - 1, count++) {
-        end = strstr(at, separator);
-        if (!end) { break; }
-        int32_t *ids;
-        size_t n;
-        OK(tokenizer_encode(t, at, (size_t)(end - at), false, &ids, &n, &err));
-        char *line = list;
-        list = strchr(list, '\n') + 1;
-        list[-1] = '\0';
-        for (size_t i = 0; i < n; i++) {
-            char *next;
-            long want = strtol(line, &next, 10);
-            if (next == line || want != ids[i]) {
-                fail_msg("%s: text %zu '%.*s': id %zu is %d, want%s", name, count, (int)(end - at),
-                         at, i, ids[i], line);
-            }
-            line = next;
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/ggml-vocab-%s.gguf.%s", vectors, name, i ? "out" : "inp");
+        read[i] = file_bytes(path, NULL);
+    }
+    char *lists = read[1];
+    for (char *at = read[0]; (end = strstr(at, separator)); at = end + sizeof separator - 1) {
+        char *line = strsep(&lists, "\n"), *next;
+        size_t n = 0;
+        for (long id; id = strtol(line, &next, 10), next != line; line = next) {
+            assert_true(n < sizeof want / sizeof *want);
+            want[n++] = (int32_t)id;
         }
-        if (line[strspn(line, " ")]) {
-            fail_msg("%s: text %zu: %zu ids, want more:%s", name, count, n, line);
-        }
-        free(ids);
+        assert_int_equal(line[strspn(line, " ")], 0);
+        ids_are(t, at, (size_t)(end - at), false, n, want);
+        count++;
     }
     assert_true(count >= 40);
     printf("vectors %s: %zu texts\n", name, count);
-    free(texts), free(lists), tokenizer_free(t);
+    free(read[0]), free(read[1]), tokenizer_free(t);
 }
 
 TEST(published_vectors) {

@@ -1,5 +1,4 @@
 /* One list of a struct's members, and its JSON. */
-#include "lib/base/json.h"
 #include "report/fields/fields.h"
 #include "tests/unit/unit.h"
 
@@ -41,9 +40,8 @@ static thing sample(void) {
 
 static void check_json(fields_of *of, const thing *t, const char *want) {
     json_auto_t *o = fields_json(of, t);
-    char *text = json_dumps(o, JSON_COMPACT | JSON_SORT_KEYS);
+    CKVC_AUTO_FREE char *text = json_dumps(o, JSON_COMPACT | JSON_SORT_KEYS);
     assert_string_equal(text, want);
-    free(text);
 }
 
 TEST(json_has_every_member) {
@@ -73,9 +71,8 @@ TEST(json_members_by_name) {
     p.things[0].name = "first";
     p.things[1].name = NULL; /* left out */
     json_auto_t *o = fields_json(pair_fields_of, &p);
-    char *text = json_dumps(o, JSON_COMPACT | JSON_SORT_KEYS);
+    CKVC_AUTO_FREE char *text = json_dumps(o, JSON_COMPACT | JSON_SORT_KEYS);
     assert_string_equal(text, "{\"things\":{\"first\":{\"n\":3}}}");
-    free(text);
 }
 
 RUN_TESTS(NULL, NULL)

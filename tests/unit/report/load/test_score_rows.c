@@ -1,24 +1,19 @@
-/* Hostile score files given to a report: every key replaced by what it must not be, extreme
- * numbers, noise. Each ends as a report whose page and figures hold no broken number, or as one
- * line with exit code 65 and no page. */
+/* Hostile score files: every key replaced, extreme numbers, noise. Each ends as a report without a
+ * broken number, or as one line with exit code 65 and no page. */
 #include <ctype.h>
 #include <dirent.h>
 #include <unistd.h>
 
 #include "lib/base/json.h"
-#include "lib/base/files.h"
-#include "lib/base/hash.h"
-#include "report/report.h"
-#include "tests/unit/temp_folder.h"
-#include "tests/unit/unit.h"
+#include "tests/unit/report_fixture.h"
 
 enum { PROMPTS = 12 };
-static char scores_path[512], out_path[512];
+static const char *scores_path, *out_path;
 
 static int setup(void **state) {
     if (temp_folder_make(state) != 0) { return -1; }
-    snprintf(scores_path, sizeof scores_path, "%s", in_temp_folder("s.jsonl"));
-    snprintf(out_path, sizeof out_path, "%s", in_temp_folder("out"));
+    scores_path = in_temp_folder("s.jsonl");
+    out_path = in_temp_folder("out");
     return 0;
 }
 
@@ -66,18 +61,13 @@ static void check_numbers(const char *name, const char *text, const char *what) 
 static int n_reports, n_refused;
 
 static void report_on(const ckvc_buffer *b, const char *what) {
-    ckvc_err err = {0};
+    err = (ckvc_err){0};
     write_bytes(scores_path, b->data, b->size);
-    char *summary = NULL, *json = NULL;
     if (access(out_path, F_OK) == 0) { shell("rm -r %s", out_path); }
-    const char *scores = scores_path;
-    const report_options o = {.scores = &scores,
-                              .n_scores = 1,
-                              .out = out_path,
-                              .layer_bins = 2,
-                              .replicates = 20,
-                              .seed = 1};
-    ckvc_status st = report_write(&o, &summary, &json, &err);
+    report_options o = report_of(NULL, 0, &scores_path, 1);
+    o.out = out_path;
+    o.replicates = 20;
+    ckvc_status st = write_report(&o);
     if (st != CKVC_OK) {
         if (st != CKVC_E_DATA || !*err.text || strchr(err.text, '\n') || strlen(err.text) > 1000 ||
             !strstr(err.text, "s.jsonl")) {
@@ -88,17 +78,14 @@ static void report_on(const ckvc_buffer *b, const char *what) {
         return;
     }
     n_reports++;
-    free(summary), free(json);
     DIR *dir = opendir(out_path);
     assert_non_null(dir);
     for (struct dirent *d; (d = readdir(dir)) != NULL;) {
-        char path[800], *text;
-        size_t size;
+        char path[800];
         if (d->d_name[0] == '.') { continue; }
         snprintf(path, sizeof path, "%s/%s", out_path, d->d_name);
-        OK(ckvc_file_read(path, (size_t)1 << 28, &text, &size, &err));
+        CKVC_AUTO_FREE char *text = file_bytes(path, NULL);
         check_numbers(d->d_name, text, what);
-        free(text);
     }
     closedir(dir);
 }
@@ -117,7 +104,7 @@ TEST(every_key) {
         size_t k = 0;
         strcpy(keys, line_text);
         for (char *rest = keys, *key; (key = strsep(&rest, " ")); k++, n_tried++) {
-            ckvc_buffer b = {0};
+            CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer b = {0};
             char what[160];
             key[strcspn(key, ":")] = '\0';
             snprintf(what, sizeof what, "%s: %s", key, value);
@@ -125,7 +112,6 @@ TEST(every_key) {
                 line(&b, i, i == ((v + k) % 2 ? 0 : PROMPTS - 1) ? key : "", instead);
             }
             report_on(&b, what);
-            ckvc_buffer_fini(&b);
         }
     }
     assert_int_equal(n_tried, 27 * 27);
@@ -134,23 +120,20 @@ TEST(every_key) {
 
 /* Numbers that overflow in sums and differences, in every line. */
 TEST(extremes) {
-    static const struct {
-        const char *key, *value;
-    } cases[] = {{"r_struct", "1e308"}, {"r_struct", "-1e308"}, {"r_sem", "1.7e308"},
-                 {"r_sem", "5e-324"},   {"budget", "1e308"},    {"budget", "1e-300"}};
+    static const char *const cases[][2] = {{"r_struct", "1e308"}, {"r_struct", "-1e308"},
+                                           {"r_sem", "1.7e308"},  {"r_sem", "5e-324"},
+                                           {"budget", "1e308"},   {"budget", "1e-300"}};
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
-        ckvc_buffer b = {0};
+        CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer b = {0};
         for (int i = 0; i < PROMPTS; i++) {
-            line(&b, i, i % 2 || cases[c].key[0] == 'b' ? cases[c].key : "", cases[c].value);
+            line(&b, i, i % 2 || cases[c][0][0] == 'b' ? cases[c][0] : "", cases[c][1]);
         }
-        report_on(&b, cases[c].value);
-        ckvc_buffer_fini(&b);
+        report_on(&b, cases[c][1]);
     }
     /* losses whose difference is no number */
-    ckvc_buffer b = {0};
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer b = {0};
     for (int i = 0; i < PROMPTS; i++) { line(&b, i, "loss_full", i % 2 ? "-1.7e308" : "1.7e308"); }
     report_on(&b, "losses");
-    ckvc_buffer_fini(&b);
 }
 
 /* Arrays as large as a line holds: refused, or taken without more memory than they bring. */
@@ -158,23 +141,21 @@ TEST(large_arrays) {
     static const char *const at[] = {"n_kept", "attention_epsilon", "alpha_quantiles",
                                      "utility_quantiles", "utility_quantiles"};
     for (size_t c = 0; c < sizeof at / sizeof *at; c++) { /* the last deep instead */
-        ckvc_buffer list = {0}, b = {0};
+        CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer list = {0}, b = {0};
         ckvc_buffer_text(&list, "[");
         for (int i = 0; i < 200000; i++) { ckvc_buffer_text(&list, c == 4 ? "[" : i ? ",1" : "1"); }
         ckvc_buffer_append(&list, "]", 2);
         line(&b, 0, at[c], (const char *)list.data);
         report_on(&b, at[c]);
-        ckvc_buffer_fini(&list), ckvc_buffer_fini(&b);
     }
 }
 
 TEST(noise) {
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 1, 2, 3);
-    ckvc_buffer good = {0};
+    ckvc_rng rng = rng_of(1, 2, 3);
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer good = {0};
     for (int i = 0; i < PROMPTS; i++) { line(&good, i, "", NULL); }
     for (int trial = 0; trial < 200; trial++) {
-        ckvc_buffer b = {0};
+        CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer b = {0};
         char what[40];
         snprintf(what, sizeof what, "noise %d", trial);
         ckvc_buffer_append(&b, good.data, good.size);
@@ -192,9 +173,7 @@ TEST(noise) {
             }
         }
         if (b.size > 0) { report_on(&b, what); }
-        ckvc_buffer_fini(&b);
     }
-    ckvc_buffer_fini(&good);
 }
 
 RUN_TESTS(setup, temp_folder_remove)

@@ -1,7 +1,6 @@
 /* What is compared with what, and what is called equal. Method: score lines of a made-up table,
  * whose differences and tokens are known, and the numbers that report_write makes. */
 #include "tests/unit/report_fixture.h"
-#include "tests/unit/unit.h"
 
 #define TABLE "abcdefabcdefabcdefabcdefabcdefabcdefabcdefabcdefabcdefabcdefabcd"
 
@@ -21,16 +20,13 @@ static void line(FILE *f, int prompt, const char *policy, bool of_table, double 
 
 /* report.json, the caller's to free. */
 static json_t *make(const char *const *files, size_t n) {
-    char *summary = NULL;
-    report_options o = {.scores = files, .n_scores = n, .layer_bins = 2};
-    json_t *json = report_made(&o, &summary);
+    report_options o = report_of(NULL, 0, files, n);
+    json_t *json = report_made(&o);
     assert_non_null(strstr(summary, "No table was given"));
-    free(summary);
     return json;
 }
 
-/* A matched control that keeps 4% fewer tokens is no equal; thresholds of two score files are both
- * named. */
+/* A control that keeps 4% fewer tokens is no equal; thresholds of two files are both named. */
 TEST(tokens_of_the_matched_control) {
     const char *files[2];
     static const double taus[2] = {0.895, 0.875};
@@ -52,8 +48,7 @@ TEST(tokens_of_the_matched_control) {
           " 'judged': 'better', 'equal_in': null}}");
 }
 
-/* References are never left out: those with the table's tokens are preferred, what happens to keep
- * as many counts, the rest is marked. */
+/* References with the table's tokens are preferred, others of as many count, the rest is marked. */
 TEST(references) {
     const char *path = in_temp_folder("references.jsonl");
     FILE *f = open_lines("references.jsonl");

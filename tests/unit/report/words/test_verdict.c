@@ -1,10 +1,6 @@
-/* The rule by which a table is to be deployed, its words, and where it holds. Method: score lines
- * of a small table whose differences are known, `verdict` in report.json and summary; prompts
- * needed worked out by hand. */
-#include "formats/table/table_file.h"
-#include "lib/base/names.h"
+/* The rule by which a table is deployed, its words, where it holds: from score lines whose
+ * differences are known; prompts needed are worked out by hand. */
 #include "tests/unit/report_fixture.h"
-#include "tests/unit/unit.h"
 
 #define CHECKED(leaked) "{\"checks\":[" CHECK(leaked) "],\"unchecked\":[]}"
 
@@ -52,18 +48,9 @@ static void line(FILE *f, const scored *c, int i, const char *policy, const char
 }
 
 /* The report of such scores: its JSON, the caller's to free. */
-static json_t *make(const scored *c, const char *also, char **summary) {
+static json_t *make(const scored *c, const char *also) {
     const char *table = in_temp_folder("t.ckvt"), *path = in_temp_folder("s.jsonl");
-    table_file *t = table_file_around(ckvc_table_create(2, 2, 1, 1, 1, 2, 2), false);
-    t->table->window = 8;
-    t->table->n_query_heads = 2;
-    t->table->budgets[0] = 32;
-    for (int a = 0; a < 2; a++) {
-        t->table->head_grid[a] = 1 + 0.5 * a;
-        t->table->gate_grid[a] = 0.8 + 0.1 * a;
-    }
-    for (int i = 0; i < 4; i++) { t->table->weight[i] = 1.0f; }
-    t->table->tau[0] = t->table->tau[1] = (float)t->table->gate_grid[1];
+    table_file *t = plain_table(2);
     json_object_set_new(t->meta, "leak_check",
                         json_loads(c->leak ? c->leak : CHECKED("0"), JSON_DECODE_ANY, NULL));
     OK(table_file_write(t, table, true, &err));
@@ -81,25 +68,20 @@ static json_t *make(const scored *c, const char *also, char **summary) {
         if (also) { line(f, c, i, also, NULL, c->identity - 0.001, c->kept_base); }
     }
     fclose(f);
-    report_options o = {.inputs = &table,
-                        .n_inputs = 1,
-                        .scores = &path,
-                        .n_scores = c->n ? 1 : 0,
-                        .layer_bins = 2};
+    report_options o = report_of(&table, 1, &path, c->n ? 1 : 0);
     table_file_free(t);
-    return report_made(&o, summary);
+    return report_made(&o);
 }
 
 /* Waves of 0.25 on n prompts, an even number: the standard error is 0.25 / sqrt(n - 1). */
 TEST(the_three_answers) {
     static const scored cases[] = {
         SCORED(20, 1, 1, 0.25, "deploy", 0),
-        SCORED(20, 1, 0, 0, "deploy", 0),              /* not worse: the same, to the last bit */
-        SCORED(20, 0, 1, 0, "do not deploy", NAN),     /* not better than identity: the same */
-        SCORED(20, -1, 1, 0.25, "do not deploy", NAN), /* worse than identity */
-        SCORED(20, 1, -1, 0.25, "do not deploy", NAN), /* worse than the reference */
-        SCORED(20, 1, -0.01, 0.25, "do not deploy",
-               NAN), /* no better, and behind: more would not help */
+        SCORED(20, 1, 0, 0, "deploy", 0),                 /* not worse: the same, to the last bit */
+        SCORED(20, 0, 1, 0, "do not deploy", NAN),        /* not better than identity: the same */
+        SCORED(20, -1, 1, 0.25, "do not deploy", NAN),    /* worse than identity */
+        SCORED(20, 1, -1, 0.25, "do not deploy", NAN),    /* worse than the reference */
+        SCORED(20, 1, -0.01, 0.25, "do not deploy", NAN), /* no better, and behind */
         /* t(19) = 2.0930: half of the interval is 0.12004; over 0.05 its square is 5.764, so 95.3
            more prompts, and over 0.025 23.06, 441.1, to two digits */
         SCORED(20, 0.05, 1, 0.25, "needs more prompts", 96),
@@ -117,14 +99,14 @@ TEST(the_three_answers) {
         SCORED(20, 1, 1, 0.25, "do not deploy", NAN, .policy = ""),      /* no reference */
         SCORED(20, 1, 1, 0.25, "do not deploy", NAN, .policy = "kvzip"), /* none that is simple */
         SCORED(20, 1, 1, 0.25, "do not deploy", NAN, .policy = "pooled"),
-        SCORED(20, 1, 1, 0.25, "do not deploy", NAN, .kept = 26,
-               .kept_base = 24), /* not at as many entries */
+        /* not at as many entries */
+        SCORED(20, 1, 1, 0.25, "do not deploy", NAN, .kept = 26, .kept_base = 24),
         SCORED(20, 1, 1, 0.25, "do not deploy", NAN, .seen = true),
         SCORED(20, 0.05, 0.025, 0.25, "deploy", 0, .kl = true), /* which losses do not decide */
         SCORED(0, 1, 1, 0.25, "no verdict", NAN)};              /* not scored */
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const scored *c = &cases[i];
-        json_auto_t *j = make(c, NULL, NULL);
+        json_auto_t *j = make(c, NULL);
         const char *word = text_at(j, "tables.0.verdict.word");
         const json_t *needed = at(j, "tables.0.verdict.needed");
         const double got = json_is_null(needed) ? NAN : json_number_value(needed);
@@ -135,11 +117,10 @@ TEST(the_three_answers) {
     }
 }
 
-/* The best of several is the one that counts, and is named with its numbers; an entry is a key and
- * a value of 16 numbers of two bytes. */
+/* The best of several counts, and is named with its numbers; an entry is 16 pairs of two bytes. */
 TEST(what_it_rests_on) {
     const scored c = SCORED(20, 1, 0.5, 0.0, "deploy", 0);
-    json_auto_t *j = make(&c, "adakv", NULL);
+    json_auto_t *j = make(&c, "adakv");
     holds(j, "tables.0.verdict",
           "{'budgets.0': {'reference': {'policy': 'adakv', 'difference': 0.001, 'prompts': 20,"
           "                             'equal_in': 'in each layer of each prompt'},"
@@ -181,8 +162,7 @@ TEST(words) {
          {"no verdict: T1 t: No scores were given: name the run of compile that made it, or"}}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const scored *of = &cases[i].of;
-        CKVC_AUTO_FREE char *summary = NULL;
-        json_auto_t *j = make(of, NULL, &summary);
+        json_auto_t *j = make(of, NULL);
         for (size_t k = 0; k < 4 && cases[i].said[k]; k++) { has(summary, cases[i].said[k]); }
         has(summary, text_at(j, "findings.0.text"));
         if (of->n && !of->leak) {
@@ -199,48 +179,39 @@ TEST(words) {
 /* Better on one kind of prompts, the same on the other. */
 TEST(where_it_holds) {
     const scored c = SCORED(20, 1, 1, 0, "deploy", 0, .parts = true);
-    json_auto_t *j = make(&c, NULL, NULL);
+    json_auto_t *j = make(&c, NULL);
     holds(j, "tables.0.verdict.budgets.0.parts",
           "{'0.against': 'snapkv',"
           " '1': {'part': 'text prompts', 'n': 10, 'difference': 1, 'decided': true},"
           " '2': {'part': 'retrieval prompts', 'n': 10, 'difference': 0, 'decided': false}}");
     /* fewer than 10 prompts decide nothing, all of them together neither */
     const scored few = SCORED(8, 1, 1, 0.25, "needs more prompts", 2, .parts = true);
-    json_auto_t *k = make(&few, NULL, NULL);
+    json_auto_t *k = make(&few, NULL);
     holds(k, "tables.0.verdict.budgets.0.parts.0",
           "{'part': 'all prompts', 'n': 8, 'difference': 0.5, 'decided': false}");
     /* without a simple reference: against what the verdict is */
     const scored alone =
         SCORED(20, 1, 0, 0, "deploy", 0, .policy = "", .matched = 0.25, .parts = true);
-    json_auto_t *l = make(&alone, NULL, NULL);
+    json_auto_t *l = make(&alone, NULL);
     holds(l, "tables.0.verdict.budgets.0.parts.0", "{'against': 'matched'}");
 }
 
 /* What is required is checked when all has been written. */
 TEST(required) {
     const scored c = SCORED(20, 1, 1, 0.25, "deploy", 0);
-    json_decref(make(&c, NULL, NULL)); /* writes the files */
+    json_decref(make(&c, NULL)); /* writes the files */
     const char *table = in_temp_folder("t.ckvt"), *path = in_temp_folder("s.jsonl");
-    report_options o = {.inputs = &table,
-                        .scores = &path,
-                        .layer_bins = 2,
-                        .out = in_temp_folder("required"),
-                        .force = true,
-                        .require_deploy = true};
-    static const struct {
-        size_t tables, scores;
-        ckvc_status status;
-        const char *error;
-    } cases[] = {{1, 1, CKVC_OK, ""},
-                 {1, 0, CKVC_CHECK_FAILED, "T1 t: no verdict, wanted deploy"},
-                 {0, 1, CKVC_CHECK_FAILED, "no table was given"}};
+    report_options o = report_of(&table, 1, &path, 1);
+    o.out = in_temp_folder("required");
+    o.force = o.require_deploy = true;
+    static const char *const errors[] = {"", "T1 t: no verdict, wanted deploy",
+                                         "no table was given"};
     for (size_t i = 0; i < 3; i++) {
-        CKVC_AUTO_FREE char *summary = NULL, *json = NULL;
-        o.n_inputs = cases[i].tables;
-        o.n_scores = cases[i].scores;
-        FAILS(report_write(&o, &summary, &json, &err), cases[i].status);
-        assert_non_null(strstr(err.text, cases[i].error));
-        assert_true(summary && json && ckvc_file_exists(in_temp_folder("required/report.html")));
+        o.n_inputs = i < 2;
+        o.n_scores = i != 1;
+        SAYS(write_report(&o), i ? CKVC_CHECK_FAILED : CKVC_OK, errors[i]);
+        assert_true(summary && report_text &&
+                    ckvc_file_exists(in_temp_folder("required/report.html")));
     }
 }
 
