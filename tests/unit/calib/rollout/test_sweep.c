@@ -21,16 +21,11 @@ typedef struct rig {
     int32_t ids[MAX_T + MAX_C];
 } rig;
 
-static session_limits limits_of(int64_t lanes) {
-    return (session_limits){
-        .max_prompt = MAX_T, .max_continuation = MAX_C, .max_window = MAX_W, .max_lanes = lanes};
-}
-
 static rig *rig_open(const char *dir, int threads, int64_t lanes, const double *budgets,
                      uint32_t n_budgets) {
     rig *r = ckvc_calloc(1, sizeof *r);
     r->b = bench_open(threads);
-    bench_load(&r->b, dir, limits_of(lanes));
+    bench_load(&r->b, dir, limits_of(MAX_T, MAX_C, MAX_W, lanes));
     const model_shape *s = model_get_shape(r->b.m);
     r->table = new_start_table((uint32_t)s->n_layers, (uint32_t)s->n_kv_heads, 1, 1, budgets,
                                n_budgets, 16, NULL);
@@ -412,7 +407,8 @@ TEST(plan_is_true) {
         const model_shape *shape = model_get_shape(b.m);
         const size_t weights = model_converted_bytes(b.m);
         ckvc_table *table = new_start_table(8, 3, 1, 1, budgets, 2, 16, NULL);
-        memory_request need = request_of(&b, shape, weights, weights, limits_of(0), table, 100);
+        memory_request need =
+            request_of(&b, shape, weights, weights, limits_of(MAX_T, MAX_C, MAX_W, 0), table, 100);
         /* the least limit that gives this many lanes */
         memory_plan plan;
         size_t least = 0;
@@ -423,7 +419,7 @@ TEST(plan_is_true) {
                 least = limit;
             }
         }
-        session_limits with = limits_of(plan.lanes);
+        session_limits with = limits_of(MAX_T, MAX_C, MAX_W, plan.lanes);
         const rollout_extent extent = {.max_lanes = plan.lanes,
                                        .max_continuation = MAX_C,
                                        .n_budgets = 2,

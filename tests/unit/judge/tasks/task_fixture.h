@@ -38,7 +38,7 @@ static inline task_items make_items(const char *names, uint32_t length, uint32_t
 static inline void refused(const char *names, const task_options *options, ckvc_status status,
                            const char *says) {
     task_items list;
-    FAILS_SAYING(task_items_make(names, options, &list, &err), status, says);
+    SAYS(task_items_make(names, options, &list, &err), status, says);
     task_items_fini(&list);
 }
 

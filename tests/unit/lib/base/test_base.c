@@ -111,7 +111,7 @@ TEST(pool) {
 TEST(publish) {
     const char *path = in_temp_folder("file");
     OK(ckvc_publish_bytes(path, "one", 3, false, &err));
-    FAILS_SAYING(ckvc_publish_bytes(path, "two", 3, false, &err), CKVC_E_CREATE, "exists already");
+    SAYS(ckvc_publish_bytes(path, "two", 3, false, &err), CKVC_E_CREATE, "exists already");
     char *text;
     size_t n;
     OK(ckvc_file_read(path, 100, &text, &n, &err));
@@ -179,8 +179,7 @@ TEST(json) {
     assert_string_equal(canonical, "{\"B\":2,\"a\":[0.10000000000000001,1.0000000000000001e+300,"
                                    "\"q\\\"\\u0001\",null,true],\"b\":1}");
     json_decref(v);
-    FAILS_SAYING(ckvc_json_parse("{\"a\":1,\"a\":2}", 13, "here", &v, &err), CKVC_E_DATA,
-                 "here:1:");
+    SAYS(ckvc_json_parse("{\"a\":1,\"a\":2}", 13, "here", &v, &err), CKVC_E_DATA, "here:1:");
 }
 
 TEST(errors) {

@@ -251,7 +251,7 @@ TEST(layer_budgets_file) {
          ":1: got '1111111111111111111111111111111111111111'"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        FAILS_SAYING(read_text(bad[i].text, 3, &b, &err), CKVC_E_DATA, bad[i].message);
+        SAYS(read_text(bad[i].text, 3, &b, &err), CKVC_E_DATA, bad[i].message);
         assert_null(b);
     }
     FAILS(layer_budgets_read(temp_folder, 3, &b, &err), CKVC_E_NOINPUT);

@@ -105,7 +105,7 @@ TEST(choices) {
     assert_true(t.style == CHAT_NONE && t.system == NULL);
     OK(chat_template_choose("auto", "mistral", NULL, &t, &err));
     assert_int_equal(t.style, CHAT_NONE);
-    FAILS_SAYING(chat_render(&t, &m, 1, &text, &size, &err), CKVC_E_DATA, "--chat-template");
+    SAYS(chat_render(&t, &m, 1, &text, &size, &err), CKVC_E_DATA, "--chat-template");
 
     enum { OTHER, QWEN, LLAMA };
     tokenizer *tok[] = {make_tokenizer((const char *[]){"<s>", NULL}, true),
@@ -189,8 +189,7 @@ TEST(dates) {
         FAILS(chat_template_date(&t, bad[i], &err), CKVC_E_USAGE);
     }
     OK(chat_template_choose("auto", "llama", other, &t, &err));
-    FAILS_SAYING(chat_template_date(&t, "01 Jan 2025", &err), CKVC_E_USAGE,
-                 "llama3 writes no date");
+    SAYS(chat_template_date(&t, "01 Jan 2025", &err), CKVC_E_USAGE, "llama3 writes no date");
 }
 
 RUN_TESTS(NULL, NULL)

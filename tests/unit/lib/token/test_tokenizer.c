@@ -361,8 +361,8 @@ TEST(greedy_files) {
         CKVC_AUTO_FREE int32_t *ids = NULL;
         size_t n;
         for (int k = 1; i == 2 && k < N; k += 2) { text[k] = '!'; }
-        FAILS_SAYING(encode_within(cases[i].seconds, cases[i].file, text, cases[i].n, &ids, &n),
-                     CKVC_E_DATA, cases[i].says);
+        SAYS(encode_within(cases[i].seconds, cases[i].file, text, cases[i].n, &ids, &n),
+             CKVC_E_DATA, cases[i].says);
     }
 }
 
