@@ -115,13 +115,9 @@ ok.append(hold("README's 1.5B", README, r"1\.5B loses (\S+) and (\S+) under its 
                *(cells(larger, b, "two")[i] for i in (1, 3) for b in ("T/4", "T/8"))))
 ok += [hold("README's prompts", README, r"(\d+) prompts that the table was not made from", prompts), hold(SVG, SVG, r"(.*)", picture(FIRST))]
 for model, title in MODELS.items():
-    losses = recovered(model)
-    if model == FIRST:
-        ok.append(hold(f"{RESULTS}'s {model}, extra loss", RESULTS, rf"{title}\n.*?\nExtra loss.*?(\| prompts .*?)\n\n", "\n".join(losses.splitlines()[:2 + 3])))
-    else:
-        _, ours, rules, of_rules = zip(*(cells(losses, budget, "t") for budget in ("T/16", "T/8", "T/4")))
-        ok.append(hold(f"{RESULTS}'s {model}, extra loss", RESULTS, rf"{title}\n.*?\n- Extra loss at T/16, T/8 and T/4: (.*?); the best rules' (.*?)\.\n",
-                       ", ".join(ours), ", ".join(f"{loss} ({rule})" for rule, loss in zip(rules, of_rules))))
+    _, ours, rules, of_rules = zip(*(cells(recovered(model), budget, "t") for budget in ("T/16", "T/8", "T/4")))
+    ok.append(hold(f"{RESULTS}'s {model}, extra loss", RESULTS, rf"{title}\n.*?\n- Extra loss at T/16, T/8 and T/4: (.*?); the best rules' (.*?)\.\n",
+                   ", ".join(ours), ", ".join(f"{loss} ({rule})" for rule, loss in zip(rules, of_rules))))
     ok.append(hold(f"{RESULTS}'s {model}, KL", RESULTS, rf"{title}\n.*?\nKL.*?(\| prompts .*?)\n\n", recovered(model, "--kl")))
 both = [cells(rows(open(demo + "/recovered.md").read()), budget, "both") for budget in ("T/8", "T/4")]
 ok.append(hold(f"{RESULTS}'s demo", RESULTS, r"a toy of 8 layers, (\d+) prompts of both corpora: extra loss (\S+) at T/8 and (\S+) at T/4, .*? lose (\S+) and (\S+)\.\n",
