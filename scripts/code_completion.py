@@ -22,16 +22,13 @@ PIECE, BYTES = 2400, 3.3  # bytes of a piece of another file; of a token, about
 
 
 def repository(source, folder):
-    """A source's files: path -> text without the licence."""
+    """A source's files but tests: path -> text."""
     found = {}
-    for pattern in sorted(source["take"], key=lambda p: p[0] == "!"):
-        for name in sorted(corpora.glob.glob(pattern.lstrip("!"), root_dir=folder, recursive=True)):
-            if pattern[0] == "!":
-                found.pop(name, None)
-            else:
-                with open(f"{folder}/{name}", encoding="utf-8") as f:
-                    found[name] = f.read()
-    return {name: text for name, text in found.items() if "test" not in name}
+    for name in sorted(corpora.taken(folder, source["take"])):
+        if "test" not in name:
+            with open(f"{folder}/{name}", encoding="utf-8") as f:
+                found[name] = f.read()
+    return found
 
 
 def questions(files, ending):
@@ -66,7 +63,7 @@ def item(files, asked, mark, size, rng):
     own = "".join(lines[:i])
     own = own[max(0, len(own) - (size - len(context))):]
     return {"context": context, "input": f"{mark} {name}\n{own[own.find(chr(10)) + 1 if len(own) < len(''.join(lines[:i])) else 0:]}",
-            "answers": [lines[i].strip()], "all_classes": None, "language": mark, "_id": f"{name}:{i + 1}"}
+            "answers": [lines[i].strip()], "_id": f"{name}:{i + 1}"}
 
 
 def make(out, n, tokens, seed):

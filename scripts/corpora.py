@@ -189,11 +189,15 @@ def r_strings(path, take, folder, packages, whole):
 COMMENTS = {".c": ("/* {} */", r"\s*/\*.*?\*/"), ".go": ("// {}", r"\s*(//[^\n]*\n)+"), ".py": ("# {}", r"\s*(#[^\n]*\n)+")}  # how one is written, and found
 
 
-def files(path, take, folder, packages, whole):
-    """Sources by patterns (one behind ! takes away) but generated ones, without the licence at their top: a file a folder (and ending) of them, each behind its path."""
+def taken(path, take):
+    """Names below a path by patterns; one behind ! takes away."""
     found = {t: set(glob.glob(t.lstrip("!"), root_dir=path, recursive=True)) for t in take}
-    chosen = set().union(*(found[t] for t in take if t[0] != "!")).difference(*(found[t] for t in take if t[0] == "!"))
-    for (where, ending), names in itertools.groupby(sorted(chosen, key=lambda x: (os.path.dirname(x), os.path.splitext(x)[1], x)),
+    return set().union(*(found[t] for t in take if t[0] != "!")).difference(*(found[t] for t in take if t[0] == "!"))
+
+
+def files(path, take, folder, packages, whole):
+    """Sources by patterns but generated ones, without the licence at their top: a file a folder (and ending) of them, each behind its path."""
+    for (where, ending), names in itertools.groupby(sorted(taken(path, take), key=lambda x: (os.path.dirname(x), os.path.splitext(x)[1], x)),
                                                     lambda x: (os.path.dirname(x), os.path.splitext(x)[1])):
         with open(f"{folder}/{(where or os.path.basename(path)).replace('/', '-')}{ending}", "w") as f:
             for name in names:

@@ -100,15 +100,9 @@ static void turn_ahead(const prefill_head *h, const double *frequencies, double 
     for (int32_t q = 0; q < h->group; q++) {
         const query_law law = law_at(laws, D, q);
         rotate_pairs(law.mean, 1, D, c, s);
-        for (int64_t j = 0; j < D; j++) { rotate_pairs(law.cov + j, D, D, c, s); }
+        /* columns first: what comes out is the transpose, to the last bit */
         for (int64_t i = 0; i < D; i++) { rotate_pairs(law.cov + i * D, 1, D, c, s); }
-        for (int64_t i = 0; i < D; i++) {
-            for (int64_t j = 0; j < i; j++) {
-                const double was = law.cov[i * D + j];
-                law.cov[i * D + j] = law.cov[j * D + i];
-                law.cov[j * D + i] = was;
-            }
-        }
+        for (int64_t j = 0; j < D; j++) { rotate_pairs(law.cov + j, D, D, c, s); }
     }
 }
 
