@@ -24,7 +24,7 @@ except ImportError as missing:
 from ckvc import Error  # noqa: E402  (its folder was added above)
 from ckvc.calibrate import limits_of, loaded, options_of, parser  # noqa: E402
 from ckvc.exchange import Usage  # noqa: E402
-from ckvc.hf import geometry_of  # noqa: E402
+from ckvc.hf import geometry_of, with_cache  # noqa: E402
 from ckvc.manifest_prompts import plain_ids, read_prompts  # noqa: E402
 from ckvc.score import SINKS, Scoring, check_policies, check_recent, reading  # noqa: E402
 from ckvc.table import budget_tokens  # noqa: E402
@@ -67,7 +67,7 @@ def fit(model, prompts, say):
     for i, p in enumerate(prompts, 1):
         hidden = {}
         with press(model), reading(model, lambda layer, x: hidden.setdefault(layer, x)):  # the first time is the prompt's
-            model.model(input_ids=torch.tensor([p.tokens[: p.n_tokens]], device=model.device), past_key_values=DynamicCache())
+            model.model(input_ids=torch.tensor([p.tokens[: p.n_tokens]], device=model.device), **with_cache(model, DynamicCache()))
         y = press.scores
         taken = y.isfinite().all(dim=1).all(dim=0)
         taken[:SINKS] = False

@@ -26,7 +26,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, PreT
 from . import __version__
 from .exchange import Parser, Usage, numbers_of
 from .fingerprint import fingerprint, folder_of
-from .hf import attention_of, check_attention, device_of, geometry_of, original_attention
+from .hf import attention_of, check_attention, device_of, geometry_of, original_attention, with_cache
 from .manifest_prompts import CHUNK, Limits, Prompt, digest, plain_ids, read_prompts, xxh64
 from .prefill import attention_rows, head_features, late_features, log_softmax
 from .run_writer import Run
@@ -185,7 +185,7 @@ class Meter:
             end = min(len(ids), start + max(64, min(CHUNK, cells // (past + len(ids)))))
             keep = max(end - max(start, first), 0)
             self._seen, self._take = 0, functools.partial(take, start)
-            out = self.model(input_ids=torch.tensor([ids[start:end]], device=self.device), past_key_values=cache, use_cache=True, logits_to_keep=max(keep, 1))
+            out = self.model(input_ids=torch.tensor([ids[start:end]], device=self.device), use_cache=True, logits_to_keep=max(keep, 1), **with_cache(self.model, cache))
             if self._seen != self.g.n_layers or len(cache.layers) <= self.g.layers[-1]:
                 raise Error(f"{type(self.model).__name__}: {self._seen} of its {self.g.n_layers} layers that see every token attend through transformers' "
                             f"AttentionInterface, {len(cache.layers)} have a cache of their own: want all")

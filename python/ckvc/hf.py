@@ -49,6 +49,11 @@ def geometry_of(model: PreTrainedModel) -> Geometry:
                     tuple(i for i, l in enumerate(rows) if l in plain), half is not None and bool(half(torch.arange(4))[0] == -1))
 
 
+def with_cache(model: PreTrainedModel, cache: Cache) -> Dict[str, Cache]:
+    """The argument by which a model's forward takes a cache; transformers before 5.24 calls it past_key_values."""
+    return {"cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values": cache}
+
+
 def device_of(model: PreTrainedModel) -> torch.device:
     """Where token ids go: the CPU, too, where weights are loaded as they are needed."""
     at = model.get_input_embeddings().weight.device
@@ -150,6 +155,7 @@ class KeptLayer(DynamicLayer):
         if not self.owner.active:
             raise Error("a compressed cache is used inside `with ckvc.hf.compress(...)`, where it was made")
         n, start = key_states.shape[2], 0
+        self.owner.check_new(self.owner._collecting is None)
         self.owner.check_context(self.get_seq_length() + n)
         keys, values = (x.flatten(0, 1)[self._order] for x in (key_states, value_states))
         for i, group in enumerate(self.groups):
@@ -316,8 +322,13 @@ class Compression:
 
     # ---- a prefill ----
 
+    def check_new(self, holds: bool) -> None:
+        """Error where what was taken for a prompt, for its call had no cache or an empty one, came behind others."""
+        if not holds:
+            raise Error(f"{type(self.model).__name__}: it takes its cache by a name that is not known: want cache, or past_key_values")
+
     def _begin(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
-        cache, ids = kwargs.get("past_key_values"), kwargs.get("input_ids", args[0] if args else None)
+        cache, ids = kwargs.get("cache", kwargs.get("past_key_values")), kwargs.get("input_ids", args[0] if args else None)
         shape, padding = (ids if ids is not None else kwargs["inputs_embeds"]).shape, kwargs.get("attention_mask")
         padding = padding if isinstance(padding, torch.Tensor) and padding.ndim == 2 else None
         self._cached = cache is not None
@@ -367,11 +378,12 @@ class Compression:
 
     @torch.no_grad()
     def _end(self, module: torch.nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        collected, self._collecting, cache = self._collecting, None, getattr(output, "past_key_values", None)
+        collected, self._collecting, cache = self._collecting, None, getattr(output, "cache" if hasattr(output, "cache") else "past_key_values", None)
         if not collected or cache is None:
             if cache is not None and any(isinstance(x, KeptLayer) and x.read != x.new for x in cache.layers):
                 raise Error(f"{type(self.model).__name__}: a layer that sees every token does not use transformers' AttentionInterface")
             return
+        self.check_new(cache.get_seq_length() == self._width)
         self.check_rows(cache)
         if not self._before:
             for row, layer in enumerate(cache.layers[l] for l in self.geometry.layers):

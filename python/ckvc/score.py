@@ -27,7 +27,7 @@ from transformers.cache_utils import Cache
 from .calibrate import MIXES, OPTIONS, calibrate, check_layers, limits_of, loaded, options_of, parser
 from .exchange import Usage, needed
 from .fingerprint import fingerprint
-from .hf import Compression, device_of, geometry_of
+from .hf import Compression, device_of, geometry_of, with_cache
 from .manifest_prompts import Prompt, plain_ids, read_prompts
 from .prefill import Geometry, Kept, Prefill, _largest, _max_pool, attention_rows, log_softmax
 from .run_writer import canonical, publish
@@ -79,7 +79,7 @@ class Scoring(Compression):
 
     def feed(self, ids: Sequence[int], cache: Cache, n: int = 1, **more: Any) -> torch.Tensor:
         """log-probabilities [n, vocabulary] behind the last n of the ids, float32."""
-        out = self.model(input_ids=torch.tensor([list(ids)], device=self.device), past_key_values=cache, use_cache=True, logits_to_keep=n, **more)
+        out = self.model(input_ids=torch.tensor([list(ids)], device=self.device), use_cache=True, logits_to_keep=n, **with_cache(self.model, cache), **more)
         return log_softmax(out.logits[0, -n:])
 
     def prefill(self, p: Prompt) -> None:

@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+from unittest import mock
 
 import outside
 from outside import missed
@@ -242,6 +243,10 @@ def refused_turns():
                missed(lambda: c.recompress(transformers.DynamicCache(config=model.config)), "want the cache that was cut here last"),
                missed(lambda: model(prompt, position_ids=torch.arange(0, 2 * prompt.shape[1], 2)[None], use_cache=True), "position_ids that leave gaps")]
         out.append(missed(lambda: ckvc.hf.compress(model, tmp / "learned2.ckvt", 0.25).__enter__(), "compressed by another `with` block already"))
+    cache, own = transformers.DynamicCache(config=model.config), model.model.forward
+    with ckvc.hf.compress(model, table, 0.25), mock.patch.object(model.model, "forward", lambda ids, memory: own(ids, **ckvc.hf.with_cache(model, memory))), torch.no_grad():
+        model.model(prompt, memory=cache)
+        out.append(missed(lambda: model.model(prompt[:, :1], memory=cache), "it takes its cache by a name that is not known: want cache, or"))
     with ckvc.hf.compress(model, tmp / "bins.ckvt", 0.25) as of_bins, torch.no_grad():
         cache = model(prompt, use_cache=True).past_key_values
         return sum(out) + missed(lambda: of_bins.recompress(cache), "recompress: the table has bins of perplexity")
