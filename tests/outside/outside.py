@@ -87,7 +87,7 @@ def missed(action, words):
 
 
 def tokens_of(a, model, text, *options):
-    return [int(i) for i in run(a.ckvc, "tokenize", "--model", model, *options, stdin=text.encode()).split()]
+    return [int(i) for i in run(a.ckvc, "tokenize", "--model", model, *options, stdin=text if isinstance(text, bytes) else text.encode()).split()]
 
 
 def arguments(smollm2=True, **more):
