@@ -110,12 +110,11 @@ def arguments(smollm2=True, **more):
     return a
 
 
-def directory(a, *kinds):
-    """The first of the converted directories that is there."""
-    for at in (a.models / kind for kind in kinds):
-        if at.is_dir():
-            return at
-    skip(f"{a.models / kinds[0]} is not there: make model-smollm2 in an environment with torch and transformers")
+def directory(a, kind):
+    """A converted directory."""
+    if not (a.models / kind).is_dir():
+        skip(f"{a.models / kind} is not there: make model-smollm2 in an environment with torch and transformers")
+    return a.models / kind
 
 
 def prose(a):
@@ -123,10 +122,10 @@ def prose(a):
     return a.text.read_text() if a.text else "".join(page.read_text() for page in sorted((ROOT / "docs").glob("*.md")))
 
 
-def pieces(a, tok, n):
-    """The book's first ids, in n pieces of a.tokens each."""
-    ids = tok(a.text.read_text(errors="replace")[: 8 * a.tokens * n], add_special_tokens=False)["input_ids"]
-    return [ids[i * a.tokens : (i + 1) * a.tokens] for i in range(n)]
+def pieces(a, tok, n, size):
+    """The book's first ids, in n pieces."""
+    ids = tok(a.text.read_text(errors="replace")[: 8 * size * n], add_special_tokens=False)["input_ids"]
+    return [ids[i * size : (i + 1) * size] for i in range(n)]
 
 
 def losses(a, model, ids, *options):
