@@ -52,7 +52,8 @@ def by_hand(model, prompt, kept, n, rows=None, given=()):
     def hide(layer, positions):
         def hook(module, args, kwargs):
             if kwargs["hidden_states"].shape[1] == 1:
-                mask = torch.full((1, config.num_attention_heads, 1, kwargs["past_key_values"].get_seq_length(layer) + 1), -torch.inf)
+                cache = kwargs.get("past_key_values") or kwargs["past_key_value"]  # afmoe of transformers 5.0
+                mask = torch.full((1, config.num_attention_heads, 1, cache.get_seq_length(layer) + 1), -torch.inf)
                 mask[..., T:] = 0
                 for h in range(mask.shape[1]):
                     mask[0, h, 0, torch.from_numpy(positions[h * config.num_key_value_heads // mask.shape[1]].astype("int64"))] = 0
