@@ -9,12 +9,12 @@ the start table (weights 1.0, thresholds 0.9) with the action's one change, comp
 distances are timed (0: all) and stand for all; sets are made before the clock starts. Fails where losses with the full cache or without any
 action are not within 1e-4 nats of those of `ckvc score`, or a layer keeps another number of positions.
 """
+import argparse
 import json
+import os
 import subprocess
 import sys
 import time
-
-import bench_csv
 
 HEAD = [(32 + a) / 40 for a in range(29)]
 GATE = [(80 + a) / 100 for a in range(21)]
@@ -42,10 +42,26 @@ def first_prompt(args):
 
 
 def main():
-    args = bench_csv.arguments(__doc__, manifest=(str, None), budget=(float, 0.25), max_tokens=(int, 0), continuation=(int, 128), sample=(int, 20))
-    torch, transformers, model, versions = bench_csv.other_side(args, "sdpa")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--manifest", required=True)
+    parser.add_argument("--ckvc-model", help="the same weights as ckvc takes them, if not --model (a GGUF file)")
+    for name, value in {"ckvc": "build/release/ckvc", "budget": 0.25, "max-tokens": 0, "continuation": 128, "window": 64, "sample": 20,
+                        "threads": os.cpu_count()}.items():
+        parser.add_argument("--" + name, type=type(value), default=value)
+    args = parser.parse_args()
+    args.ckvc_model = args.ckvc_model or args.model
+    if os.getloadavg()[0] > 0.5:  # torch's threads wait for each other by spinning
+        print("other work is running, these numbers are worth nothing", file=sys.stderr)
+    os.environ.setdefault("OMP_NUM_THREADS", str(args.threads))
     import numpy as np
+    import torch
+    import transformers
 
+    torch.set_num_threads(args.threads)
+    transformers.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    model = transformers.AutoModelForCausalLM.from_pretrained(args.model, dtype=torch.float32, attn_implementation="sdpa").eval()
     W = args.window
     mass = []  # of each layer, in order: [T] attention of the window's rows, summed over rows and heads
 
@@ -127,12 +143,13 @@ def main():
 
     shape = f"T={T} B={B} C={C}"
     how = "all actions" if n == len(actions) else f"extrapolated from {n} of {len(actions)} actions"
-    bench_csv.write(sys.stdout, [
-        bench_csv.row("transformers", "prefill-observed", f"T={T}", T, "tokens", [prefill_seconds], note=versions),
-        bench_csv.row("transformers", "rollout-plain", shape, n, "rollouts", [total], note=versions),
-        bench_csv.row("transformers", "rewards-plain", shape, len(actions), "rewards", [total], scale=n / len(actions),
-                      fixed=prefill_seconds, note=f"{how}; {versions}"),
-    ])
+    versions = f"torch {torch.__version__}; transformers {transformers.__version__}"
+    print("program,stage,shape,work,unit,runs,seconds_median,seconds_min,rate,gflop,share,note")
+    whole = total * len(actions) / n + prefill_seconds
+    for stage, of, work, unit, seconds, note in (("prefill-observed", f"T={T}", T, "tokens", prefill_seconds, versions),
+                                                 ("rollout-plain", shape, n, "rollouts", total, versions),
+                                                 ("rewards-plain", shape, len(actions), "rewards", whole, f"{how}; {versions}")):
+        print(f"transformers,{stage},{of},{work},{unit},1,{seconds:.6g},{seconds:.6g},{work / seconds:.6g},,,{note}")
     print(f"loss with the full cache {loss_full:.6f}, without an action {loss_base:.6f}, layers keep "
           f"{min(map(len, start_sets))} to {max(map(len, start_sets))} positions", file=sys.stderr)
     line = subprocess.run([args.ckvc, "score", "--model", args.ckvc_model, "--manifest", args.manifest, "--limit", "1",

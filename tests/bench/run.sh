@@ -2,7 +2,7 @@
 # Everything that tests/bench measures, on one prompt, into one CSV (README.md says what the columns mean).
 #   tests/bench/run.sh MODEL MANIFEST OUT.csv
 # Settings, from the environment: CKVC, CKVC_MODEL (the same weights as a GGUF file), PYTHON, THREADS, TOKENS, BUDGET, CONTINUATION, WINDOW,
-# REPEATS, SAMPLE, PREFILL_TOKENS, STAGES (of ckvc-bench; empty: all).
+# REPEATS, SAMPLE, STAGES (of ckvc-bench; empty: all).
 set -eu
 if [ $# -ne 3 ]; then
     echo "usage: tests/bench/run.sh MODEL MANIFEST OUT.csv" >&2
@@ -24,8 +24,6 @@ trap 'rm -rf "$parts"' EXIT
 kernel=$(sed -n '1s/^# kernel \(.*\), [0-9]* threads$/\1/p' "$parts/ckvc.txt")
 "$python" "$here/rollouts_pytorch.py" --ckvc "$ckvc" --model "$model" --ckvc-model "$ours" --manifest "$manifest" --max-tokens "$tokens" \
     --budget "$budget" --continuation "$continuation" --window "$window" --threads "$threads" --sample "$sample" >"$parts/rollouts.csv"
-"$python" "$here/prefill_compare.py" --ckvc "$ckvc" --model "$model" --ckvc-model "$ours" --tokens "${PREFILL_TOKENS:-512,2048,8192}" \
-    --window "$window" --threads "$threads" --repeats "$repeats" >"$parts/prefill.csv"
 
 machine=$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -n 1)
 commit=$(git -C "$here" rev-parse --short HEAD 2>/dev/null || echo unknown)
@@ -36,7 +34,6 @@ command="TOKENS=$tokens BUDGET=$budget CONTINUATION=$continuation WINDOW=$window
 {
     sed '1d; 2s/^/program,/; 3,$s/^/ckvc,/' "$parts/ckvc.txt"
     sed 1d "$parts/rollouts.csv"
-    sed 1d "$parts/prefill.csv"
 } | awk -v tail="$(printf '%s' "$machine" | tr ',' ' '),$(nproc),$kernel,$threads,$commit,$command" \
     'NR == 1 { print $0 ",machine,cores,kernel,threads,commit,command" } NR > 1 { print $0 "," tail }' >"$out"
 echo "wrote $out" >&2

@@ -1,7 +1,10 @@
 # The contract of the command line: help, exit codes, one-line errors, configuration, streams.
 RANDOM_MODEL=1
 load helper
-setup() { DIR=$BATS_TEST_TMPDIR; }
+setup() {
+    DIR=$BATS_TEST_TMPDIR
+    prompts 2 >"$DIR/p.jsonl"
+}
 
 @test "every verb has help, the same by both names, with examples and defaults" {
     verbs=$("$CKVC" help | sed -nE 's/^  ([a-z]+) .*/\1/p')
@@ -120,7 +123,6 @@ PY
 @test "a tokenizer that gives ids without an embedding is refused" {
     cp -rL "$MODEL" "$DIR/m"
     chmod -R u+w "$DIR/m"
-    prompts 2 >"$DIR/p.jsonl"
     edit() { # edit STATEMENT: of t, the tokenizer
         check 't = json.load(open(sys.argv[1])); exec(sys.argv[3]); json.dump(t, open(sys.argv[2], "w"))' \
             "$MODEL/tokenizer.json" "$DIR/m/tokenizer.json" "$1"
@@ -138,7 +140,6 @@ PY
 }
 
 @test "missing inputs exit 66, missing outputs folders 73, missing devices 69" {
-    prompts 2 >"$DIR/p.jsonl"
     fails 66 '' "$CKVC" perplexity --model "$DIR/none" --manifest "$DIR/p.jsonl"
     run -66 "$CKVC" perplexity --model "$MODEL" --manifest "$DIR/none.jsonl"
     run -66 "$CKVC" verify "$DIR/none.ckvt"
@@ -147,12 +148,10 @@ PY
 }
 
 @test "too little memory for the matrix library: an error, not a process that never ends" {
-    prompts 1 >"$DIR/p.jsonl"
     fails 71 '' timeout 30 bash -c "ulimit -d 150000; OPENBLAS_NUM_THREADS=1 exec '$CKVC' perplexity --model '$MODEL' --manifest '$DIR/p.jsonl' --threads 2 --backend openblas -q"
 }
 
 @test "backend openblas: the same numbers to rounding; a kernel slower than the CPU allows is warned of" {
-    prompts 1 >"$DIR/p.jsonl"
     for b in cpu openblas; do
         "$CKVC" perplexity --model "$MODEL" --manifest "$DIR/p.jsonl" --backend "$b" -q >"$DIR/$b.txt"
     done
@@ -166,10 +165,9 @@ PY
 }
 
 @test "manifest mistakes: file, line, what to do" {
-    prompts 2 >"$DIR/p.jsonl"
     echo '{"id":"x","text":"a","tokens":[1]}' >>"$DIR/p.jsonl"
     fails 65 p.jsonl:3: "$CKVC" perplexity --model "$MODEL" --manifest "$DIR/p.jsonl"
-    prompts 2 >"$DIR/p.jsonl"
+    sed -i '$d' "$DIR/p.jsonl"
     fails 65 "p.jsonl:1:*--skip-short" "$CKVC" calibrate --model "$MODEL" --manifest "$DIR/p.jsonl" --window 64 --continuation 64 --budget 8 --out "$DIR/never"
     run -65 "$CKVC" score --model "$MODEL" --manifest "$DIR/p.jsonl" --window 64 --continuation 64 --budget 8 --policy recent --skip-short
     echo '{"id":"x","tokens":[1,2,99999,4,5,6,7,8,9,10,11,12]}' >"$DIR/p.jsonl"
@@ -184,7 +182,6 @@ PY
 }
 
 @test "perplexity --json has the losses and logits that are asked for" {
-    prompts 1 >"$DIR/p.jsonl"
     "$CKVC" perplexity --model "$MODEL" --manifest "$DIR/p.jsonl" --json --tokens --logits 0,5 -q >"$DIR/o.json"
     check '
 row = json.loads(open(sys.argv[1]).readline())
@@ -210,7 +207,6 @@ assert sorted(row["logits"]) == ["0", "5"] and len(row["logits"]["0"]) == 4096' 
 @test "a folder of something else is told what is wanted" {
     mkdir -p "$DIR/texts"
     echo text >"$DIR/texts/a.txt"
-    prompts 1 >"$DIR/p.jsonl"
     fails 66 '' "$CKVC" perplexity --model "$DIR/texts" --manifest "$DIR/p.jsonl"
     [[ $output == *"$DIR/texts: holds no config.json; want a Hugging Face model folder or a GGUF file" ]]
     for verb in status fit; do

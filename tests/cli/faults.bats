@@ -46,9 +46,10 @@ go_on() { # its exit code in $status
     local report=("$CKVC" report "$DIR/whole.ckvt" -q) call calls back
     "${report[@]}" --out "$DIR/old"
     "${report[@]}" "$DIR/whole" --bootstrap 2 --out "$DIR/new"
-    # again CALL AT HOW: over the earlier one
+    # again CALL AT HOW: over the earlier one, or $FRESH
     again() {
-        rm -rf "$DIR/there" && cp -r "$DIR/old" "$DIR/there"
+        rm -rf "$DIR/there"
+        [ -n "${FRESH:-}" ] || cp -r "$DIR/old" "$DIR/there"
         env FAULT_BELOW="$DIR/there" FAULT_CALL="$1" FAULT_AT="$2" FAULT_HOW="$3" FAULT_COUNT="$DIR/calls" LD_PRELOAD="$DIR/fault.so" \
             "${report[@]}" "$DIR/whole" --bootstrap 2 --out "$DIR/there" --force
     }
@@ -61,6 +62,8 @@ go_on() { # its exit code in $status
         for ((back = 0; back < 3; back++)); do
             run -137 again $call $((calls - back)) kill
             diff -r "$DIR/old" "$DIR/there" >/dev/null || diff -r "$DIR/new" "$DIR/there"
+            FRESH=1 run -137 again $call $((back + 1)) kill
+            [ ! -e "$DIR/there" ] || diff -r "$DIR/new" "$DIR/there"
         done
     done
     again rename "$calls" 22 # a file system without it

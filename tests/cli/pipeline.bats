@@ -26,12 +26,6 @@ assert "pass-01-both" in json.dumps(run), run'
     diff <(shard_sums "$DIR/run") <(shard_sums "$DIR/two")
 }
 
-@test "stopped again and again, resumed: the same shards" {
-    killed "T0.35 T0.35 T0.35 T0.35 T0.35 T0.35" calibrate "$DIR/stopped"
-    diff <(shard_sums "$DIR/run") <(shard_sums "$DIR/stopped")
-    "$CKVC" verify "$DIR/stopped"
-}
-
 @test "one clean stop says so in one line and exits 75" {
     run --separate-stderr "$CKVC" calibrate "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --out "$DIR/limited" --limit-time 1 --variants all
     [ "$status" -eq 75 ] || [ "$status" -eq 0 ]
@@ -42,8 +36,8 @@ assert "pass-01-both" in json.dumps(run), run'
     fi
 }
 
-@test "killed at any moment, resumed: the same shards" {
-    killed "0.15 0.3 0.5 0.7 0.9" calibrate "$DIR/killed"
+@test "stopped and killed at any moment, resumed: the same shards" {
+    killed "T0.35 0.15 T0.35 0.3 T0.35 0.5 T0.35 0.7 T0.35 0.9" calibrate "$DIR/killed"
     diff <(shard_sums "$DIR/run") <(shard_sums "$DIR/killed")
     "$CKVC" verify "$DIR/killed"
 }
@@ -82,27 +76,6 @@ assert h["WEIGHT"] == j["WEIGHT"], "weights changed in a gate pass"' "$DIR/h.jso
         "$CKVC" inspect "$DIR/${t%:*}.ckvt" --json | grep -q "\"probe\": *\"${t#*:}\"" || { echo "$t"; return 1; }
     done
     run -64 "$CKVC" calibrate "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --tables "$DIR/head.ckvt" --out "$DIR/x" # --bins beside --tables
-}
-
-@test "score: sets and vectors agree with the operator computed in Python" {
-    needs_h5py
-    "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 0 --budget 16 --policy identity --sets \
-        --vectors "$DIR/v.h5" --out "$DIR/sets.jsonl" -q
-    check '
-import h5py
-with h5py.File(sys.argv[1]) as f:
-    for i, line in enumerate(open(sys.argv[2])):
-        row = json.loads(line)
-        group = f["%05d" % i]
-        alpha, rho = group["alpha"][:], group["rho"][:]
-        assert group.attrs["id"] == row["id"] or group.attrs["id"].decode() == row["id"]
-        assert row["loss_comp"] is None and row["reward"] is None
-        for layer, kept in enumerate(row["sets"]):
-            u = (alpha.astype(float) * rho[layer].astype(float)).max(0)
-            order = sorted(range(len(u)), key=lambda t: (-u[t], -t))
-            candidates = [t for t in order if u[t] >= 0.9]
-            assert row["n_candidates"][layer] == len(candidates)
-            assert kept == sorted(candidates[:16]), (i, layer)' "$DIR/v.h5" "$DIR/sets.jsonl"
 }
 
 @test "a held-out share leaves baselines and no records" {

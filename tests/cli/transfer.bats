@@ -37,19 +37,6 @@ for b in range(2 if len(d["SHARE"][0][0]) > 1 else 1):
 assert self["xFER"]["scan_prompts"] == 9 and self["EDGEENT"] == run["EDGEENT"]' "$DIR"
 }
 
-@test "rank gives each layer's weights, ascending, to the heads by their spread" {
-    "$CKVC" transfer "$DIR/a.ckvt" --heads rank --scan "$DIR/run" --out "$DIR/rank.ckvt" 2>"$DIR/err"
-    cells "$DIR/a.ckvt" >"$DIR/a.json"
-    cells "$DIR/rank.ckvt" >"$DIR/rank.json"
-    check '
-a, b = (json.load(open(p)) for p in sys.argv[1:])
-for l, layer in enumerate(a["WEIGHT"]):
-    order = sorted(range(len(layer)), key=lambda g: a["hSIG"][l][g][0])
-    for k in range(len(layer[0])):
-        got = [b["WEIGHT"][l][g][k] for g in order]
-        assert got == sorted(w[k] for w in layer), (l, got)' "$DIR/a.json" "$DIR/rank.json"
-}
-
 @test "to the deeper model: shape, edges and fingerprint from its scan; score takes the table there and nowhere else" {
     for heads in index rank signature; do
         "$CKVC" transfer "$DIR/a.ckvt" --heads "$heads" --scan "$DIR/scan8" --out "$DIR/to-$heads.ckvt" 2>/dev/null

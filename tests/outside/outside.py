@@ -52,7 +52,8 @@ def by_hand(model, prompt, kept, n, rows=None, given=()):
     def hide(layer, positions):
         def hook(module, args, kwargs):
             if kwargs["hidden_states"].shape[1] == 1:
-                mask = torch.full((1, config.num_attention_heads, 1, kwargs.get("cache", kwargs.get("past_key_values")).get_seq_length(layer) + 1), -torch.inf)
+                cache = next(kwargs[k] for k in ("cache", "past_key_values", "past_key_value") if k in kwargs)  # of 5.24; before; of afmoe in 5.0
+                mask = torch.full((1, config.num_attention_heads, 1, cache.get_seq_length(layer) + 1), -torch.inf)
                 mask[..., T:] = 0
                 for h in range(mask.shape[1]):
                     mask[0, h, 0, torch.from_numpy(positions[h * config.num_key_value_heads // mask.shape[1]].astype("int64"))] = 0
@@ -87,7 +88,7 @@ def missed(action, words):
 
 
 def tokens_of(a, model, text, *options):
-    return [int(i) for i in run(a.ckvc, "tokenize", "--model", model, *options, stdin=text.encode()).split()]
+    return [int(i) for i in run(a.ckvc, "tokenize", "--model", model, *options, stdin=text if isinstance(text, bytes) else text.encode()).split()]
 
 
 def arguments(smollm2=True, **more):
@@ -110,12 +111,11 @@ def arguments(smollm2=True, **more):
     return a
 
 
-def directory(a, *kinds):
-    """The first of the converted directories that is there."""
-    for at in (a.models / kind for kind in kinds):
-        if at.is_dir():
-            return at
-    skip(f"{a.models / kinds[0]} is not there: make model-smollm2 in an environment with torch and transformers")
+def directory(a, kind):
+    """A converted directory."""
+    if not (a.models / kind).is_dir():
+        skip(f"{a.models / kind} is not there: make model-smollm2 in an environment with torch and transformers")
+    return a.models / kind
 
 
 def prose(a):
@@ -123,10 +123,10 @@ def prose(a):
     return a.text.read_text() if a.text else "".join(page.read_text() for page in sorted((ROOT / "docs").glob("*.md")))
 
 
-def pieces(a, tok, n):
-    """The book's first ids, in n pieces of a.tokens each."""
-    ids = tok(a.text.read_text(errors="replace")[: 8 * a.tokens * n], add_special_tokens=False)["input_ids"]
-    return [ids[i * a.tokens : (i + 1) * a.tokens] for i in range(n)]
+def pieces(a, tok, n, size):
+    """The book's first ids, in n pieces."""
+    ids = tok(a.text.read_text(errors="replace")[: 8 * size * n], add_special_tokens=False)["input_ids"]
+    return [ids[i * size : (i + 1) * size] for i in range(n)]
 
 
 def losses(a, model, ids, *options):

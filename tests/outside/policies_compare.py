@@ -15,7 +15,7 @@ transformers, kvpress = outside.modules("transformers", "kvpress")
 a = outside.arguments(tokens=(int, 384, "prompt tokens"), prompts=(int, 2, "pieces of the book"), threads=(int, 1, "of ckvc"), budget=(int, 48, "tokens a head"))
 directory = outside.directory(a, "f32")
 tok = transformers.AutoTokenizer.from_pretrained(directory)
-prompts = outside.pieces(a, tok, a.prompts)
+prompts = outside.pieces(a, tok, a.prompts, a.tokens)
 instruction, later = (tok(f"\n\nRepeat the {text}", add_special_tokens=False)["input_ids"] for text in ("previous context exactly.", "part of the previous context exactly, starting with"))
 with tempfile.NamedTemporaryFile("w", suffix=".json") as f:
     json.dump({"instruction": instruction, "later": later, "prompts": prompts, "budgets": [a.budget]}, f)

@@ -3,8 +3,9 @@
 
     CKVC_SHARED=... tests/outside/tokenizers_compare.py [--ckvc build/release/ckvc] [--only NAME,...] [--rounds 3]
 
-Run by hand, with a Python that has `tokenizers`, and `transformers` with `tiktoken` for llama3, `sentencepiece` for tokenizer.model
-(below 0.2.2 for InternLM2, whose file has a piece that holds NUL). What is missing is skipped and named.
+With a Python that has `tokenizers`, and `transformers` with `tiktoken` for llama3, `sentencepiece` for tokenizer.model (below 0.2.2 for
+InternLM2, whose file has a piece that holds NUL), `gguf` for tokenizers in GGUF metadata, whose ids of llama.cpp's test strings are compared
+with those that it expects, too. What is missing is skipped and named.
 
 Text: the books of $CKVC_SHARED/data/text, the long-context tasks there, this project's own source, and seeded inventions: emoji, CJK,
 combining marks, control characters, runs of spaces, all of Unicode, invalid UTF-8 (which Python decodes with errors="replace"). Each
@@ -14,6 +15,7 @@ the whole text and over its paragraphs, the better of the two; the minimum of th
 """
 import functools
 import glob
+import importlib
 import json
 import os
 import random
@@ -104,11 +106,15 @@ def from_json(source):
     return hf(Tokenizer.from_file(path))
 
 
-def sentencepiece(path):
+def package(name):
     try:
-        import sentencepiece as sp
+        return importlib.import_module(name)
     except ImportError:
-        raise Missing("the Python package sentencepiece is not there")
+        raise Missing(f"the Python package {name} is not there")
+
+
+def sentencepiece(path):
+    sp = package("sentencepiece")
     try:
         model = sp.SentencePieceProcessor(model_file=path)
     except RuntimeError as e:
@@ -152,12 +158,35 @@ def saved(folder, tokenizer):
     return folder, hf(tokenizer)
 
 
-def smollm2_like():  # the pre-tokenizer of SmolLM2's tokenizer.json over Qwen2's pieces
+def in_gguf(folder, kind, pre, *lists):
+    """A file of gguf-py's own writer: tokens, types, then scores or merges by the writer's names for them."""
+    w = package("gguf").GGUFWriter(path := os.path.join(folder, "vocab.gguf"), "llama")
+    w.add_tokenizer_model(kind)
+    w.add_tokenizer_pre(pre)
+    for name, values in zip(("list", "types", "scores" if kind == "llama" else "merges"), lists):
+        getattr(w, "add_token_" + name)(values)
+    if kind == "llama":
+        w.add_bos_token_id(1)
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.close()
+    return path
+
+
+def llama2_in_gguf(folder):
+    source = f"{TOKENIZERS}/llama2/tokenizer.model"
+    sp = package("sentencepiece").SentencePieceProcessor(model_file=source)
+    kinds = [2 if sp.is_unknown(i) else 3 if sp.is_control(i) else 6 if sp.is_byte(i) else 1 for i in range(len(sp))]
+    pieces, scores = ([of(i) for i in range(len(sp))] for of in (sp.id_to_piece, sp.get_score))
+    return in_gguf(folder, "llama", "default", pieces, kinds, scores), {**sentencepiece(source), "vectors": "llama-spm"}
+
+
+def qwen2_in_gguf(folder):
     t = qwen2_built("tokenizer_config.qwen2.json")
-    t.normalizer = None
-    t.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True),
-                                               pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)])
-    return t
+    model = json.loads(t.to_str())["model"]
+    pieces, merges = t.get_vocab(), [m if isinstance(m, str) else " ".join(m) for m in model["merges"]]
+    kinds = [1 if piece in model["vocab"] else 3 for piece in sorted(pieces, key=pieces.get)]
+    return in_gguf(folder, "gpt2", "qwen2", sorted(pieces, key=pieces.get), kinds, merges), {**hf(t), "vectors": "qwen2"}
 
 
 def metaspace(source, scheme, split):  # Mistral v0.3's pre-tokenizer and kin over the pieces of another file
@@ -167,8 +196,8 @@ def metaspace(source, scheme, split):  # Mistral v0.3's pre-tokenizer and kin ov
     return t
 
 
-def cases(folder):
-    """name -> function of an empty folder: (model directory for ckvc, the other side)"""
+def cases(smollm2):
+    """name -> function of an empty folder: (model for ckvc, the other side)"""
     llama2, mistral = f"{TOKENIZERS}/llama2", f"{TOKENIZERS}/mistral-7b-instruct-v0.2"
     qwen = lambda f, n: link(f, f"{TOKENIZERS}/qwen2", {"vocab.json": "vocab.json", "merges.txt": "merges.txt", n: "tokenizer_config.json"})
     spm = {"tokenizer.model": "tokenizer.model", "tokenizer_config.json": "tokenizer_config.json"}
@@ -179,24 +208,26 @@ def cases(folder):
         "qwen2 (vocab, merges)": lambda f: (qwen(f, "tokenizer_config.qwen2.json"), hf(qwen2_built("tokenizer_config.qwen2.json"))),
         "qwen2.5 (vocab, merges)": lambda f: (qwen(f, "tokenizer_config.qwen2.5.json"), hf(qwen2_built("tokenizer_config.qwen2.5.json"))),
         "qwen2 (tokenizer.json)": lambda f: saved(f, qwen2_built("tokenizer_config.qwen2.json")),
-        "smollm2-like (tokenizer.json)": lambda f: saved(f, smollm2_like()),
+        "qwen2 (GGUF)": qwen2_in_gguf,
+        "smollm2 (tokenizer.json)": lambda f: (smollm2 / "bf16", from_json(smollm2 / "bf16")),
+        "smollm2 (GGUF)": lambda f: (next(smollm2.glob("*.gguf")), from_json(smollm2 / "bf16")),  # of the same pieces, by scripts/convert-gguf.py
         "mistral v0.2 (tokenizer.json)": lambda f: (mistral, from_json(mistral)),
         "mistral v0.3-like (Metaspace first)": lambda f: saved(f, metaspace(mistral, "first", False)),
         "Metaspace always, split": lambda f: saved(f, metaspace(mistral, "always", True)),
         "Metaspace never, split": lambda f: saved(f, metaspace(mistral, "never", True)),
         "llama2 (tokenizer.json)": lambda f: (llama2, from_json(llama2)),
         "llama2 (tokenizer.model)": lambda f: (link(f, llama2, spm), sentencepiece(f"{llama2}/tokenizer.model")),
+        "llama2 (GGUF)": llama2_in_gguf,
         "internlm2 (tokenizer.model)": lambda f: (f"{TOKENIZERS}/internlm2", sentencepiece(f"{TOKENIZERS}/internlm2/tokenizer.model")),
     }
 
 
 # ---- comparing ----
-def compare(ckvc, model, other):
+def compare(o, model, other):
     total, bad = 0, 0
     for kind, data in texts(not other["special"]).items():
         text = data.decode("utf-8", errors="replace")
-        options = [] if other["special"] else ["--no-special"]
-        got = [int(i) for i in outside.run(ckvc, "tokenize", "--model", model, *options, stdin=data).split()]
+        got = outside.tokens_of(o, model, data, *([] if other["special"] else ["--no-special"]))
         want = other["encode"](text)
         total += len(data)
         if got != want:
@@ -204,6 +235,12 @@ def compare(ckvc, model, other):
             bad += 1
             print(f"    DIFFERENT {kind}: id {at}: ckvc {got[max(0, at - 3):at + 6]}, {other['package']} {want[max(0, at - 3):at + 6]}"
                   f" ({len(got)} and {len(want)} ids)")
+    if "vectors" in other:
+        texts_of, ids_of = (open(f"{TOKENIZERS}/vectors/ggml-vocab-{other['vectors']}.gguf.{x}", newline="").read() for x in ("inp", "out"))
+        pairs = list(zip(texts_of.split("\n__ggml_vocab_test__\n"), ids_of.splitlines()))
+        wrong = [text for text, ids in pairs if outside.tokens_of(o, model, text, "--no-special") != [int(i) for i in ids.split()]]
+        print(f"    llama.cpp's test strings: {len(wrong)} of {len(pairs)} have other ids {wrong[:3]}")
+        bad += bool(wrong)
     return total, bad
 
 
@@ -233,17 +270,17 @@ def main():
     if not os.path.isdir(f"{SHARED}/data/text"):
         outside.skip(f"{SHARED}/data is not there (CKVC_SHARED)")
     failed = skipped = 0
-    for name in cases(None):
+    for name, made in cases(o.models).items():
         if not any(w in name for w in o.only.split(",")):
             continue
         with tempfile.TemporaryDirectory() as folder:
             try:
-                model, other = cases(folder)[name](folder)
+                model, other = made(folder)
             except Missing as e:
                 print(f"{name}: skipped: {e}")
                 skipped += 1
                 continue
-            total, bad = compare(o.ckvc, model, other)
+            total, bad = compare(o, model, other)
             print(f"{name}: {total / 2**20:.1f} MiB against {other['package']}: {'identical ids' if not bad else f'{bad} kinds differ'}", flush=True)
             failed += bad > 0
             speed(o.ckvc, model, other, o.rounds)

@@ -28,6 +28,8 @@ FAMILIES = [("Llama", {}), ("Mistral", dict(sliding_window=None)), ("Qwen2", {})
             ("Cohere2", dict(layer_types=["full_attention"] * 4, sliding_window=64)), ("Cohere2", dict(SLIDING, sliding_window=4096)), ("Exaone4", SLIDING),
             ("Flint", SLIDING), ("Mistral", dict(sliding_window=1024)), *((kind, {**EXPERTS, **SLIDING}) for kind in ("ExaoneMoe", "Afmoe", "Cohere2Moe")), ("Kolibri1", SLIDING)]
 REFUSED = [("MistralAttention: a sliding window of 64, shorter than the sequence", "Mistral", dict(sliding_window=64)), ("Gemma2Attention: it caps its logits", "Gemma2", SLIDING),
+           ("of the kind longrope change beyond 512 tokens", "Phi3", dict(original_max_position_embeddings=512, rope_parameters=dict(
+               rope_type="longrope", rope_theta=1e4, short_factor=[1.0] * 8, long_factor=[2.0] * 8, original_max_position_embeddings=512))),
            ("Qwen3NextForCausalLM has layers of linear_attention, whose state cannot be taken back", "Qwen3Next", EXPERTS)]
 
 

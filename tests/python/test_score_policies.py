@@ -132,6 +132,7 @@ class World:
 
 
 def check_counts(row):
+    assert row["loss_comp"] is None and row["reward"] is None  # without a continuation
     for layer, kept in enumerate(row["sets"]):
         assert kept == sorted(set(kept)) and row["n_kept"][layer] == len(kept)
         assert row["n_kept_window"][layer] == sum(t >= row["T"] - W for t in kept)

@@ -1,23 +1,23 @@
 #!/usr/bin/env python3
 """A producer of shards that shares no code with ckvc: h5py and the description of the format (formats/shard/shard.md) alone.
 
-    write_bare_shard.py OUT.h5 [--prompts N] [--first I] [--uniform] [--continuation C] [--break KIND]
+    write_bare_shard.py OUT.h5 [--prompts N] [--first I] [--uniform] [--continuation C]
     write_bare_shard.py --check T.ckvt     # after `ckvc fit OUT.h5`: did it find the world's best actions?
 
 The world: every prompt has a large loss of its own, an action's effect is a parabola around its state's best action. Only what the format
-requires of other producers is written. --break damages the file in one way that a reader must refuse.
+requires of other producers is written.
 """
 import argparse
 import os
 import sys
 
+import h5py
 import numpy as np
 
 L, G, H, E, P = 3, 2, 4, 2, 2
 BUDGETS = np.array([64.0, 0.25])
 HEAD = np.array([(32 + a) / 40 for a in range(29)])
 GATE = np.array([(80 + a) / 100 for a in range(21)])
-BREAKS = ["nan", "range", "short", "rank", "missing", "attribute", "type", "external", "baseline", "huge", "duplicate"]
 
 # The world's best actions, [L][G][budgets] and [L][E][P][budgets].
 BEST_HEAD = np.fromfunction(lambda l, g, b: (7 * l + 11 * g + 5 * b + 3) % len(HEAD), (L, G, 2), dtype=int)
@@ -48,19 +48,9 @@ def records(first, n, uniform):
 
 
 def write(args):
-    try:
-        import h5py
-    except ImportError:
-        print("skipped: write_bare_shard.py: h5py is not installed (apt-get install -y python3-h5py)")
-        return 77
     rows, baselines, bins = records(args.first, args.prompts, args.uniform)
     columns, base = list(zip(*rows)), list(zip(*baselines))
     ids = [f"prompt-{args.first + i}" for i in range(args.prompts)]
-    kind = args.damage
-    if kind == "duplicate":
-        ids[1] = ids[0]
-    if kind == "baseline":
-        base = [c[:-1] for c in base]
     with h5py.File(args.out, "w", libver=("v110", "v110")) as f:
         attributes = dict(
             format="ckvc-shard", version=np.uint32(1), ckvc_version="other", plan="0" * 64, fingerprint="1" * 64, model_name="world",
@@ -73,7 +63,7 @@ def write(args):
         for name, value in {**attributes, "pass": "both", "lambda": np.float64(1.0)}.items():
             if isinstance(value, str):
                 f.attrs.create(name, np.bytes_(value), dtype=h5py.string_dtype("utf-8", max(1, len(value))))
-            elif not (kind == "attribute" and name == "window"):
+            else:
                 f.attrs[name] = value
 
         def column(path, data, dtype):
@@ -88,20 +78,7 @@ def write(args):
             column(f"baseline/{name}", data, dtype)
         names = ("prompt", "side", "layer", "head", "budget", "action", "reward", "baseline", "loss")
         for name, data, dtype in zip(names, columns, ("<u4", "u1", "<u2", "<u2", "<u2", "u1", "<f8", "<f8", "<f8")):
-            data = np.asarray(data, dtype)
-            of, value = {"nan": ("reward", np.nan), "huge": ("reward", 1e9), "range": ("layer", L)}.get(kind, ("", 0))
-            if name == of:
-                data[7] = value
-            if name == "loss" and kind == "short":
-                data = data[:-1]
-            if name == "reward" and kind == "rank":
-                f.create_dataset("record/reward", data=data.reshape(-1, 1))
-            elif name == "action" and kind == "type":
-                f.create_dataset("record/action", data=data.astype("<f4"))
-            elif name == "budget" and kind == "external":
-                f["record/budget"] = h5py.ExternalLink("/etc/passwd", "/x")
-            elif not (name == "head" and kind == "missing"):
-                column(f"record/{name}", data, dtype)
+            column(f"record/{name}", data, dtype)
     return 0
 
 
@@ -124,7 +101,6 @@ def main():
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--uniform", action="store_true")
     parser.add_argument("--continuation", type=int, default=32)
-    parser.add_argument("--break", dest="damage", choices=BREAKS)
     parser.add_argument("--check", dest="table")
     args = parser.parse_args()
     if (args.out is None) == (args.table is None):

@@ -5,16 +5,11 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <unistd.h>
 
 #include "calib/actions/prompt_sets.h"
 #include "calib/demand/demand_meter.h"
-#include "cql/solve/counts.h"
-#include "cql/solve/cql.h"
 #include "lib/base/order.h"
 #include "lib/base/progress.h"
-#include "formats/shard/shard_h5.h"
-#include "lib/base/hash.h"
 #include "tests/bench/stages/flops.h"
 
 /* A row of the table. */
@@ -28,7 +23,6 @@ typedef struct bench_row {
 #define SHAPE(...) snprintf(row->shape, sizeof row->shape, __VA_ARGS__)
 #define NOTE(...)  snprintf(row->note, sizeof row->note, __VA_ARGS__)
 
-enum { BENCH_PROMPTS = 16, BENCH_RECORDS = 200000 }; /* of the shard */
 enum { BUFS = 6, INSTRUCTION = 9 /* tokens before the repeated prompt */ };
 
 typedef struct bench {
@@ -56,11 +50,6 @@ typedef struct bench {
     prompt repeated;   /* the prompt, or as much of it as the context holds twice */
     double quarter;    /* of its tokens */
     uint32_t *entries; /* [L][G] */
-    /* fit-count, shards */
-    cql_counts *counts;
-    double *rewards; /* [COUNT_RECORDS] */
-    shard *shard;
-    char path[4096];
 } bench;
 
 /* A stage: `open` makes what it runs on and fills its row, `run` is what is timed. Stages stand in
@@ -401,134 +390,6 @@ static ckvc_status run_sample(bench *b) {
     return CKVC_OK;
 }
 
-/* ---- fits and shards ---- */
-
-enum {
-    FIT_STATES = 4096,
-    COUNT_RECORDS = 1 << 20,
-    COUNT_PROMPTS = 1024,
-    COUNT_EACH = COUNT_RECORDS / COUNT_PROMPTS,
-    COUNT_STATES = COUNT_EACH / CKVC_HEAD_ACTIONS + 1
-};
-
-static ckvc_status open_fit(bench *b, bench_row *row) {
-    (void)b;
-    row->work = FIT_STATES;
-    SHAPE("%d states x %d actions", FIT_STATES, CKVC_HEAD_ACTIONS);
-    return CKVC_OK;
-}
-
-static ckvc_status run_fit(bench *b) {
-    double rbar[CKVC_HEAD_ACTIONS], q[CKVC_HEAD_ACTIONS];
-    uint64_t n[CKVC_HEAD_ACTIONS];
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, b->o->seed, 2, 0);
-    for (int s = 0; s < FIT_STATES; s++) {
-        for (int a = 0; a < CKVC_HEAD_ACTIONS; a++) {
-            n[a] = 1 + ckvc_rng_below(&rng, 1000);
-            rbar[a] = ckvc_rng_double(&rng) - 0.5;
-        }
-        cql_certificate certificate;
-        CKVC_FAIL_IF(!cql_solve_exact(CKVC_HEAD_ACTIONS, n, rbar, 0.75, q, &certificate), b->err,
-                     CKVC_E_BUG, "the exact solver's certificate failed at gradient %g",
-                     certificate.gradient);
-    }
-    return CKVC_OK;
-}
-
-static ckvc_status open_count(bench *b, bench_row *row) {
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, b->o->seed, 6, 0);
-    b->rewards = ckvc_alloc(COUNT_RECORDS, sizeof *b->rewards);
-    for (size_t i = 0; i < COUNT_RECORDS; i++) { b->rewards[i] = ckvc_rng_double(&rng) / 50; }
-    b->counts = cql_counts_create(COUNT_STATES, CKVC_HEAD_ACTIONS);
-    row->work = COUNT_RECORDS;
-    SHAPE("%d states x %d actions", COUNT_STATES, CKVC_HEAD_ACTIONS);
-    return CKVC_OK;
-}
-
-/* Records of many prompts, in blocks, into statistics, as a fit's reader hands them over. */
-static ckvc_status run_count(bench *b) {
-    for (int p = 0; p < COUNT_PROMPTS; p++) {
-        char id[32];
-        snprintf(id, sizeof id, "bench-%d", p);
-        cql_counts_prompt(b->counts, id);
-        for (size_t i = 0; i < COUNT_EACH; i++) {
-            const double reward = b->rewards[(size_t)p * COUNT_EACH + i];
-            CKVC_TRY(cql_counts_add(b->counts, i / CKVC_HEAD_ACTIONS, i % CKVC_HEAD_ACTIONS, reward,
-                                    reward, b->err));
-        }
-    }
-    return CKVC_OK;
-}
-
-static ckvc_status run_shard_write(bench *b) {
-    unlink(b->path);
-    return shard_h5_write(b->shard, b->path, b->err);
-}
-
-static ckvc_status run_shard_read(bench *b) {
-    CKVC_AUTO(shard_free_at) shard *s = NULL;
-    return shard_h5_read(b->path, false, &s, b->err);
-}
-
-/* A shard as a run writes it, values as random as rewards. *out is the caller's, in any case. */
-static ckvc_status make_shard(uint64_t seed, shard **out, ckvc_err *err) {
-    const double budget = 128;
-    const start_table_spec spec = {
-        .n_layers = 8, .n_heads = 3, .budgets = &budget, .n_budgets = 1, .window = 32};
-    shard *s = *out = shard_create();
-    ckvc_table *t;
-    CKVC_TRY(start_table_create(&spec, &t, err));
-    shard_header h = {.n_heads = 6, .setting = setting_neutral()};
-    shard_header_borrow(&h, t);
-    strcpy(h.pass, "head");
-    strcpy(h.behaviour, "balanced");
-    memset(h.plan, '0', sizeof h.plan - 1);
-    memset(h.fingerprint, '0', sizeof h.fingerprint - 1);
-    memset(h.manifest, '0', sizeof h.manifest - 1);
-    shard_header_copy(&s->h, &h);
-    ckvc_table_free(t);
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, seed, 5, 0);
-    for (uint32_t p = 0; p < BENCH_PROMPTS; p++) {
-        struct shard_prompt row = {.line = p + 1,
-                                   .n_tokens = 512,
-                                   .n_continuation = 64,
-                                   .r_struct = 4,
-                                   .r_sem = 20,
-                                   .loss_full = 2};
-        struct shard_baseline base = {p, 0, 2.1};
-        snprintf(row.id, sizeof row.id, "bench-%u", p);
-        shard_add_prompt(s, &row);
-        shard_add_baseline(s, &base);
-    }
-    for (uint32_t i = 0; i < BENCH_RECORDS; i++) {
-        double loss = 2 + ckvc_rng_double(&rng) * 0.1;
-        struct shard_record r = {.prompt = i % BENCH_PROMPTS,
-                                 .action = (uint8_t)(i % CKVC_HEAD_ACTIONS),
-                                 .layer = (uint16_t)(i % 8),
-                                 .head = (uint16_t)(i % 3),
-                                 .reward = 2 - loss,
-                                 .baseline = -0.1,
-                                 .loss = loss,
-                                 .n_candidates = 200,
-                                 .n_kept = 128,
-                                 .set_hash = ckvc_rng_u64(&rng)};
-        shard_add_record(s, &r);
-    }
-    return CKVC_OK;
-}
-
-static ckvc_status open_shard(bench *b, bench_row *row) {
-    row->work = BENCH_RECORDS;
-    SHAPE("head");
-    if (b->shard) { return CKVC_OK; }
-    snprintf(b->path, sizeof b->path, "%s/ckvc-bench-%ld.h5", b->o->scratch_dir, (long)getpid());
-    CKVC_TRY(make_shard(b->o->seed, &b->shard, b->err));
-    return run_shard_write(b);
-}
-
 /* ---- all of it ---- */
 
 static const bench_stage stages[] = {
@@ -544,10 +405,6 @@ static const bench_stage stages[] = {
     {"rewards-sweep", "rewards", open_rewards_sweep, run_rewards_sweep, true, true, false},
     {"rewards-reprefill", "rewards", open_sample, run_sample, true, true, true},
     {"rewards-plain", "rewards", open_sample, run_sample, true, true, false},
-    {"fit-exact", "states", open_fit, run_fit, false, false, false},
-    {"fit-count", "records", open_count, run_count, false, false, false},
-    {"shard-write", "records", open_shard, run_shard_write, false, false, false},
-    {"shard-read", "records", open_shard, run_shard_read, false, false, false},
 };
 enum { N_STAGES = sizeof stages / sizeof *stages };
 
@@ -593,15 +450,12 @@ static ckvc_status check_names(const bench_options *o, ckvc_err *err) {
 }
 
 static void bench_fini(bench *b) {
-    if (*b->path) { unlink(b->path); }
     drop_bufs(b);
     b->be->ops->weight_free(b->be, b->w);
     worker_close(&b->worker);
     demand_meter_close(&b->demand);
-    CKVC_FREE(b->values, b->entries, b->kept_room, b->prompt.tokens, b->rewards);
+    CKVC_FREE(b->values, b->entries, b->kept_room, b->prompt.tokens);
     ckvc_table_free(b->table);
-    cql_counts_free(b->counts);
-    shard_free(b->shard);
 }
 
 /* The prompt, where a stage works on one. */

@@ -13,9 +13,8 @@ typedef struct bench_options {
     size_t memory;   /* of the sweep's plan; 0: three quarters of what is free */
     int64_t sample;  /* actions timed one by one where the whole is extrapolated */
     uint64_t seed;
-    const char *scratch_dir; /* where the shard is written, read and removed */
-    const int32_t *tokens;   /* [T + C] of a real prompt, borrowed; NULL: random ids */
-    opt_list stages;         /* only these, by name; none: all */
+    const int32_t *tokens; /* [T + C] of a real prompt, borrowed; NULL: random ids */
+    opt_list stages;       /* only these, by name; none: all */
 } bench_options;
 
 #define BENCH_ENOUGH 60.0 /* seconds */

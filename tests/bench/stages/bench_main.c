@@ -58,8 +58,6 @@ static const opt rows[] = {
     OPT_INT("sample", b.sample, "N", 0, 1e6, "actions timed where all are extrapolated; 0: all",
             .preset = "20"),
     OPT_SETTING("seed", inputs.setting, "N", 0, 9e15, "of the random prompt"),
-    OPT_TEXT("scratch", b.scratch_dir, "DIR", "folder for the shard that is written and removed",
-             .preset = "/tmp"),
     {0}};
 
 static const verb verb_bench = {
@@ -68,7 +66,7 @@ static const verb verb_bench = {
     .summary = "time the stages of a calibration on this machine, as CSV",
     .usage = "ckvc-bench [--model DIR [--manifest FILE]] [options]",
     .examples =
-        "  ckvc-bench                                       # arithmetic, fit and shards alone\n"
+        "  ckvc-bench                                       # arithmetic alone\n"
         "  ckvc-bench --model models/ckvc-tiny-8l --max-tokens 512 --budget 128\n"
         "  ckvc-bench --model DIR --max-tokens 2048 --stage matmul,prefill\n\n"
         "stages: matmul, attention (one layer's), attention-layer and attention-heads (a "
@@ -76,9 +74,9 @@ static const verb verb_bench = {
         "its prefill in it), prefill, variants, rollout-plain, sweep, rewards-reprefill (every\n"
         "action's reward by a forward pass of its own, extrapolated from a sample), rewards-plain "
         "(one prefill, one rollout per\n"
-        "action, likewise), rewards-sweep (as calibrate gets them); fit-exact, fit-count, "
-        "shard-write, shard-read. A stage\n"
-        "stops repeating after a minute.\n",
+        "action, likewise), rewards-sweep (as calibrate gets them). A stage stops repeating after "
+        "a "
+        "minute.\n",
     VERB_OPTIONS(rows),
     .instead = "--model and --manifest name the inputs",
     .work = bench};
