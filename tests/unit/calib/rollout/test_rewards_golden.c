@@ -7,7 +7,6 @@
  * reference's own is within 1.6e-6 and 1.1e-6 of float64). */
 #include "calib/actions/prompt_sets.h"
 #include "formats/side/reward.h"
-#include "lib/base/files.h"
 #include "tests/unit/golden_model.h"
 #include "tests/unit/sets_fixture.h"
 
@@ -138,15 +137,7 @@ static void run_golden(const char *golden, const char *dir) {
 TEST(embedded) { run_golden("tests/golden/method/ckvc-tiny-4l.json", "models/ckvc-tiny-4l"); }
 
 TEST(tinystories) {
-    const char *shared = getenv("CKVC_SHARED");
-    CKVC_AUTO_FREE char *dir =
-        ckvc_path_join(shared ? shared : "../shared", "data/models/tinystories-656k");
-    if (!ckvc_is_dir(dir)) {
-        printf("skipped: %s is not there\n", dir);
-        CKVC_FREE(ckvc_take(&dir)); /* skip() does not come back */
-        skip();
-    }
-    run_golden("tests/golden/method/tinystories.json", dir);
+    run_golden("tests/golden/method/tinystories.json", shared_data("models", "tinystories-656k"));
 }
 
 RUN_TESTS(NULL, NULL)

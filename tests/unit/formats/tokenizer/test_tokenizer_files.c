@@ -8,6 +8,7 @@
 #include "lib/base/hash.h"
 #include "lib/token/tokenizer.h"
 #include "tests/unit/formats/refusal.h"
+#include "tests/unit/golden.h"
 #include "tests/unit/load_tokenizer.h"
 #include "tests/unit/temp_folder.h"
 
@@ -458,25 +459,16 @@ TEST(published_vectors) {
          "qwen2",
          {"vocab.json", "merges.txt", "tokenizer_config.qwen2.5.json"}},
     };
-    const char *shared = getenv("CKVC_SHARED");
-    char vectors[512], dir[512];
-    snprintf(vectors, sizeof vectors, "%s/data/tokenizers/vectors", shared ? shared : "../shared");
-    if (!ckvc_is_dir(vectors)) {
-        printf("skipped: %s is not there (CKVC_SHARED): %zu sets of vectors\n", vectors,
-               sizeof sets / sizeof *sets);
-        skip();
-    }
+    CKVC_AUTO_FREE char *vectors = ckvc_strdup(shared_data("tokenizers", "vectors"));
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
         clear_before(NULL);
-        snprintf(dir, sizeof dir, "%s/data/tokenizers/%s", shared ? shared : "../shared",
-                 sets[i].dir);
         for (size_t k = 0; k < 4 && sets[i].files[k]; k++) {
             const char *file = sets[i].files[k];
             const bool config = strncmp(file, "tokenizer_config", 16) == 0;
-            char there[640], target[PATH_MAX];
-            snprintf(there, sizeof there, "%s/%s", dir, file);
+            char there[64], target[PATH_MAX];
+            snprintf(there, sizeof there, "tokenizers/%s", sets[i].dir);
             /* CKVC_SHARED may be relative, the link lies elsewhere */
-            assert_non_null(realpath(there, target));
+            assert_non_null(realpath(shared_data(there, file), target));
             assert_int_equal(
                 symlink(target, in_temp_folder(config ? "tokenizer_config.json" : file)), 0);
         }

@@ -1,10 +1,8 @@
 /* Capacities of references: values of the published rules on the lengths and budgets that they were
  * published for, and what every rule promises. */
-#include <jansson.h>
-
 #include "judge/policies/rules/window_attention.h"
 #include "judge/policies/rules/rule.h"
-#include "tests/unit/unit.h"
+#include "tests/unit/golden.h"
 
 static void allot(score_kind kind, allot_ask a, uint32_t *c) { policy_rule_of(kind)->allot(&a, c); }
 
@@ -111,22 +109,18 @@ TEST(headkv) {
         {"retrieval_reasoning_heads", 1024, 2000, 581}, {"retrieval_heads", 1024, 2000, 351},
         {"retrieval_reasoning_heads", 1024, 8000, 986}, {"retrieval_heads", 1024, 8000, 691}};
     enum { HEADS = 32 * 32 };
-    const char *shared = getenv("CKVC_SHARED");
+    /* b = 92, 91 of it by share: 4 x 91 x (0.5, 0.25, 0.25, 0), and 1 and the window to each. */
+    of_four(SCORE_HEADKV, (double[]){2, 1, 1, 0}, 100, 1000, (uint32_t[]){191, 100, 100, 9});
+    of_four(SCORE_HEADKV, (double[]){2, 1, 1, 0}, 100, 150, (uint32_t[]){150, 100, 100, 9});
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char path[4096];
+        char name[80];
         double score[HEADS] = {0};
         uint32_t c[HEADS], n = 0, most = 0;
         const char *key;
         json_t *list, *value;
         size_t k;
-        snprintf(path, sizeof path,
-                 "%s/data/reference-heads/headkv/Meta-Llama-3-8B-Instruct_%s.json",
-                 shared ? shared : "../shared", cases[i].file);
-        json_auto_t *o = json_load_file(path, 0, NULL);
-        if (!o) {
-            printf("skipped: %s is not there\n", path);
-            break;
-        }
+        snprintf(name, sizeof name, "Meta-Llama-3-8B-Instruct_%s.json", cases[i].file);
+        json_auto_t *o = golden_read(shared_data("reference-heads/headkv", name));
         json_object_foreach(o, key, list) {
             json_array_foreach(list, k, value) { score[n] += json_number_value(value); }
             score[n++] /= (double)json_array_size(list);
@@ -141,9 +135,6 @@ TEST(headkv) {
             assert_int_equal(most - 8, cases[i].file[10] == 'r' ? 7696 : 26035);
         }
     }
-    /* b = 92, 91 of it by share: 4 x 91 x (0.5, 0.25, 0.25, 0), and 1 and the window to each. */
-    of_four(SCORE_HEADKV, (double[]){2, 1, 1, 0}, 100, 1000, (uint32_t[]){191, 100, 100, 9});
-    of_four(SCORE_HEADKV, (double[]){2, 1, 1, 0}, 100, 150, (uint32_t[]){150, 100, 100, 9});
 }
 
 TEST(full_heads) {
