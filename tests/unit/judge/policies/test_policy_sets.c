@@ -183,7 +183,8 @@ TEST(counterparts) {
     }
 }
 
-/* Every reference at its own allotment: how many entries, and what comes before all else. */
+/* Every reference at its own allotment: how many entries, and what comes before all else; also of a
+ * prompt that is shorter than its window. */
 TEST(references) {
     CKVC_AUTO(table_file_free_at) table_file *t = table_of(0, CKVC_MODE_HEADS, CKVC_SCORE_PAPER);
     static const struct {
@@ -216,13 +217,15 @@ TEST(references) {
                                  .table = score_needs_table(want[i].kind) ? t : NULL};
     }
     open_keeper(&w, list, N);
-    for (size_t p = 0; p < N_PROMPTS; p++) {
-        const uint32_t T = rig.items[p].n_tokens;
-        enter(&w, &rig.items[p]);
+    for (size_t p = 0; p <= N_PROMPTS; p++) {
+        prompt item = rig.items[p % N_PROMPTS];
+        if (p == N_PROMPTS) { item.n_tokens = 20; }
+        const uint32_t T = item.n_tokens;
+        enter(&w, &item);
         for (size_t i = 0; i < N; i++) {
             for (uint32_t b = 0; b < N_BUDGETS; b++) {
                 const policy_kept *kept = decide(&w, i, b, T);
-                const uint32_t B = (uint32_t)budgets[b];
+                const uint32_t B = budgets[b] < T ? (uint32_t)budgets[b] : T;
                 assert_int_equal(kept->n_sets, want[i].one ? 1 : G);
                 n_other[i] += kept->entries != L * G * B;
                 for (uint32_t u = 0; u < L * kept->n_sets; u++) {
