@@ -4,7 +4,6 @@
 #include "formats/model/model_files.h"
 #include "lib/model/model_info.h"
 #include "tests/unit/golden.h"
-#include "tests/unit/unit.h"
 
 /* A backend on n threads, and a model and a session on it where bench_load or a test put them
  * there; bench_close ends them all. */

@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "lib/base/hash.h"
+#include "lib/base/memory.h"
 #include "lib/base/status.h"
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"

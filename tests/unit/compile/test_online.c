@@ -1,5 +1,4 @@
 /* What is decided while a pass is logged: epsilon-greedy's choices, and when the pass ends. */
-#include "calib/actions/variants.h"
 #include "compile/stable.h"
 #include "tests/unit/sets_fixture.h"
 

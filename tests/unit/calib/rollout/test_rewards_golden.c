@@ -5,7 +5,6 @@
  * Tolerances, from tests/golden/method/README.md: sets and counts exact (margins are 5e-5 and
  * more); losses and rewards 2e-5 nats, advantages 5e-6 (another order of summation in float32; the
  * reference's own is within 1.6e-6 and 1.1e-6 of float64). */
-#include "calib/actions/prompt_sets.h"
 #include "formats/side/reward.h"
 #include "tests/unit/golden_model.h"
 #include "tests/unit/sets_fixture.h"

@@ -7,8 +7,6 @@
 #include "lib/stats/rank.h"
 #include "formats/run/run_dir.h"
 #include "lib/base/json.h"
-#include "lib/base/memory.h"
-#include "lib/base/names.h"
 #include "tests/unit/cql/cql_fixture.h"
 #include "tests/unit/fit_fixture.h"
 #include "tests/unit/shard_fixture.h"

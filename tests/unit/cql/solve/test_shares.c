@@ -1,7 +1,6 @@
 /* Shares from demand: means by hand, intervals that cover and decide, halves that show noise. */
 #include "cql/solve/resampled.h"
 #include "cql/solve/shares.h"
-#include "lib/base/memory.h"
 #include "tests/unit/unit.h"
 
 enum { L = 6, X = 4, N = L * X };

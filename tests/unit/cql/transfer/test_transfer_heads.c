@@ -1,6 +1,5 @@
 /* Matching heads between models: assignment by brute force, rank and signature on known layers. */
 #include "cql/transfer/transfer.h"
-#include "lib/base/memory.h"
 #include "tests/unit/unit.h"
 
 /* ---- assignment ---- */

@@ -1,6 +1,5 @@
 /* Shares in a table that is mapped to another shape: by depth and place, again of mean 1. */
 #include "cql/transfer/transfer_table.h"
-#include "lib/base/memory.h"
 #include "tests/unit/unit.h"
 
 enum { L = 3, G = 2, NB = 2 };

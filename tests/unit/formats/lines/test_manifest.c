@@ -1,5 +1,4 @@
 /* The manifest reader: every kind of line that is right, and of one that is wrong. */
-
 #include "formats/lines/manifest.h"
 #include "tests/unit/formats/refusal.h"
 #include "tests/unit/temp_folder.h"

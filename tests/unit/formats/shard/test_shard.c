@@ -3,7 +3,6 @@
 #include <zstd.h>
 
 #include "formats/shard/h5_zstd.h"
-#include "formats/shard/shard_rows.h"
 #include "tests/unit/formats/refusal.h"
 #include "tests/unit/json_holds.h"
 #include "tests/unit/shard_fixture.h"

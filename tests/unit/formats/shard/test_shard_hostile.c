@@ -10,7 +10,6 @@
 #include <sys/un.h>
 #include <zstd.h>
 
-#include "formats/shard/shard_h5.h"
 #include "formats/shard/h5_zstd.h"
 #include "tests/unit/formats/refusal.h"
 #include "tests/unit/shard_fixture.h"

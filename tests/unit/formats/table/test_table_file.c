@@ -7,7 +7,6 @@
 #include "formats/table/table_file.h"
 #include "formats/table/table_layout.h"
 #include "lib/base/bytes.h"
-#include "lib/base/files.h"
 #include "tests/unit/formats/refusal.h"
 #include "tests/unit/json_holds.h"
 #include "tests/unit/temp_folder.h"

@@ -9,7 +9,6 @@
  * more. 1e-11 leaves a factor of ten over what any BLAS kernel does. */
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #ifdef __SANITIZE_ADDRESS__
 #include "lib/backend/cpu/cpu_fma.c" /* instead of the library's own, which has no checks (Makefile) */

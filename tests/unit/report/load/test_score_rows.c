@@ -2,7 +2,6 @@
  * broken number, or as one line with exit code 65 and no page. */
 #include <ctype.h>
 #include <dirent.h>
-#include <unistd.h>
 
 #include "lib/base/json.h"
 #include "tests/unit/report_fixture.h"
