@@ -57,6 +57,12 @@ static inline void check_said(const char *said, const char *word, const char *fi
         check_said(err.text, word, __FILE__, __LINE__);                                            \
     } while (0)
 
+static inline void close_to(double got, double want) {
+    if (!(fabs(got - want) <= 1e-12 * fmax(1.0, fabs(want)))) {
+        fail_msg("got %.17g, want %.17g", got, want);
+    }
+}
+
 /* Before a plain loop that says what is wanted: sanitisers slow it ten times, and look for nothing
  * in it. */
 #define PLAIN_LOOP __attribute__((no_sanitize("address", "thread", "undefined")))

@@ -2,6 +2,7 @@
  * tokenizer.json files, and the limits that keep bad patterns and long words from hanging. */
 #include "lib/base/progress.h"
 #include "lib/base/utf8.h"
+#include "tests/unit/formats/refusal.h"
 #include "tests/unit/golden.h"
 #include "tests/unit/load_tokenizer.h"
 #include "tests/unit/temp_folder.h"
@@ -65,17 +66,7 @@ TEST(metaspace_mistral) { shared_tokenizer("tokenizers", "mistral-7b-instruct-v0
 
 /* ---- small tokenizers of our own ---- */
 
-/* In these files a double quote is a single one, which needs no backslash. */
-static char *quoted(const char *text) {
-    char *q = ckvc_strdup(text);
-    for (char *at = q; (at = strchr(at, '\'')) != NULL;) { *at = '"'; }
-    return q;
-}
-
-static void put_json(const char *name, const char *text) {
-    CKVC_AUTO_FREE char *json = quoted(text);
-    put_text(name, json);
-}
+static void put_json(const char *name, const char *text) { put_text(name, json_of(text)); }
 
 static tokenizer *made(const char *file) {
     tokenizer *t;
@@ -173,12 +164,8 @@ TEST(metaspace_schemes) {
 /* ---- hostile files ---- */
 static void refuses(const char *json, const char *said) {
     tokenizer *t;
-    CKVC_AUTO_FREE char *want = quoted(said);
     put_json("tokenizer.json", json);
-    FAILS(load_tokenizer(temp_folder, &t, &err), CKVC_E_DATA);
-    if (!strstr(err.text, want) || strchr(err.text, '\n')) {
-        fail_msg("want \"%s\", got %s", want, err.text);
-    }
+    SAYS(load_tokenizer(temp_folder, &t, &err), CKVC_E_DATA, json_of(said));
     assert_null(t);
 }
 
@@ -433,11 +420,6 @@ TEST(fits_a_vocabulary) {
         FAILS(tokenizer_fits(t, cases[i].vocab, &err), cases[i].wrong ? CKVC_E_DATA : CKVC_OK);
         if (cases[i].wrong) { assert_non_null(strstr(err.text, cases[i].wrong)); }
     }
-}
-
-TEST(missing_file) {
-    tokenizer *t;
-    FAILS(load_tokenizer("/nonexistent-folder", &t, &err), CKVC_E_NOINPUT);
 }
 
 TEST(fingerprint_follows_what_decides_ids) {
