@@ -29,12 +29,6 @@ typedef struct golden_prompt {
     double full, base;
 } golden_prompt;
 
-static double loss_of(session *s, const golden_prompt *p, const kept_set *sets) {
-    double nll[512];
-    OK(session_continue(s, p->next, p->C, sets, nll, &err));
-    return nll_mean(nll, p->C);
-}
-
 /* The reward of a set of so many candidates. */
 static double reward_at(const prompt_sets *k, ckvc_side side, uint32_t n_candidates,
                         const golden_prompt *p, double loss) {
@@ -70,7 +64,8 @@ static void check_action(session *s, prompt_sets *k, ckvc_side side, const json_
     uint32_t offsets[2] = {0, n};
     memcpy(sets, k->sets, k->n_layers * sizeof *sets);
     sets[l] = (kept_set){1, offsets, set};
-    const double loss = loss_of(s, p, sets), reward = reward_at(k, side, n_candidates, p, loss),
+    const double loss = continued(s, p->next, p->C, sets),
+                 reward = reward_at(k, side, n_candidates, p, loss),
                  r0 = reward_at(k, side, base->n_candidates, p, p->base),
                  want = golden_number(a, "reward"),
                  r0_want = side == CKVC_SIDE_HEAD ? golden_number(block, "r0_head")
@@ -100,7 +95,7 @@ static void run_golden(const char *golden, const char *dir) {
         assert_int_equal(n_ids, T + C);
         const prefill_stats stats = prefill_of(b.s, ids, T, T + C, W);
         golden_prompt of = {.next = ids + T, .C = C};
-        of.full = loss_of(b.s, &of, NULL);
+        of.full = continued(b.s, of.next, C, NULL);
         compare(&w[0], of.full, golden_number(p, "L_full"), LOSS_TOLERANCE);
         json_array_foreach(json_object_get(p, "blocks"), j, block) {
             ckvc_table *t = block_table(block, L, G, W);
@@ -116,7 +111,7 @@ static void run_golden(const char *golden, const char *dir) {
                 assert_int_equal(at->n_kept, n_kept);
                 assert_memory_equal(at->positions, set, at->n_kept * sizeof *set);
             }
-            of.base = loss_of(b.s, &of, k->sets);
+            of.base = continued(b.s, of.next, C, k->sets);
             compare(&w[0], of.base, golden_number(block, "L_comp"), LOSS_TOLERANCE);
             for (int side = 0; side < CKVC_SIDE_COUNT; side++) {
                 size_t n;

@@ -141,8 +141,6 @@ static inline void check_products(backend *be, int64_t n, int64_t n_out, int64_t
 
 /* ---- attention ---- */
 
-enum { MAX_G = 8 };
-
 /* Of n positions and n_kv heads: one set for all heads, an empty one, and one a head, of different
  * sizes, the second empty. The caller frees. */
 typedef struct kept_sets {
