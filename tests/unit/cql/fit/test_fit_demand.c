@@ -267,9 +267,8 @@ TEST(runs_give_their_demand) {
     run_close(run);
     refused(path, NULL, CKVC_E_DATA, "finish it with calibrate --resume");
     o.pass = 1;
-    fit_result *part = fit_one(path);
+    CKVC_AUTO(fit_result_free_at) fit_result *part = fit_one(path);
     assert_int_equal(part->demand.n_prompts, 4);
-    fit_result_free(part);
     o.pass = 0;
     OK(run_create(path, plan, RUN_WHOLE, true, &run, NULL));
     log_pass(run, "pass-01-demand", 6);

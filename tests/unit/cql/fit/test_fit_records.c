@@ -217,7 +217,7 @@ TEST(uniform_counts_choose_balanced_ones_do_not) {
 }
 
 static void write_and_compare(fit_result *r, const char *name, char id[CKVC_SHA256_HEX]) {
-    table_file *back = NULL;
+    CKVC_AUTO(table_file_free_at) table_file *back = NULL;
     const char *path = in_temp_folder(name);
     OK(table_file_write(r->table, path, true, &err));
     OK(table_file_read(path, &back, &err));
@@ -226,7 +226,6 @@ static void write_and_compare(fit_result *r, const char *name, char id[CKVC_SHA2
                         *read = ckvc_json_canonical(back->meta);
     assert_string_equal(wrote, read);
     strcpy(id, r->table->content_id);
-    table_file_free(back);
 }
 
 TEST(cuts_and_order_of_shards_never_show) {
@@ -300,13 +299,13 @@ TEST(a_side_without_records_is_the_incoming_table) {
     for (int i = 0; i < L * G * NB; ++i) {
         r->table->table->weight[i] = (float)ckvc_head_action(i % A_H);
     }
-    table_file *incoming = NULL;
+    CKVC_AUTO(table_file_free_at) table_file *incoming = NULL;
     const char *path = in_temp_folder("incoming.ckvt");
     OK(table_file_write(r->table, path, true, &err));
     OK(table_file_read(path, &incoming, &err));
     o.incoming = incoming;
     const char *paths[1] = {in_temp_folder("gate.h5")};
-    fit_result *again = fit_one(paths[0]);
+    CKVC_AUTO(fit_result_free_at) fit_result *again = fit_one(paths[0]);
     assert_memory_equal(again->table->table->weight, incoming->table->weight,
                         L * G * NB * sizeof(float));
     assert_memory_equal(again->table->table->tau, r->table->table->tau,
@@ -319,8 +318,6 @@ TEST(a_side_without_records_is_the_incoming_table) {
     json_object_set_new(incoming->meta, "alpha_kind", json_string("paper"));
     incoming->table->budgets[1] = 96.0;
     fit_refused(paths, 1, CKVC_E_MISMATCH, "made with --budget 64,96, ");
-    fit_result_free(again);
-    table_file_free(incoming);
 }
 
 TEST(splits_are_respected) {
@@ -484,7 +481,7 @@ TEST(shrinking_keeps_what_chance_explains) {
     assert_true(r->sides[0].n_changed <= 2);
 
     /* A later round: the incoming table has other weights, the neutral action is what stays. */
-    table_file *incoming = r->table;
+    CKVC_AUTO(table_file_free_at) table_file *incoming = r->table;
     r->table = NULL;
     fit_result_free(r);
     for (int i = 0; i < L * G * NB; ++i) {
@@ -499,7 +496,6 @@ TEST(shrinking_keeps_what_chance_explains) {
     assert_true(neutral >= 10);                 /* of 12 */
     assert_true(r->sides[0].count_noise > 0.5); /* random counts would choose among these means */
     fit_result_free(r);
-    table_file_free(incoming);
 }
 
 /* Refits of random halves of the prompts must agree where there is an effect, and must not where

@@ -66,8 +66,8 @@ static bool blocks_decoded, blocks_in_vectors;
 static void random_tensor(gguf_maker *g, const char *name, const uint64_t dims[2], size_t values) {
     const size_t per_block = quantised[blocks_of].values, size = quantised[blocks_of].bytes,
                  n = values / per_block;
-    uint8_t *blocks = ckvc_alloc(n, size);
-    float *decoded = ckvc_alloc(values, sizeof *decoded);
+    CKVC_AUTO_FREE uint8_t *blocks = ckvc_alloc(n, size);
+    CKVC_AUTO_FREE float *decoded = ckvc_alloc(values, sizeof *decoded);
     for (size_t b = 0; b < n; b++) { random_block(&rng, blocks_of, blocks + b * size); }
     for (size_t i = 0; i < values; i++) {
         decoded[i] = (float)quantised_value(quantised[blocks_of].type,
@@ -78,7 +78,6 @@ static void random_tensor(gguf_maker *g, const char *name, const uint64_t dims[2
     } else {
         g_tensor(g, name, quantised[blocks_of].ggml, dims, blocks, n * size);
     }
-    free(blocks), free(decoded);
 }
 
 /* Values by name and row in half-split order. pairwise: rows of a head of DIM stored 2i, 2i+1. */
@@ -471,7 +470,7 @@ static void write_tensor(gguf_maker *g, const char *name, const tensor_view *t, 
 }
 
 static void write_directory(const char *model_dir, const char *arch, bool as_f32) {
-    model_spec *w;
+    CKVC_AUTO(model_spec_free_at) model_spec *w = NULL;
     OK(model_files_read(model_dir, &w, &err));
     const model_shape s = w->shape;
     gguf_maker g = g_begin();
@@ -509,7 +508,6 @@ static void write_directory(const char *model_dir, const char *arch, bool as_f32
                          (i == 1 || i == 2) && strcmp(arch, "llama") == 0 ? (size_t)s.head_dim : 0);
         }
     }
-    model_spec_free(w);
     put(&g);
 }
 

@@ -159,9 +159,8 @@ TEST(families) {
     s = good("{" QWEN2 ",'use_sliding_window':true}"); /* max_window_layers is 28 then: no layer
                                                             has the window */
     assert_int_equal(s.sliding_window, 0);
-    char *lines = model_shape_lines(&s);
+    CKVC_AUTO_FREE char *lines = model_shape_lines(&s);
     assert_null(strstr(lines, "layer="));
-    free(lines);
 
     s = good("{'model_type':'qwen3','num_key_value_heads':2}");
     assert_true(s.qk_norm && s.head_dim == 128 && !s.qkv_bias && !s.output_bias &&

@@ -244,9 +244,8 @@ TEST(missing) {
     }
     hid_t f = bend();
     H5Adelete(f, "keep_window");
-    shard *s = expect_taken(f);
+    CKVC_AUTO(shard_free_at) shard *s = expect_taken(f);
     assert_int_equal(s->h.setting.keep_window, 0);
-    shard_free(s);
     /* The row widths follow n_layers, so a wrong one is seen at the start tables. */
     f = bend();
     hid_t a = H5Aopen(f, "n_layers", H5P_DEFAULT);

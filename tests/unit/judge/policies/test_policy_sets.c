@@ -345,7 +345,7 @@ TEST(refusals) {
     const double few[] = {6};
     prefill_stats stats;
     CKVC_AUTO(close_keeper) keeper w;
-    policy_sets *below;
+    CKVC_AUTO(policy_sets_free_at) policy_sets *below = NULL;
     one = (score_policy){.kind = SCORE_TABLE, .table = shares};
     open_keeper(&w, &one, 1);
     policy_choice least = w.choice;
@@ -354,7 +354,6 @@ TEST(refusals) {
     OK(policy_sets_create(&least, rig.shape, &rig.prompts, &below, &err));
     SAYS(policy_sets_prefill(below, w.s, &rig.items[0], &stats, &err), CKVC_E_DATA, "\"p0\"");
     assert_non_null(strstr(err.text, "the least is 9"));
-    policy_sets_free(below);
 }
 
 /* Everything that a prefill shows of heads, kept. */

@@ -43,7 +43,7 @@ static uint32_t compare_sets(const policy_kept *kept, const char *name, const js
 
 /* Every policy, kvzip in one piece; or kvzip in chunks alone. Positions that differ. */
 static uint32_t compare_sets_of(const policy_choice *choice, bool in_chunks) {
-    policy_sets *k;
+    CKVC_AUTO(policy_sets_free_at) policy_sets *k = NULL;
     CKVC_AUTO(session_destroy_at) session *s = NULL;
     uint32_t others = 0;
     const uint32_t first = choice->texts.n_first, later = choice->texts.n_later + 8;
@@ -72,7 +72,6 @@ static uint32_t compare_sets_of(const policy_choice *choice, bool in_chunks) {
             }
         }
     }
-    policy_sets_free(k);
     return others;
 }
 
@@ -84,7 +83,7 @@ static void compare_model(const char *golden) {
     setting_list of = {budgets, (uint32_t)json_array_size(list)};
     assert_in_range(of.n, 1, MOST_BUDGETS);
     for (size_t i = 0; i < of.n; i++) { budgets[i] = json_number_value(json_array_get(list, i)); }
-    table_file *table = table_of(&of);
+    CKVC_AUTO(table_file_free_at) table_file *table = table_of(&of);
     score_policy policies[N_POLICIES];
     const char *name;
     json_t *sets, *kept = of_prompt(0, "kept");
@@ -112,7 +111,6 @@ static void compare_model(const char *golden) {
     choice.n = 1;
     choice.texts.chunk = (uint32_t)golden_number(rig.root, "chunk");
     assert_int_equal(compare_sets_of(&choice, true), 0);
-    table_file_free(table);
     rig_close();
 }
 

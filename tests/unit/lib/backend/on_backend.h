@@ -89,9 +89,8 @@ static inline void check_nmse(const char *what, const float *got, const double *
 }
 static inline void check_buffer(const char *what, backend *be, const be_buf *b, size_t from,
                                 const double *want, size_t n) {
-    float *got = contents_from(be, b, from, n);
+    CKVC_AUTO_FREE float *got = contents_from(be, b, from, n);
     check_nmse(what, got, want, n);
-    free(got);
 }
 
 /* (y0 +) (bias +) x W^T in double. */
@@ -117,16 +116,17 @@ PLAIN_LOOP static inline float *rounded_all(const float *x, size_t n, float (*ro
 static inline void check_products(backend *be, int64_t n, int64_t n_out, int64_t n_in,
                                   float (*round_one)(float)) {
     const int64_t rows = be_padded_rows(n), used = n * n_out;
-    float *w = values(n_out * n_in, 1), *bias = values(n_out, 1), *x = values(rows * n_in, 1),
-          *y0 = values(rows * n_out, 1), *near_w = rounded_all(w, n_out * n_in, round_one),
-          *near_x = rounded_all(x, rows * n_in, round_one);
-    double *want = ckvc_alloc(used, sizeof *want);
+    CKVC_AUTO_FREE float *w = values(n_out * n_in, 1), *bias = values(n_out, 1),
+                         *x = values(rows * n_in, 1), *y0 = values(rows * n_out, 1),
+                         *near_w = rounded_all(w, n_out * n_in, round_one),
+                         *near_x = rounded_all(x, rows * n_in, round_one);
+    CKVC_AUTO_FREE double *want = ckvc_alloc(used, sizeof *want);
     for (int variant = 0; variant < 4; variant++) {
         const bool add = variant & 1, with_bias = variant & 2;
         be_weight *bw = weight(be, w, n_out, n_in), *bb = weight(be, bias, n_out, 1);
         be_buf *bx = buffer(be, rows * n_in, x), *by = buffer(be, rows * n_out, y0);
         be->ops->matmul(be, bw, with_bias ? bb : NULL, bx, &(be_product_rows){.n = n}, add, by);
-        float *got = contents(be, by, used);
+        CKVC_AUTO_FREE float *got = contents(be, by, used);
         const float *sums = add ? y0 : NULL, *biases = with_bias ? bias : NULL;
         naive_product(want, sums, biases, near_w, near_x, n, n_out, n_in);
         check_nmse("matmul", got, want, used);
@@ -134,9 +134,7 @@ static inline void check_products(backend *be, int64_t n, int64_t n_out, int64_t
             naive_product(want, sums, biases, w, x, n, n_out, n_in);
             assert_true(nmse(got, want, used) > 1e-7);
         }
-        free(got);
     }
-    free(w), free(bias), free(x), free(y0), free(want), free(near_w), free(near_x);
 }
 
 /* ---- attention ---- */

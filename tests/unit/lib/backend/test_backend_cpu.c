@@ -357,13 +357,15 @@ static void check_causal(const attention_case *c, backend *be, const be_buf *q,
     const int64_t n = c->n, window = n > 20 ? 17 : n, first = n - window,
                   row0 = first / BE_ROW_TILE * BE_ROW_TILE, n_tail = n - row0;
     const size_t n_mass = (size_t)(c->s.n_kv_heads * n), n_used = (size_t)(n_tail * c->width);
-    double *want = ckvc_alloc(n * c->width, sizeof *want),
-           *want_mass = ckvc_calloc(n_mass, sizeof *want), *weights = ckvc_calloc(n, sizeof *want),
-           *mass = ckvc_alloc(n_mass, sizeof *want), *mass_tail = ckvc_alloc(n_mass, sizeof *want);
-    float *rows = ckvc_alloc(n_heads * window * n, sizeof *rows);
+    CKVC_AUTO_FREE double *want = ckvc_alloc(n * c->width, sizeof *want),
+                          *want_mass = ckvc_calloc(n_mass, sizeof *want),
+                          *weights = ckvc_calloc(n, sizeof *want),
+                          *mass = ckvc_alloc(n_mass, sizeof *want),
+                          *mass_tail = ckvc_alloc(n_mass, sizeof *want);
+    CKVC_AUTO_FREE float *rows = ckvc_alloc(n_heads * window * n, sizeof *rows);
     be_buf *tail = buffer(be, be_padded_rows(n_tail) * c->width, c->q + row0 * c->width);
     be->ops->attention_causal(be, &c->s, 0, n, q, prompt, out);
-    float *got = contents(be, out, n * c->width);
+    CKVC_AUTO_FREE float *got = contents(be, out, n * c->width);
     OK(be->ops->window_mass(be, &c->s, &(be_window){n, window, 0}, q, prompt, mass, &err));
     OK(be->ops->window_rows(be, &c->s, &(be_window){n, window, 0}, q, prompt, rows, &err));
     for (int64_t j = 0; j < n; j++) {
@@ -380,13 +382,11 @@ static void check_causal(const attention_case *c, backend *be, const be_buf *q,
     check_nmse("attention_causal", got, want, (size_t)(n * c->width));
     for (size_t i = 0; i < n_mass; i++) { check_share(mass[i], want_mass[i]); }
     be->ops->attention_causal(be, &c->s, row0, n_tail, tail, prompt, out);
-    float *got_tail = contents(be, out, n_used);
+    CKVC_AUTO_FREE float *got_tail = contents(be, out, n_used);
     assert_memory_equal(got_tail, got + row0 * c->width, n_used * sizeof *got);
     OK(be->ops->window_mass(be, &c->s, &(be_window){n, window, row0}, tail, prompt, mass_tail,
                             &err));
     assert_memory_equal(mass, mass_tail, n_mass * sizeof *mass);
-    free(got), free(got_tail), free(want), free(want_mass), free(mass), free(mass_tail);
-    free(rows), free(weights);
 }
 
 /* Own rows of a lane. */
@@ -406,8 +406,8 @@ static void check_targets(const attention_case *c, backend *be, const be_continu
                           be_buf *out) {
     const int32_t n_heads = c->s.n_heads, group = n_heads / c->s.n_kv_heads;
     const size_t n = (size_t)(c->s.n_kv_heads * c->n), n_out = (size_t)(c->n_own * c->width);
-    double *got = ckvc_alloc(n, sizeof *got), *want = ckvc_alloc(n, sizeof *want),
-           *weights = ckvc_alloc(c->n + c->n_own, sizeof *weights);
+    CKVC_AUTO_FREE double *got = ckvc_alloc(n, sizeof *got), *want = ckvc_alloc(n, sizeof *want),
+                          *weights = ckvc_alloc(c->n + c->n_own, sizeof *weights);
     for (int kind_of = 0; kind_of < 4; kind_of++) {
         const bool largest = kind_of % 2;
         const int64_t first = kind_of < 2 ? 0 : c->n_own - (c->n_own + 3) / 4;
@@ -430,7 +430,6 @@ static void check_targets(const attention_case *c, backend *be, const be_continu
         free(mixed), free(kept);
         for (size_t i = 0; i < n; i++) { check_share(got[i], want[i]); }
     }
-    free(got), free(want), free(weights);
 }
 
 /* Two sequences of the same prompt, at own rows n_own - 1 and 0: each holds what is kept and its

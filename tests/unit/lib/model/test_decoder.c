@@ -154,7 +154,7 @@ enum { MANY = 130, STEPS = 2, SESSIONS = 3 };
  * what is kept of session i % 3's prompt. */
 static void decode_greedy(model *m, session *const *sessions, int from, int n,
                           double out[][STEPS][2]) {
-    decoder *d;
+    CKVC_AUTO(decoder_destroy_at) decoder *d = NULL;
     sequence *sequences[MANY];
     int32_t tokens[MANY];
     be_greedy next[MANY];
@@ -175,7 +175,6 @@ static void decode_greedy(model *m, session *const *sessions, int from, int n,
         }
     }
     for (int i = 0; i < n; i++) { sequence_free(sequences[i]); }
-    decoder_destroy(d);
 }
 
 /* A sequence's tokens and losses are the same bits alone and beside up to 129 others, in another
@@ -260,8 +259,8 @@ TEST(golden) {
 TEST(limits) {
     CKVC_AUTO(bench_close) bench b = bench_open(1);
     int32_t ids[20];
-    sequence *q;
-    decoder *d;
+    CKVC_AUTO(sequence_free_at) sequence *q = NULL;
+    CKVC_AUTO(decoder_destroy_at) decoder *d = NULL;
     bench_load(&b, "models/ckvc-tiny-4l", limits_of(20, 0, 8, 0));
     const model_shape *shape = model_get_shape(b.m);
     CKVC_AUTO_FREE float *logits = ckvc_alloc((size_t)shape->vocab, sizeof *logits);
@@ -274,8 +273,6 @@ TEST(limits) {
     SAYS(decoder_step(d, &q, &(int32_t){shape->vocab}, 1, logits, &err), CKVC_E_DATA,
          "outside the model's vocabulary");
     OK(decoder_step(d, &q, &(int32_t){7}, 1, logits, &err));
-    decoder_destroy(d);
-    sequence_free(q);
 }
 
 RUN_TESTS(NULL, NULL)

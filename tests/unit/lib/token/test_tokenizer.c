@@ -92,12 +92,11 @@ static tokenizer *made(const char *file) {
 static void encodes_to(const char *json, const char *text, bool special, size_t n,
                        const int32_t *want) {
     CKVC_AUTO(tokenizer_free_at) tokenizer *t = made(json);
-    int32_t *ids;
+    CKVC_AUTO_FREE int32_t *ids = NULL;
     size_t n_ids;
     OK(tokenizer_encode(t, text, strlen(text), special, &ids, &n_ids, &err));
     assert_int_equal(n_ids, n);
     assert_memory_equal(ids, want, n * sizeof *ids);
-    free(ids);
 }
 #define ENCODES(json, text, special, ...)                                                          \
     encodes_to(json, text, special, sizeof((const int32_t[]){__VA_ARGS__}) / sizeof(int32_t),      \
@@ -356,7 +355,7 @@ TEST(greedy_files) {
 TEST(marks_out_of_order) {
     enum { N = 100000 };
     CKVC_AUTO_FREE char *text = malloc(1 + 4 * N);
-    int32_t *ids;
+    CKVC_AUTO_FREE int32_t *ids = NULL;
     size_t n;
     text[0] = 'a';
     for (size_t i = 0; i < N; i++) { /* U+0315, class 232, and U+0327, class 202 */
@@ -371,7 +370,6 @@ TEST(marks_out_of_order) {
         assert_int_equal(ids[1 + 2 * i], 1);
         assert_int_equal(ids[2 + 2 * i], i < N ? 3 : 2);
     }
-    free(ids);
 }
 
 /* As tokenizers 0.23.3 decodes them: hexadecimal digits, or a plus and one. */
