@@ -137,6 +137,32 @@ static inline void check_products(backend *be, int64_t n, int64_t n_out, int64_t
     }
 }
 
+/* Losses and logits of rows 41 ... 149 through a head, against the operands that were rounded. */
+static inline void check_head(backend *be, float (*round_one)(float), double tolerance) {
+    enum { ROW0 = 41, N = 109, IN = 37, VOCAB = 1291 };
+    CKVC_AUTO_FREE float *w = values(VOCAB * IN, round_one ? 1 : 2), *x = values(192 * IN, 1),
+                         *near_w = rounded_all(w, VOCAB * IN, round_one),
+                         *near_x = rounded_all(x, 192 * IN, round_one),
+                         *logits = ckvc_alloc(2 * VOCAB, sizeof *logits);
+    CKVC_AUTO_FREE double *want = ckvc_alloc(VOCAB, sizeof *want);
+    be_weight *bw = weight(be, w, VOCAB, IN);
+    be_buf *bx = buffer(be, 192 * IN, x);
+    int32_t target[N] = {[3] = VOCAB - 1};
+    double nll[N];
+    for (int i = 5; i < N; i++) { target[i] = i * 997 % VOCAB; }
+    OK(head_nll(be, bw, bx, (be_rows){ROW0, N, 1}, target, nll));
+    for (int64_t r = 0; r < N; r++) {
+        double sum = 0;
+        naive_product(want, NULL, NULL, near_w, near_x + (ROW0 + r) * IN, 1, VOCAB, IN);
+        for (int64_t v = 0; v < VOCAB; v++) { sum += exp(want[v]); }
+        assert_true(fabs(nll[r] - (log(sum) - want[target[r]])) < tolerance);
+        if (r % 50 == 0) {
+            OK(be->ops->head_logits(be, bw, bx, ROW0 + r - 1, 2, logits, &err));
+            check_nmse("head_logits", logits + VOCAB, want, VOCAB);
+        }
+    }
+}
+
 /* ---- attention ---- */
 
 /* Of n positions and n_kv heads: one set for all heads, an empty one, and one a head, of different
