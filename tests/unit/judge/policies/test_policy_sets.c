@@ -1,14 +1,16 @@
 /* What policies keep of the golden prompts: sets by a table's shares against an independent
  * program's, their counterparts under other scores, and what every reference promises. */
 #include "judge/policies/head_scores.h"
-#include "tests/unit/judge/policies/golden_rig.h"
+#include "judge/policies/policy_sets.h"
+#include "tests/unit/golden_rig.h"
+#include "tests/unit/sets_fixture.h"
 
 enum { L = 4, G = 3, N_PROMPTS = 3, N_BUDGETS = 3 };
 static const double budgets[N_BUDGETS] = {12, 24, 48};
 
 static int open_rig(void **state) {
-    rig_open("models/ckvc-tiny-4l", "tests/golden/budgets/ckvc-tiny-4l.json");
-    assert_int_equal(rig.prompts.n, N_PROMPTS);
+    rig_open(bench_open(2), "models/ckvc-tiny-4l", "tests/golden/budgets/ckvc-tiny-4l.json");
+    assert_int_equal(rig.prompts->n, N_PROMPTS);
     return 0;
 }
 
@@ -52,8 +54,8 @@ static void open_keeper(keeper *w, const score_policy *list, size_t n) {
                         .setting = {.window = 16, .budgets = {budgets, N_BUDGETS}},
                         .mode = CKVC_MODE_COUNT,
                         .score = CKVC_SCORE_COUNT};
-    OK(policy_sets_create(&w->choice, rig.shape, &rig.prompts, &w->k, &err));
-    session_limits limits = {.max_prompt = rig.prompts.max_tokens, .max_window = 16};
+    OK(policy_sets_create(&w->choice, rig.shape, rig.prompts, &w->k, &err));
+    session_limits limits = {.max_prompt = rig.prompts->max_tokens, .max_window = 16};
     policy_sets_need(w->k, &limits);
     OK(sessions_create(rig.m, limits, 1, &w->s, &err));
 }
@@ -310,7 +312,7 @@ TEST(references_by_layer) {
 
 static void refused(const policy_choice *choice, ckvc_status status, const char *text) {
     policy_sets *k;
-    SAYS(policy_sets_create(choice, rig.shape, &rig.prompts, &k, &err), status, text);
+    SAYS(policy_sets_create(choice, rig.shape, rig.prompts, &k, &err), status, text);
     assert_null(k);
 }
 
@@ -351,7 +353,7 @@ TEST(refusals) {
     policy_choice least = w.choice;
     least.setting.budgets = (setting_list){few, 1};
     least.nearest_budget = true;
-    OK(policy_sets_create(&least, rig.shape, &rig.prompts, &below, &err));
+    OK(policy_sets_create(&least, rig.shape, rig.prompts, &below, &err));
     SAYS(policy_sets_prefill(below, w.s, &rig.items[0], &stats, &err), CKVC_E_DATA, "\"p0\"");
     assert_non_null(strstr(err.text, "the least is 9"));
 }
