@@ -4,7 +4,6 @@
 #include "cql/fit/fit_records.h"
 #include "formats/shard/shard_h5.h"
 #include "tests/unit/temp_folder.h"
-#include "tests/unit/unit.h"
 
 /* Writes the shard and frees it; its path. */
 static inline const char *fit_shard(shard *s, const char *name) {

@@ -1,8 +1,6 @@
 /* Writing GGUF files for tests, sound ones and others: nothing here is shared with the reader. */
 #pragma once
 
-#include <unistd.h>
-
 #include "lib/base/json.h"
 #include "tests/unit/unit.h"
 

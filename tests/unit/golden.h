@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include "lib/base/json.h"
-#include "lib/base/memory.h"
 #include "tests/unit/unit.h"
 
 static inline json_t *golden_read(const char *path) {

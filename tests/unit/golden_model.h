@@ -4,7 +4,6 @@
 #include "formats/model/model_files.h"
 #include "lib/model/model_info.h"
 #include "tests/unit/golden.h"
-#include "tests/unit/unit.h"
 
 /* A backend on n threads, and a model and a session on it where bench_load or a test put them
  * there; bench_close ends them all. */
@@ -91,6 +90,49 @@ static inline void rollouts_of(session *s, const int32_t *ids, int64_t n, const 
                                int64_t n_lanes, double *nll, double *kl) {
     const rollout_job job = {s, ids, n, lanes, n_lanes, nll, NULL, NULL, kl};
     OK(sessions_rollouts(&job, 1, &err));
+}
+
+/* Kept sets of layers. */
+enum { MAX_L = 8, MAX_G = 8, MAX_KEPT = MAX_G * 256 };
+typedef struct some_sets {
+    uint32_t offsets[MAX_L][MAX_G + 1], positions[MAX_L][MAX_KEPT];
+    kept_set sets[MAX_L];
+    int64_t entries;
+} some_sets;
+
+/* Of a golden file: [L][1 or G] lists, or [L] of one set each. */
+static inline void golden_sets(some_sets *s, const json_t *lists) {
+    const json_t *layer, *head, *t;
+    size_t l, g, i;
+    *s = (some_sets){0};
+    json_array_foreach(lists, l, layer) {
+        const bool by_head = json_is_array(json_array_get(layer, 0));
+        uint32_t n = 0;
+        for (g = 0; g < (by_head ? json_array_size(layer) : 1); g++) {
+            head = by_head ? json_array_get(layer, g) : layer;
+            json_array_foreach(head, i, t) {
+                assert_true(n < MAX_KEPT);
+                s->positions[l][n++] = (uint32_t)json_integer_value(t);
+            }
+            s->offsets[l][g + 1] = n;
+        }
+        s->sets[l] = (kept_set){(int32_t)g, s->offsets[l], s->positions[l]};
+    }
+}
+
+/* The mean loss of n tokens behind a session's prompt under kept sets; NULL: all. */
+static inline double continued(session *s, const int32_t *ids, int64_t n, const kept_set *kept) {
+    double nll[512];
+    assert_true(n <= 512);
+    OK(session_continue(s, ids, n, kept, nll, &err));
+    return nll_mean(nll, n);
+}
+
+/* -log softmax(logits [n])[target], in double. */
+static inline double logits_loss(const float *logits, int32_t n, int32_t target) {
+    double sum = 0;
+    for (int32_t v = 0; v < n; v++) { sum += exp((double)logits[v] - (double)logits[target]); }
+    return log(sum);
 }
 
 /* Sequences of other ids for other steps. */

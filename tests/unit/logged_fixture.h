@@ -15,9 +15,3 @@ static inline cql_logged *new_logged(size_t states, size_t actions, bool part) {
 static inline void add(cql_logged *l, size_t s, size_t a, double advantage, double baseline) {
     OK(cql_logged_add(l, s, a, advantage, 0.5 * advantage, baseline, &err));
 }
-
-static inline void close_to(double got, double want) {
-    if (!(fabs(got - want) <= 1e-12 * fmax(1.0, fabs(want)))) {
-        fail_msg("got %.17g, want %.17g", got, want);
-    }
-}

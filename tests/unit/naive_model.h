@@ -5,7 +5,6 @@
 
 #include "formats/model/model_files.h"
 #include "tests/unit/quantised_blocks.h"
-#include "tests/unit/unit.h"
 
 /* Whether layer `layer`'s query at position j sees the key at position t <= j. */
 typedef bool (*naive_sees)(const void *ctx, int32_t layer, int64_t j, int64_t t);

@@ -1,7 +1,6 @@
 /* Blocks of the quantised types at random, and their values worked out alone. */
 #pragma once
 
-#include "lib/base/hash.h"
 #include "lib/model/model_spec.h"
 #include "tests/unit/gguf_maker.h"
 

@@ -2,12 +2,9 @@
 #pragma once
 
 #include "formats/table/table_file.h"
-#include "lib/base/files.h"
-#include "lib/base/memory.h"
 #include "report/report.h"
 #include "tests/unit/json_holds.h"
 #include "tests/unit/temp_folder.h"
-#include "tests/unit/unit.h"
 
 #define MANIFEST "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
 

@@ -5,9 +5,7 @@
 #include "formats/shard/shard_codec.h"
 #include "formats/shard/shard_h5.h"
 #include "formats/shard/shard_schema.h"
-#include "lib/base/memory.h"
 #include "lib/base/names.h"
-#include "lib/base/hash.h"
 
 static inline double *fixture_reals(size_t n, double first, double step) {
     double *v = ckvc_alloc(n, sizeof *v);

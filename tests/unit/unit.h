@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "lib/base/hash.h"
+#include "lib/base/memory.h"
 #include "lib/base/status.h"
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
@@ -55,6 +56,12 @@ static inline void check_said(const char *said, const char *word, const char *fi
         FAILS(step, want);                                                                         \
         check_said(err.text, word, __FILE__, __LINE__);                                            \
     } while (0)
+
+static inline void close_to(double got, double want) {
+    if (!(fabs(got - want) <= 1e-12 * fmax(1.0, fabs(want)))) {
+        fail_msg("got %.17g, want %.17g", got, want);
+    }
+}
 
 /* Before a plain loop that says what is wanted: sanitisers slow it ten times, and look for nothing
  * in it. */

@@ -1,5 +1,4 @@
 /* What is decided while a pass is logged: epsilon-greedy's choices, and when the pass ends. */
-#include "calib/actions/variants.h"
 #include "compile/stable.h"
 #include "tests/unit/sets_fixture.h"
 
@@ -48,23 +47,20 @@ static void add_prompt(shard *s, int number, double noise) {
 }
 
 static double judged(const shard *rows, double alpha, fit_reward reward, uint64_t seed) {
-    ckvc_table *t = new_table();
+    CKVC_AUTO(ckvc_table_free_at) ckvc_table *t = new_table();
     stable *s;
     double out;
     OK(stable_create(t, alpha, reward, seed, (size_t)1 << 30, &s, &err));
     OK(stable_add(s, rows, &err));
     OK(stable_reliability(s, &out, &err));
     stable_free(s);
-    ckvc_table_free(t);
     return out;
 }
 
 static double reliability(int n_prompts, double noise, uint64_t seed) {
-    shard *rows = new_rows();
+    CKVC_AUTO(shard_free_at) shard *rows = new_rows();
     for (int i = 0; i < n_prompts; i++) { add_prompt(rows, i, noise); }
-    double out = judged(rows, REWARD_CQL_ALPHA, FIT_ADVANTAGE, seed);
-    shard_free(rows);
-    return out;
+    return judged(rows, REWARD_CQL_ALPHA, FIT_ADVANTAGE, seed);
 }
 
 TEST(halves_of_a_clear_truth_agree) {
@@ -84,7 +80,7 @@ TEST(halves_of_a_clear_truth_agree) {
 TEST(the_fit_to_come_is_what_is_judged) {
     enum { PROMPTS = 24 };
     const double alpha = REWARD_CQL_ALPHA;
-    shard *frequent = new_rows(), *levels = new_rows();
+    CKVC_AUTO(shard_free_at) shard *frequent = new_rows(), *levels = new_rows();
     for (int i = 0; i < PROMPTS; i++) {
         const size_t at = new_prompt(frequent, i);
         assert_int_equal(new_prompt(levels, i), at);
@@ -104,7 +100,6 @@ TEST(the_fit_to_come_is_what_is_judged) {
     assert_true(fabs(judged(frequent, 0.0, FIT_ADVANTAGE, 1)) < 0.7);
     assert_true(judged(levels, alpha, FIT_ADVANTAGE, 1) > 0.95);
     assert_true(judged(levels, alpha, FIT_RAW, 1) < 0.5);
-    shard_free(frequent), shard_free(levels);
 }
 
 TEST(the_share_of_chance_falls_linearly) {
@@ -121,13 +116,13 @@ static int pick(epsilon_greedy *g, uint32_t layer, uint32_t head, ckvc_rng *rng)
 
 TEST(the_best_running_mean_is_tried_first) {
     const bool sides[CKVC_SIDE_COUNT] = {true, false};
-    ckvc_table *t = new_table();
+    CKVC_AUTO(ckvc_table_free_at) ckvc_table *t = new_table();
     ckvc_rng rng = rng_of(1, 2, 3);
     epsilon_greedy *g = epsilon_greedy_create(t, sides);
     epsilon_greedy_begin(g, 0.0, 0, 0);
     assert_int_equal(pick(g, 1, 2, &rng), CKVC_HEAD_NEUTRAL); /* the table's own */
 
-    shard *rows = new_rows();
+    CKVC_AUTO(shard_free_at) shard *rows = new_rows();
     add_prompt(rows, 0, 0.0);
     epsilon_greedy_learn(g, rows);
     epsilon_greedy_begin(g, 0.0, 1, 1);
@@ -149,9 +144,7 @@ TEST(the_best_running_mean_is_tried_first) {
         chance += pick(g, 0, 0, &rng) == 0;
     }
     assert_in_range(chance, 1, 30);
-    shard_free(rows);
     epsilon_greedy_free(g);
-    ckvc_table_free(t);
 }
 
 RUN_TESTS(NULL, NULL)

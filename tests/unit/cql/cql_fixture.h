@@ -2,7 +2,6 @@
 #pragma once
 
 #include "cql/solve/counts.h"
-#include "lib/base/memory.h"
 #include "tests/unit/unit.h"
 
 CKVC_AUTO_OF(cql_counts, cql_counts_free)

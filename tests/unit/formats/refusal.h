@@ -30,17 +30,3 @@ static inline const char *bent(const char *good, const char *from, const char *t
     snprintf(text, sizeof text, "%.*s%s%s", (int)(at - good), good, to, at + strlen(from));
     return text;
 }
-
-/* Changes 1 to 4 of the first `within` bytes, each to a byte of text, to any, or in one bit;
- * returns how many of n bytes stay: mostly all. */
-static inline size_t damage_bytes(ckvc_rng *rng, uint8_t *bytes, size_t within, size_t n) {
-    for (uint64_t edits = 1 + ckvc_rng_below(rng, 4); edits > 0; edits--) {
-        uint8_t *at = bytes + ckvc_rng_below(rng, within);
-        switch (ckvc_rng_below(rng, 3)) {
-        case 0: *at = (uint8_t)(32 + ckvc_rng_below(rng, 95)); break;
-        case 1: *at = (uint8_t)ckvc_rng_u32(rng); break;
-        default: *at ^= (uint8_t)(1u << ckvc_rng_below(rng, 8));
-        }
-    }
-    return ckvc_rng_below(rng, 8) ? n : ckvc_rng_below(rng, n);
-}

@@ -1,6 +1,5 @@
 /* Action grids: exact decimals from integers, what is refused, where start tables begin, and that a
  * coarse grid is a part of a fine one: the actions that both have keep the same sets. */
-#include "calib/actions/prompt_sets.h"
 #include "formats/side/reward.h"
 #include "tests/unit/sets_fixture.h"
 

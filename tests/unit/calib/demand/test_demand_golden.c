@@ -1,7 +1,7 @@
 /* A prompt's demand against an independent float64 program (tests/golden/budgets/README.md): the
  * embedded 4-layer model, from ids to entries of every head. */
 #include "calib/demand/demand_meter.h"
-#include "tests/unit/golden_model.h"
+#include "tests/unit/golden_rig.h"
 #include "tests/unit/load_tokenizer.h"
 
 enum { L = 4, G = 3, N_BUDGETS = 3 };
@@ -9,41 +9,10 @@ enum { L = 4, G = 3, N_BUDGETS = 3 };
 /* Of a prompt, budgets that the file has entries for. */
 static const double budgets[N_BUDGETS] = {12, 24, 48};
 
-typedef struct golden_case {
-    bench b;
-    json_t *root;
-    int32_t *instruction;
-    int64_t n_instruction;
-} golden_case;
-
-static golden_case open_case(int threads) {
-    golden_case c = {.b = bench_open_kind("cpu", threads)};
-    OK(model_open_path("models/ckvc-tiny-4l", c.b.be, &c.b.m, &err));
-    c.root = golden_read("tests/golden/budgets/ckvc-tiny-4l.json");
-    c.instruction = golden_ids(json_object_get(c.root, "instruction"), &c.n_instruction);
-    return c;
-}
-
-static void close_case(golden_case *c) {
-    free(c->instruction);
-    json_decref(c->root);
-    bench_close(&c->b);
-}
-
-/* The prompts of the file, longest first or last: a worker is sized for the longest. */
-static prompt_list *prompts_of(const golden_case *c) {
-    const json_t *from = json_object_get(c->root, "prompts"), *p;
-    prompt_list *list = ckvc_calloc(1, sizeof *list);
-    list->items = ckvc_calloc(json_array_size(from), sizeof *list->items);
-    size_t i;
-    json_array_foreach(from, i, p) {
-        int64_t T, C;
-        int32_t *tokens = golden_tokens(p, &T, &C);
-        list->items[i] =
-            (prompt){.tokens = tokens, .n_tokens = (uint32_t)T, .n_continuation = (uint32_t)C};
-        prompts_add(list);
-    }
-    return list;
+/* With so many threads. */
+static void open_case(int threads) {
+    rig_open(bench_open_kind("cpu", threads), "models/ckvc-tiny-4l",
+             "tests/golden/budgets/ckvc-tiny-4l.json");
 }
 
 typedef struct measured {
@@ -76,14 +45,14 @@ static void check_mixed(demand_meter *m, uint32_t n, double w) {
 }
 
 /* All prompts, one by one on one worker -> out [prompts]; of their repetition or continuation. */
-static void measure(golden_case *c, const prompt_list *list, bool repeat, measured *out) {
-    const calibrate_inputs in = {.model = c->b.m, .backend = c->b.be, .prompts = list};
+static void measure(const prompt_list *list, bool repeat, measured *out) {
+    const calibrate_inputs in = {.model = rig.m, .backend = rig.b.be, .prompts = list};
     setting s = setting_neutral();
     s.window = 16;
     s.floor = 0.2;
     s.recent = 8;
     s.budgets = (setting_list){budgets, N_BUDGETS};
-    const demand_options o = {s, c->instruction, repeat ? (uint32_t)c->n_instruction : 0};
+    const demand_options o = {s, rig.instruction, repeat ? (uint32_t)rig.n_instruction : 0};
     worker_options options = {.setting = s};
     demand_meter m, *meter = &m;
     worker w, *one = &w;
@@ -124,19 +93,14 @@ static void measure(golden_case *c, const prompt_list *list, bool repeat, measur
 /* Entries, exactly but for positions whose scores differ by less than float32 can tell: at most
  * two entries, so four heads one off, of all prompts and budgets. */
 TEST(golden) {
-    CKVC_AUTO(close_case) golden_case c = open_case(2);
-    CKVC_AUTO(prompts_free_at) prompt_list *list = prompts_of(&c);
-    measured got[8];
+    measured got[MOST_PROMPTS];
     uint32_t off = 0;
-    assert_in_range(list->n, 1, 8);
-    measure(&c, list, true, got);
-    for (size_t i = 0; i < list->n; i++) {
-        const json_t *demand =
-            json_object_get(json_array_get(json_object_get(c.root, "prompts"), i), "demand");
+    open_case(2);
+    measure(rig.prompts, true, got);
+    for (size_t i = 0; i < rig.prompts->n; i++) {
         for (int b = 0; b < N_BUDGETS; b++) {
-            char key[8];
-            snprintf(key, sizeof key, "%.0f", budgets[b]);
-            CKVC_AUTO_FREE double *want = golden_numbers(json_object_get(demand, key));
+            CKVC_AUTO_FREE double *want =
+                golden_numbers(of_budget(of_prompt(i, "demand"), budgets[b]));
             uint32_t sum = 0, of_layers = 0;
             for (size_t l = 0; l < L; l++) { of_layers += got[i].layers[b][l]; }
             for (size_t h = 0; h < L * G; h++) {
@@ -150,41 +114,41 @@ TEST(golden) {
         }
     }
     assert_in_range(off, 0, 4);
+    rig_close();
 }
 
 /* One thread or three, one prompt or several: the same entries; and another target gives others. */
 TEST(same) {
-    measured one[8] = {0}, three[8] = {0}, alone[8] = {0}, next[8] = {0};
-    golden_case c = open_case(1);
-    CKVC_AUTO(prompts_free_at) prompt_list *list = prompts_of(&c);
-    measure(&c, list, true, one);
-    measure(&c, list, false, next);
-    prompt_list first = *list;
-    first.n = 1;
-    first.max_tokens = list->items[0].n_tokens;
-    first.max_continuation = list->items[0].n_continuation;
-    measure(&c, &first, true, alone);
-    close_case(&c);
-    c = open_case(3);
-    measure(&c, list, true, three);
+    enum { N = MOST_PROMPTS };
+    measured one[N] = {0}, three[N] = {0}, alone[1] = {0}, next[N] = {0};
+    open_case(1);
+    measure(rig.prompts, true, one);
+    measure(rig.prompts, false, next);
+    prompt_list first = {.items = rig.items};
+    prompts_add(&first);
+    measure(&first, true, alone);
+    rig_close();
+    open_case(3);
+    measure(rig.prompts, true, three);
     assert_memory_equal(one, three, sizeof one);
     assert_memory_equal(one, alone, sizeof *one);
     assert_memory_not_equal(one, next, sizeof *one);
     assert_int_equal(next[2].heads[0][0][0], 0); /* a continuation of one token has no row */
-    close_case(&c);
+    rig_close();
 }
 
 /* What the program puts before a prompt's repetition is what the other program put there. */
 TEST(instruction) {
     static const char text[] = "\n\nRepeat the previous context exactly.";
-    CKVC_AUTO(close_case) golden_case c = open_case(1);
     CKVC_AUTO(tokenizer_free_at) tokenizer *tok = NULL;
     CKVC_AUTO_FREE int32_t *ids = NULL;
     size_t n;
+    open_case(1);
     OK(load_tokenizer("models/ckvc-tiny-4l", &tok, &err));
     OK(tokenizer_encode(tok, text, strlen(text), false, &ids, &n, &err));
-    assert_int_equal(n, c.n_instruction);
-    assert_memory_equal(ids, c.instruction, n * sizeof *ids);
+    assert_int_equal(n, rig.n_instruction);
+    assert_memory_equal(ids, rig.instruction, n * sizeof *ids);
+    rig_close();
 }
 
 TEST(longest) {

@@ -1,6 +1,6 @@
 /* What a score pass logs, on the embedded 4-layer model and the prompts of tests/golden/budgets. */
 #include "calib/demand/score_sampler.h"
-#include "tests/unit/golden_model.h"
+#include "tests/unit/golden_rig.h"
 
 enum { L = 4, G = 3, HEADS = L * G, F = 56, ALL = 512, FEW = 32 };
 
@@ -55,14 +55,13 @@ static const float *logged(const measured *m, int head, uint32_t i) {
 }
 
 /* Every position logged: targets are the sum of the file's two, and the sums of features theirs. */
-static void check_all(const measured *m, const json_t *p, uint32_t T) {
-    const bool both = json_array_size(json_object_get(p, "continuation")) > 1;
+static void check_all(const measured *m, size_t prompt, uint32_t T) {
+    const bool both = json_array_size(of_prompt(prompt, "continuation")) > 1;
     for (int head = 0; head < HEADS; head++) {
         double want[ALL] = {0}, mass = 0;
         for (int kind = 0; kind < 1 + both; kind++) {
-            const json_t *of = json_object_get(p, kind ? "y_c" : "y_r");
-            CKVC_AUTO_FREE double *y = golden_numbers(
-                json_array_get(json_array_get(of, (size_t)(head / G)), (size_t)(head % G)));
+            const json_t *of = of_prompt(prompt, kind ? "y_c" : "y_r");
+            CKVC_AUTO_FREE double *y = golden_numbers(cell_of(of, head / G, head % G));
             double sum = 0;
             for (uint32_t t = 0; t < T; t++) { sum += y[t]; }
             for (uint32_t t = 0; t < T; t++) { want[t] += y[t] / sum; }
@@ -113,37 +112,25 @@ static void check_few(const measured *few, const measured *all, uint32_t T) {
 }
 
 TEST(golden) {
-    CKVC_AUTO(bench_close) bench b = bench_open_kind("cpu", 2);
-    OK(model_open_path("models/ckvc-tiny-4l", b.be, &b.m, &err));
-    json_auto_t *root = golden_read("tests/golden/budgets/ckvc-tiny-4l.json");
-    json_t *p;
-    int64_t n_instruction, T, C;
-    CKVC_AUTO_FREE int32_t *instruction =
-        golden_ids(json_object_get(root, "instruction"), &n_instruction);
-    size_t i;
-    json_array_foreach(json_object_get(root, "prompts"), i, p) {
-        CKVC_AUTO_FREE int32_t *both = golden_tokens(p, &T, &C);
-        char id[] = "p";
-        manifest_entry entry = {.id = id};
-        prompt one = {.entry = &entry,
-                      .tokens = both,
-                      .n_tokens = (uint32_t)T,
-                      .n_continuation = (uint32_t)C};
-        const prompt_list list = {&one, .n = 1, .max_tokens = (uint32_t)T,
-                                  .max_continuation = (uint32_t)C};
-        const calibrate_inputs in = {.model = b.m, .backend = b.be, .prompts = &list};
+    rig_open(bench_open_kind("cpu", 2), "models/ckvc-tiny-4l",
+             "tests/golden/budgets/ckvc-tiny-4l.json");
+    for (size_t i = 0; i < rig.prompts->n; i++) {
+        prompt_list list = {.items = &rig.items[i]};
+        prompts_add(&list);
+        const calibrate_inputs in = {.model = rig.m, .backend = rig.b.be, .prompts = &list};
         const demand_options o = {.setting = {.window = 64, .seed = 5},
-                                  .instruction = instruction,
-                                  .n_instruction = (uint32_t)n_instruction};
+                                  .instruction = rig.instruction,
+                                  .n_instruction = (uint32_t)rig.n_instruction};
         static measured all, few, again;
-        measure(&all, &in, &one, &o, ALL);
-        check_all(&all, p, (uint32_t)T);
-        measure(&few, &in, &one, &o, FEW);
-        check_few(&few, &all, (uint32_t)T);
-        measure(&again, &in, &one, &o, FEW);
+        measure(&all, &in, list.items, &o, ALL);
+        check_all(&all, i, list.max_tokens);
+        measure(&few, &in, list.items, &o, FEW);
+        check_few(&few, &all, list.max_tokens);
+        measure(&again, &in, list.items, &o, FEW);
         assert_memory_equal(few.sample, again.sample, sizeof few.sample);
         shard_free(all.rows), shard_free(few.rows), shard_free(again.rows);
     }
+    rig_close();
 }
 
 RUN_TESTS(NULL, NULL)

@@ -1,7 +1,6 @@
 /* Stratified sampling: cells as even as the corpus allows, picks by id and never by place, new
  * prompts leave the old picks alone; the coverage file, and what it refuses. */
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "calib/prompt/sample.h"
 #include "lib/base/json.h"

@@ -5,9 +5,7 @@
  * Tolerances, from tests/golden/method/README.md: sets and counts exact (margins are 5e-5 and
  * more); losses and rewards 2e-5 nats, advantages 5e-6 (another order of summation in float32; the
  * reference's own is within 1.6e-6 and 1.1e-6 of float64). */
-#include "calib/actions/prompt_sets.h"
 #include "formats/side/reward.h"
-#include "lib/base/files.h"
 #include "tests/unit/golden_model.h"
 #include "tests/unit/sets_fixture.h"
 
@@ -30,12 +28,6 @@ typedef struct golden_prompt {
     uint32_t C;
     double full, base;
 } golden_prompt;
-
-static double loss_of(session *s, const golden_prompt *p, const kept_set *sets) {
-    double nll[512];
-    OK(session_continue(s, p->next, p->C, sets, nll, &err));
-    return nll_mean(nll, p->C);
-}
 
 /* The reward of a set of so many candidates. */
 static double reward_at(const prompt_sets *k, ckvc_side side, uint32_t n_candidates,
@@ -72,7 +64,8 @@ static void check_action(session *s, prompt_sets *k, ckvc_side side, const json_
     uint32_t offsets[2] = {0, n};
     memcpy(sets, k->sets, k->n_layers * sizeof *sets);
     sets[l] = (kept_set){1, offsets, set};
-    const double loss = loss_of(s, p, sets), reward = reward_at(k, side, n_candidates, p, loss),
+    const double loss = continued(s, p->next, p->C, sets),
+                 reward = reward_at(k, side, n_candidates, p, loss),
                  r0 = reward_at(k, side, base->n_candidates, p, p->base),
                  want = golden_number(a, "reward"),
                  r0_want = side == CKVC_SIDE_HEAD ? golden_number(block, "r0_head")
@@ -102,7 +95,7 @@ static void run_golden(const char *golden, const char *dir) {
         assert_int_equal(n_ids, T + C);
         const prefill_stats stats = prefill_of(b.s, ids, T, T + C, W);
         golden_prompt of = {.next = ids + T, .C = C};
-        of.full = loss_of(b.s, &of, NULL);
+        of.full = continued(b.s, of.next, C, NULL);
         compare(&w[0], of.full, golden_number(p, "L_full"), LOSS_TOLERANCE);
         json_array_foreach(json_object_get(p, "blocks"), j, block) {
             ckvc_table *t = block_table(block, L, G, W);
@@ -118,7 +111,7 @@ static void run_golden(const char *golden, const char *dir) {
                 assert_int_equal(at->n_kept, n_kept);
                 assert_memory_equal(at->positions, set, at->n_kept * sizeof *set);
             }
-            of.base = loss_of(b.s, &of, k->sets);
+            of.base = continued(b.s, of.next, C, k->sets);
             compare(&w[0], of.base, golden_number(block, "L_comp"), LOSS_TOLERANCE);
             for (int side = 0; side < CKVC_SIDE_COUNT; side++) {
                 size_t n;
@@ -138,15 +131,7 @@ static void run_golden(const char *golden, const char *dir) {
 TEST(embedded) { run_golden("tests/golden/method/ckvc-tiny-4l.json", "models/ckvc-tiny-4l"); }
 
 TEST(tinystories) {
-    const char *shared = getenv("CKVC_SHARED");
-    CKVC_AUTO_FREE char *dir =
-        ckvc_path_join(shared ? shared : "../shared", "data/models/tinystories-656k");
-    if (!ckvc_is_dir(dir)) {
-        printf("skipped: %s is not there\n", dir);
-        CKVC_FREE(ckvc_take(&dir)); /* skip() does not come back */
-        skip();
-    }
-    run_golden("tests/golden/method/tinystories.json", dir);
+    run_golden("tests/golden/method/tinystories.json", shared_data("models", "tinystories-656k"));
 }
 
 RUN_TESTS(NULL, NULL)

@@ -1,11 +1,8 @@
 /* Building manifests: text of markup, the same bytes again, disjoint prompts, right answers. */
 #include <sys/stat.h>
-#include <unistd.h>
 #include <zlib.h>
 
 #include "corpus/build/convert.h"
-#include "corpus/build/documents.h"
-#include "corpus/build/manifest_build.h"
 #include "corpus/leaks/manifest_check.h"
 #include "corpus/build/retrieval.h"
 #include "tests/unit/corpus/build/made.h"

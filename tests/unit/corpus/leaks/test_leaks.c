@@ -1,6 +1,5 @@
 /* The leak guard: words, JSON strings, spans and near-duplicates by brute force, hostile files. */
 #include <sys/stat.h>
-#include <unistd.h>
 #include <zlib.h>
 
 #include "corpus/leaks/line_stream.h"

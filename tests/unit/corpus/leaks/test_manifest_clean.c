@@ -1,9 +1,7 @@
 /* A manifest without some of its lines: byte for byte the others, and what is refused. */
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "corpus/leaks/manifest_check.h"
-#include "lib/base/files.h"
 #include "tests/unit/temp_folder.h"
 
 static manifest *m; /* what is cleaned */

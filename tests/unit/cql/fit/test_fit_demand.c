@@ -1,7 +1,7 @@
-/* From demand shards to shares: against golden/budgets, by hand, and beside records of sides. */
+/* From demand shards to shares: by hand, and beside records of sides (capacities of golden shares:
+ * test_policy_sets). */
 #include "formats/run/run_dir.h"
 #include "tests/unit/fit_fixture.h"
-#include "tests/unit/golden.h"
 #include "tests/unit/shard_fixture.h"
 
 enum { L = 2, G = 2, NB = 3 }; /* of the fixture */
@@ -25,64 +25,6 @@ static table_file *written(fit_result *r, const char *name) {
     table_file *t = NULL;
     OK(table_file_write(r->table, path, true, &err) != CKVC_OK || table_file_read(path, &t, &err));
     return t;
-}
-
-/* ---- golden ---- */
-
-/* Number i of a table of four layers of three heads. */
-static uint32_t golden_at(const json_t *rows, size_t i) {
-    return (uint32_t)json_integer_value(json_array_get(json_array_get(rows, i / 3), i % 3));
-}
-
-/* A prompt of golden/budgets as a demand shard of its own: 4 layers, 3 KV heads, B = 12, 24, 48. */
-static shard *golden_shard(const json_t *prompt, uint32_t n_tokens) {
-    static const char *const budgets[3] = {"12", "24", "48"};
-    shard *s = shard_create();
-    fixture_header(&s->h, "demand");
-    s->h.n_layers = 4;
-    s->h.n_heads = s->h.n_kv_heads = 3;
-    struct shard_prompt p = {.line = 1, .n_tokens = n_tokens, .n_continuation = 1};
-    snprintf(p.id, sizeof p.id, "golden");
-    shard_add_prompt(s, &p);
-    for (size_t i = 0; i < 36; i++) {
-        const json_t *of = json_object_get(json_object_get(prompt, "demand"), budgets[i / 12]);
-        s->h.budgets[i / 12] = atof(budgets[i / 12]);
-        s->layer_demand[i / 3] = (uint32_t)s->h.budgets[i / 12];
-        s->demand[i] = golden_at(of, i % 12);
-    }
-    return s;
-}
-
-/* Shares of one prompt are its demand over B, and capacities from them what the golden file has. */
-TEST(golden_shares_and_capacities) {
-    json_t *root = golden_read("tests/golden/budgets/ckvc-tiny-4l.json"), *prompt;
-    size_t i;
-    json_array_foreach(json_object_get(root, "prompts"), i, prompt) {
-        const uint32_t T = (uint32_t)json_array_size(json_object_get(prompt, "tokens"));
-        CKVC_AUTO(fit_result_free_at)
-        fit_result *r = fit_one(fit_shard(golden_shard(prompt, T), "golden.h5"));
-        CKVC_AUTO(table_file_free_at) table_file *t = written(r, "golden.ckvt");
-        const ckvc_table *c = t->table;
-        assert_int_equal(c->op, CKVC_OPERATOR_NO_THRESHOLD);
-        for (uint32_t b = 0; b < 3; b++) {
-            uint32_t B = (uint32_t)c->budgets[b], capacity[12], least;
-            CKVC_AUTO_FREE char *key = ckvc_format("%u", B);
-            const json_t *demand = json_object_get(json_object_get(prompt, "demand"), key),
-                         *want = json_object_get(
-                             json_object_get(json_object_get(prompt, "kept"), key), "capacities");
-            assert_int_equal(ckvc_table_capacities(c, b, CKVC_MODE_HEADS, B, T, capacity, &least),
-                             0);
-            for (size_t k = 0; k < 12; k++) {
-                assert_true(c->share[k * 3 + b] == (double)golden_at(demand, k) / B);
-                assert_int_equal(capacity[k], golden_at(want, k));
-            }
-            assert_true(c->c_min[b].floor == 0.2 && c->c_min[b].recent == 8);
-            assert_int_equal(c->score[b].kind, CKVC_SCORE_WINDOW);
-            assert_int_equal(c->score[b].mode, CKVC_MODE_HEADS);
-        }
-    }
-    assert_int_equal(i, 3);
-    json_decref(root);
 }
 
 /* ---- by hand ---- */
@@ -125,6 +67,8 @@ TEST(means_leave_out_the_held_out_and_the_short) {
         for (size_t l = 0; l < L; l++) {
             assert_float_equal(t->layer_share[l * NB + b], layers[b][l] / (double)n[b], 1e-14);
         }
+        assert_true(t->c_min[b].floor == 0.2 && t->c_min[b].recent == 8);
+        assert_true(t->score[b].kind == CKVC_SCORE_WINDOW && t->score[b].mode == CKVC_MODE_HEADS);
         assert_int_equal(r->demand.blocks[b].heads.undecided, undecided);
         assert_int_equal(r->demand.blocks[b].heads.halves.n_groups, 2);
     }
@@ -323,9 +267,8 @@ TEST(runs_give_their_demand) {
     run_close(run);
     refused(path, NULL, CKVC_E_DATA, "finish it with calibrate --resume");
     o.pass = 1;
-    fit_result *part = fit_one(path);
+    CKVC_AUTO(fit_result_free_at) fit_result *part = fit_one(path);
     assert_int_equal(part->demand.n_prompts, 4);
-    fit_result_free(part);
     o.pass = 0;
     OK(run_create(path, plan, RUN_WHOLE, true, &run, NULL));
     log_pass(run, "pass-01-demand", 6);

@@ -6,7 +6,6 @@
  * (prompts disagree about a state) and noise per record. The last layer is never logged. Rates are
  * counted over independent worlds with fixed seeds, so the numbers below are exact, and each bound
  * says what a working fit must reach; the measured rate stands beside it. */
-#include "cql/solve/counts.h"
 #include "cql/solve/cql.h"
 #include "lib/stats/rank.h"
 #include "lib/base/names.h"

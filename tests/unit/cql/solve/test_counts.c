@@ -1,6 +1,4 @@
 /* Sufficient statistics: exact in any order; resampling over prompts as distributed. */
-#include "cql/solve/counts.h"
-#include "cql/solve/cql.h"
 #include "tests/unit/cql/cql_fixture.h"
 
 #define LIMIT ((size_t)1 << 28)

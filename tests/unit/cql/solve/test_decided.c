@@ -1,6 +1,5 @@
 /* What decided a choice, in states small enough to see. */
 #include "cql/solve/variance.h"
-#include "lib/base/memory.h"
 #include "tests/unit/unit.h"
 
 /* Two layers, two cells, two budgets, three thresholds; equal counts but in one state, where the

@@ -1,5 +1,4 @@
 /* Logged rewards kept by prompt: refits must be those of the counts with the same seed. */
-#include "cql/solve/counts.h"
 #include "cql/solve/cql.h"
 #include "tests/unit/cql/cql_fixture.h"
 #include "tests/unit/logged_fixture.h"

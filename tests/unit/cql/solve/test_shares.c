@@ -1,7 +1,6 @@
 /* Shares from demand: means by hand, intervals that cover and decide, halves that show noise. */
 #include "cql/solve/resampled.h"
 #include "cql/solve/shares.h"
-#include "lib/base/memory.h"
 #include "tests/unit/unit.h"
 
 enum { L = 6, X = 4, N = L * X };
@@ -59,39 +58,6 @@ TEST(intervals_cover) {
         ratio += (wide[2 * i + 1] - wide[2 * i]) / (interval[2 * i + 1] - interval[2 * i]) / N;
     }
     assert_true(ratio > 1.5 && ratio < 2.5); /* sqrt(4) */
-}
-
-/* What each replicate is, by hand: weights of cql_resample_weights. */
-TEST(replicates_by_hand) {
-    enum { P = 9, R = 20 };
-    double profile[N], interval[2 * N], values[R];
-    uint8_t weight[P][R];
-    profile_of(profile);
-    CKVC_AUTO(release) shares_sample s = made(profile, 0.4, P, 0);
-    shares_bootstrap(&s, R, 5, interval);
-    for (size_t p = 0; p < P; p++) {
-        cql_resample_weights(5, s.keys[p], CQL_RESAMPLE_BOOTSTRAP, R, weight[p]);
-    }
-    double lo = INFINITY, hi = -INFINITY;
-    for (size_t r = 0; r < R; r++) {
-        double sum = 0, n = 0;
-        for (size_t p = 0; p < P; p++) {
-            sum += weight[p][r] * s.shares[p * N + 5];
-            n += weight[p][r];
-        }
-        values[r] = sum / n;
-        lo = fmin(lo, values[r]);
-        hi = fmax(hi, values[r]);
-    }
-    /* percentile 2.5 of 20: between the least and the next */
-    assert_true(interval[10] >= lo && interval[11] <= hi && interval[10] < interval[11]);
-    int below = 0, above = 0;
-    for (size_t r = 0; r < R; r++) {
-        below += values[r] < interval[10];
-        above += values[r] > interval[11];
-    }
-    assert_int_equal(below, 1);
-    assert_int_equal(above, 1);
 }
 
 /* Every prompt four times: as four of one document they say what one says, as four of their own

@@ -46,7 +46,8 @@ TEST(golden) {
 /* The largest extents and index that the header allows are exact. */
 TEST(limits) {
     enum { N = 65536 };
-    double *source = malloc(N * sizeof *source), target[2];
+    CKVC_AUTO_FREE double *source = malloc(N * sizeof *source);
+    double target[2];
     for (uint32_t i = 0; i < N; i++) { source[i] = 65535; }
     transfer_heads(N, 1, source, 1, 1, target);
     assert_int_equal(target[0], 65535);
@@ -64,7 +65,6 @@ TEST(limits) {
     assert_int_equal(transfer_index(wide[N / 2]), 65535);
     transfer_heads(2, 1, source, 1, 1, wide);
     assert_int_equal(transfer_index(wide[0]), 65534);
-    free(source);
 }
 
 RUN_TESTS(NULL, NULL)

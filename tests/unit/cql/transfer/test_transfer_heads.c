@@ -1,6 +1,5 @@
 /* Matching heads between models: assignment by brute force, rank and signature on known layers. */
 #include "cql/transfer/transfer.h"
-#include "lib/base/memory.h"
 #include "tests/unit/unit.h"
 
 /* ---- assignment ---- */
@@ -40,7 +39,7 @@ TEST(assignment_brute_force) {
 
 TEST(assignment_large) {
     enum { N = 200 };
-    double *cost = malloc(N * N * sizeof *cost);
+    CKVC_AUTO_FREE double *cost = malloc(N * N * sizeof *cost);
     uint32_t column[N];
     for (uint32_t i = 0; i < N; i++) { /* the only zero of row i is column 7 i + 3 mod N */
         for (uint32_t j = 0; j < N; j++) {
@@ -49,7 +48,6 @@ TEST(assignment_large) {
     }
     assignment_solve(N, N, cost, column);
     for (uint32_t i = 0; i < N; i++) { assert_int_equal(column[i], (7 * i + 3) % N); }
-    free(cost);
 }
 
 /* ---- rank ---- */

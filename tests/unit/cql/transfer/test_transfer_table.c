@@ -1,6 +1,5 @@
 /* Shares in a table that is mapped to another shape: by depth and place, again of mean 1. */
 #include "cql/transfer/transfer_table.h"
-#include "lib/base/memory.h"
 #include "tests/unit/unit.h"
 
 enum { L = 3, G = 2, NB = 2 };
@@ -40,7 +39,7 @@ static table_file *mapped_to(const table_file *from, uint32_t layers, uint32_t h
     return to;
 }
 
-static void close_to(double got, double want) { assert_float_equal(got, want, 1e-14); }
+static void near(double got, double want) { assert_float_equal(got, want, 1e-14); }
 
 TEST(shares_by_depth_and_place) {
     CKVC_AUTO(table_file_free_at) table_file *from = source_table(true);
@@ -49,11 +48,11 @@ TEST(shares_by_depth_and_place) {
     /* layers 0 and 2; heads 0, the mean of both, 1: 1 1.5 2, 5 5.5 6, of mean 3.5 */
     const double want[6] = {1, 1.5, 2, 5, 5.5, 6};
     for (size_t i = 0; i < 6; i++) {
-        close_to(t->share[i * NB], want[i] / 3.5);
-        close_to(t->share[i * NB + 1], want[5 - i] / 3.5);
+        near(t->share[i * NB], want[i] / 3.5);
+        near(t->share[i * NB + 1], want[5 - i] / 3.5);
     }
-    close_to(t->layer_share[0], 0.5); /* 0.5 and 1.5, of mean 1 */
-    close_to(t->layer_share[NB], 1.5);
+    near(t->layer_share[0], 0.5); /* 0.5 and 1.5, of mean 1 */
+    near(t->layer_share[NB], 1.5);
     assert_memory_equal(t->c_min, from->table->c_min, NB * sizeof *t->c_min);
     assert_memory_equal(t->score, from->table->score, NB * sizeof *t->score);
     assert_int_equal(t->op, CKVC_OPERATOR_NO_THRESHOLD);
@@ -70,21 +69,19 @@ TEST(means_are_one_again) {
     CKVC_AUTO(table_file_free_at) table_file *to = mapped_to(from, 2, G);
     CKVC_AUTO(table_file_free_at) table_file *deep = mapped_to(from, 5, G);
     const ckvc_table *t = to->table;
-    close_to(t->layer_share[0], 1.0);
-    close_to(t->layer_share[NB], 1.0);
-    close_to(t->layer_share[1], 1.0); /* nothing is left but zeros: equal shares */
-    close_to(t->layer_share[NB + 1], 1.0);
+    near(t->layer_share[0], 1.0);
+    near(t->layer_share[NB], 1.0);
+    near(t->layer_share[1], 1.0); /* nothing is left but zeros: equal shares */
+    near(t->layer_share[NB + 1], 1.0);
     const double want[5] = {0.5, 1.25, 2.0, 1.25, 0.5}; /* of mean 1.1 */
-    for (size_t l = 0; l < 5; l++) { close_to(deep->table->layer_share[l * NB], want[l] / 1.1); }
+    for (size_t l = 0; l < 5; l++) { near(deep->table->layer_share[l * NB], want[l] / 1.1); }
 }
 
 TEST(layers_only_where_they_are) {
     CKVC_AUTO(table_file_free_at) table_file *from = source_table(false);
     CKVC_AUTO(table_file_free_at) table_file *to = mapped_to(from, L, G);
     assert_null(to->table->layer_share);
-    for (size_t i = 0; i < L * G * NB; i++) {
-        close_to(to->table->share[i], from->table->share[i]);
-    }
+    for (size_t i = 0; i < L * G * NB; i++) { near(to->table->share[i], from->table->share[i]); }
 }
 
 /* Its features are coordinates of the other model's keys. */

@@ -1,5 +1,4 @@
 /* The manifest reader: every kind of line that is right, and of one that is wrong. */
-
 #include "formats/lines/manifest.h"
 #include "tests/unit/formats/refusal.h"
 #include "tests/unit/temp_folder.h"
@@ -66,10 +65,9 @@ TEST(good_lines) {
     assert_memory_equal(e->messages[1].content, "a\0b", 4);
     assert_int_equal(e->text_size, 17);
     assert_memory_equal(e->text, "system\n\nuser\na\0b\n", 17);
-    char *line = manifest_line(e);
+    CKVC_AUTO_FREE char *line = manifest_line(e);
     assert_string_equal(line, json_of("{'id':'e','messages':[{'content':'','role':'system'},"
                                       "{'content':'a\\u0000b','role':'user'}]}"));
-    free(line);
 }
 
 TEST(bad_lines) {

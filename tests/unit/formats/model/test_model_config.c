@@ -5,6 +5,7 @@
 #include "formats/model/model_files.h"
 #include "formats/model/model_readers.h"
 #include "tests/unit/formats/refusal.h"
+#include "tests/unit/golden.h"
 #include "tests/unit/temp_folder.h"
 
 static const char base[] = "{'model_type':'llama','num_hidden_layers':2,"
@@ -158,9 +159,8 @@ TEST(families) {
     s = good("{" QWEN2 ",'use_sliding_window':true}"); /* max_window_layers is 28 then: no layer
                                                             has the window */
     assert_int_equal(s.sliding_window, 0);
-    char *lines = model_shape_lines(&s);
+    CKVC_AUTO_FREE char *lines = model_shape_lines(&s);
     assert_null(strstr(lines, "layer="));
-    free(lines);
 
     s = good("{'model_type':'qwen3','num_key_value_heads':2}");
     assert_true(s.qk_norm && s.head_dim == 128 && !s.qkv_bias && !s.output_bias &&
@@ -242,20 +242,10 @@ TEST(published) {
         {"internlm2.5-7b-chat", 32, 32, 8, 128, 4096, 14336, 92544, 0, 0, DYN, 1e6, 7.74},
         {"smollm2-135m-instruct", 30, 9, 3, 64, 576, 1536, 49152, 1, 0, PLAIN, 1e5, 0.135},
     };
-    const size_t n = sizeof models / sizeof *models;
-    size_t n_absent = 0;
-    const char *shared = getenv("CKVC_SHARED");
-    for (size_t i = 0; i < n; i++) {
-        char path[512];
-        snprintf(path, sizeof path, "%s/data/configs/%s", shared ? shared : "../shared",
-                 models[i].dir);
-        if (access(path, R_OK) != 0) {
-            n_absent++;
-            continue;
-        }
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         const struct published *m = &models[i];
         model_shape s;
-        OK(model_config_read(path, &s, &err));
+        OK(model_config_read(shared_data("configs", m->dir), &s, &err));
         assert_true(s.n_layers == m->layers && s.n_heads == m->heads &&
                     s.n_kv_heads == m->kv_heads);
         assert_true(s.head_dim == m->head_dim && s.width == m->width && s.intermediate == m->mlp);
@@ -275,12 +265,6 @@ TEST(published) {
             fail_msg("%s: %lld weights, published are %g billion", m->dir, (long long)count,
                      m->billions);
         }
-    }
-    if (n_absent > 0) {
-        printf("skipped: %zu of %zu published config.json files are not below "
-               "CKVC_SHARED/data/configs\n",
-               n_absent, n);
-        if (n_absent == n) { skip(); }
     }
 }
 

@@ -261,7 +261,7 @@ TEST(wrong_log) {
 
 TEST(torn_journal) {
     size_t n;
-    char *journal = file_bytes(in_temp_folder("whole/journal.jsonl"), &n);
+    CKVC_AUTO_FREE char *journal = file_bytes(in_temp_folder("whole/journal.jsonl"), &n);
     size_t last = n - 1;
     while (journal[last - 1] != '\n') { last--; }
     /* Cut within the last line, of shard 2: its file has no line and is made again. */
@@ -278,7 +278,7 @@ TEST(torn_journal) {
     }
     /* A last line of zeros with a newline, as a hole in a file system would have it. */
     copy_whole("torn");
-    char *holed = malloc(n);
+    CKVC_AUTO_FREE char *holed = malloc(n);
     memcpy(holed, journal, n);
     memset(holed + last, 0, n - last - 1);
     write_bytes(in_temp_folder("torn/journal.jsonl"), holed, n);
@@ -309,7 +309,6 @@ TEST(torn_journal) {
         run_dir *r;
         SAYS(run_open(in_temp_folder("torn"), &r, &err), CKVC_E_DATA, bad[i][1]);
     }
-    free(holed), free(journal);
 }
 
 TEST(changed_shard) {
@@ -347,10 +346,9 @@ TEST(empty_shards) {
     OK(run_pass_begin(r, &(run_pass_start){"pass-01-head", 0, 16, "cpu"}, &h, done, &err));
     assert_true(run_pass_end(r) && run_pass_count(r) == 2);
     assert_string_equal(run_pass_at(r, 0)->name, "scan");
-    shard *s;
+    CKVC_AUTO(shard_free_at) shard *s = NULL;
     OK(run_read_shard(r, run_pass_at(r, 0), 0, &s, &err));
     assert_int_equal(s->n_prompts, 0);
-    shard_free(s);
     OK(run_publish_file(r, "scan/edges.json", "{}", 2, &err));
     OK(run_publish_file(r, "tables/pass-01.ckvt", "x", 1, &err));
     assert_int_equal(run_publish_file(r, "../x", "x", 1, NULL), CKVC_E_BUG);

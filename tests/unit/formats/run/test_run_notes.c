@@ -51,10 +51,9 @@ TEST(a_pass_ends_early_and_stays_so) {
     assert_true(p->complete && p->stable.known && p->stable.target == 0.9 &&
                 p->stable.reliability == 0.93);
     assert_string_equal(p->plan, hash); /* not the run's */
-    shard *rows;
+    CKVC_AUTO(shard_free_at) shard *rows = NULL;
     OK(run_read_shard(r, p, 0, &rows, &err));
     assert_string_equal(rows->h.plan, hash);
-    shard_free(rows);
     run_set_pass_plan(r, hash);
     OK(fixture_begin(r, &h, done, &err));
     for (uint32_t i = 0; i < RUN_PROMPTS; i++) { assert_true(done[i]); }

@@ -115,11 +115,10 @@ TEST(what_is_unfinished_or_foreign_is_named) {
     FAILS(make("unfinished", RUN_WHOLE, 99, 1, 1, &err), CKVC_E_CREATE);
     FAILS(make("whole", (run_part){0, 1}, 99, 1, 1, &err), CKVC_E_CREATE);
 
-    json_t *status;
+    json_auto_t *status = NULL;
     OK(run_status(in_temp_folder("unfinished"), &status, &err));
     holds(status, "", /* one that is done is skipped */
           "{'parts.1.passes.0': {'prompts': 3, 'done': 2, 'skipped': 1}, 'complete': false}");
-    json_decref(status);
 
     shell("sed -i 's/\"header\":\"./\"header\":\"f/' %s/journal-1-of-2.jsonl",
           in_temp_folder("unfinished"));

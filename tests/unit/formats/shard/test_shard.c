@@ -3,7 +3,6 @@
 #include <zstd.h>
 
 #include "formats/shard/h5_zstd.h"
-#include "formats/shard/shard_rows.h"
 #include "tests/unit/formats/refusal.h"
 #include "tests/unit/json_holds.h"
 #include "tests/unit/shard_fixture.h"
@@ -37,16 +36,15 @@ TEST(round_trip) {
 
 /* What a careless path would bend: -0, extreme doubles, 255-byte texts, hashes over 2^63. */
 TEST(extreme_values) {
-    shard *s = fixture_shard("both", 2, 4);
+    CKVC_AUTO(shard_free_at) shard *s = fixture_shard("both", 2, 4);
     s->records[0].reward = -0.0;
     s->records[1].reward = 5e-324;
     s->records[2].reward = -1.7976931348623157e308;
     s->records[3].set_hash = UINT64_MAX;
     s->prompts[1].line = UINT32_MAX;
     memset(s->prompts[1].id, 'x', SHARD_STRING - 1);
-    shard *t = through_file(s, false);
+    CKVC_AUTO(shard_free_at) shard *t = through_file(s, false);
     assert_true(signbit(t->records[0].reward));
-    shard_free(s), shard_free(t);
 }
 
 /* Start tables beyond 64 KiB leave the object header for HDF5's dense attribute storage. */
@@ -73,12 +71,11 @@ TEST(large_attributes) {
 
 /* A scan that names one bin of each kind: edges of length 0. */
 TEST(no_edges) {
-    shard *s = fixture_shard("scan", 1, 0);
+    CKVC_AUTO(shard_free_at) shard *s = fixture_shard("scan", 1, 0);
     s->h.n_entropy_bins = s->h.n_ppl_bins = 1;
-    shard *t = through_file(s, false);
+    CKVC_AUTO(shard_free_at) shard *t = through_file(s, false);
     assert_int_equal(t->h.n_ppl_bins, 1);
     shard_free(through_file(s, true));
-    shard_free(s), shard_free(t);
 }
 
 TEST(same_bytes) {

@@ -10,7 +10,6 @@
 #include <sys/un.h>
 #include <zstd.h>
 
-#include "formats/shard/shard_h5.h"
 #include "formats/shard/h5_zstd.h"
 #include "tests/unit/formats/refusal.h"
 #include "tests/unit/shard_fixture.h"
@@ -245,9 +244,8 @@ TEST(missing) {
     }
     hid_t f = bend();
     H5Adelete(f, "keep_window");
-    shard *s = expect_taken(f);
+    CKVC_AUTO(shard_free_at) shard *s = expect_taken(f);
     assert_int_equal(s->h.setting.keep_window, 0);
-    shard_free(s);
     /* The row widths follow n_layers, so a wrong one is seen at the start tables. */
     f = bend();
     hid_t a = H5Aopen(f, "n_layers", H5P_DEFAULT);

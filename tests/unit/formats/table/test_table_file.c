@@ -7,7 +7,6 @@
 #include "formats/table/table_file.h"
 #include "formats/table/table_layout.h"
 #include "lib/base/bytes.h"
-#include "lib/base/files.h"
 #include "tests/unit/formats/refusal.h"
 #include "tests/unit/json_holds.h"
 #include "tests/unit/temp_folder.h"
@@ -270,14 +269,13 @@ TEST(golden_files) {
         table_file_free(t), table_file_free(golden);
     }
     size_t n, n_golden;
-    uint8_t *bytes = file_bytes(path, &n),
-            *golden = file_bytes("tests/golden/table/one-layer.ckvt", &n_golden);
+    CKVC_AUTO_FREE uint8_t *bytes = file_bytes(path, &n),
+                           *golden = file_bytes("tests/golden/table/one-layer.ckvt", &n_golden);
     assert_int_equal(n, n_golden);
     /* behind these bytes: the version that wrote, and a CRC over it */
     assert_memory_equal(bytes, golden, CKVT_AT_WRITER);
     assert_memory_equal(bytes + CKVT_HEADER_BYTES, golden + CKVT_HEADER_BYTES,
                         n - CKVT_HEADER_BYTES);
-    free(bytes), free(golden);
 }
 
 TEST(content_id) {
@@ -298,18 +296,18 @@ TEST(content_id) {
 }
 
 TEST(without_evidence) {
+    CKVC_AUTO(table_file_free_at)
     table_file *t = table_file_around(ckvc_table_create(2, 1, 1, 1, 1, 1, 1), false);
     t->table->window = 1;
     t->table->budgets[0] = 8;
     t->table->head_grid[0] = t->table->weight[0] = t->table->weight[1] = 1.0;
     write_table(t, path);
-    table_file *r = read_table(path);
+    CKVC_AUTO(table_file_free_at) table_file *r = read_table(path);
     assert_true(!r->has_evidence && !r->evidence[CKVC_SIDE_HEAD].q);
     json_auto_t *d = table_file_describe(r, false), *cells = table_file_describe(r, true);
     holds(d, "evidence", "[]");
     holds(cells, "EDGEENT", "[]"); /* of one bin */
     assert_null(json_object_get(cells, "QHEAD"));
-    table_file_free(r), table_file_free(t);
 }
 
 TEST(describe) {
@@ -373,9 +371,8 @@ static void refuse(const char *what, const uint8_t *bytes, size_t size, const ch
 }
 
 static uint8_t *sample_bytes(size_t *size) {
-    table_file *t = sample();
+    CKVC_AUTO(table_file_free_at) table_file *t = sample();
     write_table(t, path);
-    table_file_free(t);
     return file_bytes(path, size);
 }
 
@@ -401,7 +398,7 @@ TEST(every_byte_flipped) {
 
 TEST(every_length) {
     size_t size;
-    uint8_t *bytes = sample_bytes(&size);
+    CKVC_AUTO_FREE uint8_t *bytes = sample_bytes(&size);
     char message[256];
     for (size_t n = 0; n < size; n++) {
         char what[64];
@@ -413,10 +410,9 @@ TEST(every_length) {
         assert_int_equal(ckvc_table_parse("t", exact, n, &p, message, sizeof message), -1);
         free(exact);
     }
-    uint8_t *longer = calloc(1, size + 1);
+    CKVC_AUTO_FREE uint8_t *longer = calloc(1, size + 1);
     memcpy(longer, bytes, size);
     refuse("one byte more", longer, size + 1, "byte 32: file size");
-    free(longer), free(bytes);
 }
 
 /* ---- files taken apart and put together again ---- */
@@ -436,11 +432,10 @@ typedef struct kit {
 } kit;
 
 static kit *take_apart(maker make) {
-    table_file *t = make();
+    CKVC_AUTO(table_file_free_at) table_file *t = make();
     write_table(t, path);
-    table_file_free(t);
     size_t size;
-    uint8_t *bytes = file_bytes(path, &size);
+    CKVC_AUTO_FREE uint8_t *bytes = file_bytes(path, &size);
     kit *k = calloc(1, sizeof *k);
     memcpy(k->header, bytes, sizeof k->header);
     k->n = ckvc_get_u32(bytes + CKVT_AT_N_SECTIONS);
@@ -451,7 +446,6 @@ static kit *take_apart(maker make) {
         p->stored = malloc(p->size + 1);
         memcpy(p->stored, bytes + ckvc_get_u64(p->entry + CKVT_ENTRY_OFFSET), p->size);
     }
-    free(bytes);
     return k;
 }
 

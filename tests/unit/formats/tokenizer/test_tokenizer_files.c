@@ -1,13 +1,10 @@
 /* Tokenizer files other than tokenizer.json (SentencePiece, tiktoken, vocab.json with merges.txt),
- * the front door that picks one, published vectors of text and ids, and damaged files. */
+ * the front door that picks one, and published vectors of text and ids. */
 #include <limits.h>
 #include <sys/stat.h>
 
-#include "lib/base/json.h"
-#include "lib/base/files.h"
-#include "lib/base/hash.h"
-#include "lib/token/tokenizer.h"
 #include "tests/unit/formats/refusal.h"
+#include "tests/unit/golden.h"
 #include "tests/unit/load_tokenizer.h"
 #include "tests/unit/temp_folder.h"
 
@@ -236,6 +233,7 @@ TEST(sentencepiece_refused) {
                   {"\x0A\x7F", 2, "longer than what is left"},
                   {"\x0A\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x01", 11, "longer than what is left"},
                   {"\x0A\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x7F", 11, "a size that does not end"},
+                  {"\x09\x00", 2, "8 bytes are not there"},
                   {"\x0B", 1, "a group"},
                   {"\x02\x00", 2, "a field number"},
                   {"\x0A\x02\x08\x01", 4, "of another kind"},
@@ -376,46 +374,6 @@ TEST(picks_in_order) {
     refuses("tokenizer.json");
 }
 
-/* ---- damage ---- */
-static void damage(const char *name, const void *good, size_t n, int rounds) {
-    ckvc_rng rng = rng_of(1, ckvc_rng_key(name), 0);
-    int read = 0;
-    for (int round = 0; round < rounds; round++) {
-        uint8_t *bad = malloc(n + 1);
-        memcpy(bad, good, n);
-        write_bytes(in_temp_folder(name), bad, damage_bytes(&rng, bad, n, n));
-        free(bad);
-        CKVC_AUTO(tokenizer_free_at) tokenizer *t = NULL;
-        if (load_tokenizer(temp_folder, &t, &err) == CKVC_OK) {
-            int32_t *ids;
-            size_t n_ids;
-            OK(tokenizer_encode(t, "ab abaxy <s>\xFF 11", 16, true, &ids, &n_ids, &err));
-            free(ids);
-            read++;
-        }
-    }
-    assert_true(read < rounds); /* damage is noticed at least sometimes */
-}
-
-TEST(damaged_files) {
-    ckvc_buffer b = small_model(usual);
-    damage("tokenizer.model", b.data, b.size, 2000);
-    ckvc_buffer_fini(&b);
-    put_config(LLAMA3_CONFIG);
-    b = small_ranks("YmM= 256\nYWI= 257\nYWJj 258\nIGE= 259\n");
-    damage("tokenizer.model", b.data, b.size, 1000);
-    ckvc_buffer_fini(&b);
-    damage("tokenizer_config.json", json_of(LLAMA3_CONFIG), strlen(LLAMA3_CONFIG), 500);
-    clear_before(NULL);
-    put_config(QWEN2_CONFIG);
-    static const char vocab[] = "{'a':0,'b':1,'ab':2,'1':5,'11':6}",
-                      merges[] = "#version: 0.2\na b\n1 1\n";
-    put_text("vocab.json", json_of(vocab));
-    damage("merges.txt", merges, strlen(merges), 1000);
-    put_text("merges.txt", merges);
-    damage("vocab.json", json_of(vocab), strlen(vocab), 1000);
-}
-
 /* ---- published vectors: texts and ids without BOS ---- */
 static void check_vectors(const char *vectors, const char *name) {
     static const char separator[] = "\n__ggml_vocab_test__\n";
@@ -458,25 +416,16 @@ TEST(published_vectors) {
          "qwen2",
          {"vocab.json", "merges.txt", "tokenizer_config.qwen2.5.json"}},
     };
-    const char *shared = getenv("CKVC_SHARED");
-    char vectors[512], dir[512];
-    snprintf(vectors, sizeof vectors, "%s/data/tokenizers/vectors", shared ? shared : "../shared");
-    if (!ckvc_is_dir(vectors)) {
-        printf("skipped: %s is not there (CKVC_SHARED): %zu sets of vectors\n", vectors,
-               sizeof sets / sizeof *sets);
-        skip();
-    }
+    CKVC_AUTO_FREE char *vectors = ckvc_strdup(shared_data("tokenizers", "vectors"));
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
         clear_before(NULL);
-        snprintf(dir, sizeof dir, "%s/data/tokenizers/%s", shared ? shared : "../shared",
-                 sets[i].dir);
         for (size_t k = 0; k < 4 && sets[i].files[k]; k++) {
             const char *file = sets[i].files[k];
             const bool config = strncmp(file, "tokenizer_config", 16) == 0;
-            char there[640], target[PATH_MAX];
-            snprintf(there, sizeof there, "%s/%s", dir, file);
+            char there[64], target[PATH_MAX];
+            snprintf(there, sizeof there, "tokenizers/%s", sets[i].dir);
             /* CKVC_SHARED may be relative, the link lies elsewhere */
-            assert_non_null(realpath(there, target));
+            assert_non_null(realpath(shared_data(there, file), target));
             assert_int_equal(
                 symlink(target, in_temp_folder(config ? "tokenizer_config.json" : file)), 0);
         }

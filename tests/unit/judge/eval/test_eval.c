@@ -96,14 +96,6 @@ typedef struct oracle {
     uint64_t entries;
 } oracle;
 
-static double loss_of(const float *logits, int32_t id) {
-    double sum = 0;
-    for (int32_t v = 0; v < model_get_shape(m)->vocab; v++) {
-        sum += exp((double)logits[v] - (double)logits[id]);
-    }
-    return log(sum);
-}
-
 static void feed(decoder *d, sequence *q, int32_t token, float *logits) {
     OK(decoder_step(d, &q, &token, 1, logits, &err));
 }
@@ -143,7 +135,7 @@ static oracle answer_alone(const eval_items *items, size_t i, size_t way, const 
             for (int32_t v = 1; v < V; v++) { id = logits[v] > logits[id] ? v : id; }
             if (reference) { id = p->tokens[p->n_tokens + x->n_question + t]; }
             double *sum = reference ? &out.reference_nll : &out.nll;
-            *sum += loss_of(logits, id);
+            *sum += logits_loss(logits, V, id);
             if (!reference) { tokens[out.n++] = id; }
             if (!reference && model_shape_stops(model_get_shape(m), id)) { break; }
             if (t + 1 < most) { feed(d, q, id, logits); }

@@ -6,18 +6,16 @@ enum { V = 6, N = 20000 };
 /* probabilities 0.4, 0.25, 0.25, 0.06, 0.03, 0.01, in another order */
 static const double p[V] = {0.25, 0.03, 0.4, 0.01, 0.25, 0.06};
 
-static void logits_of(float *logits) {
-    for (int i = 0; i < V; i++) { logits[i] = (float)(log(p[i]) + 3); }
-}
-
 /* How often each token is drawn, of N. */
 static void draw(const token_choice *how, int count[V]) {
     ckvc_rng rng;
     float logits[V];
     token_weight scratch[V];
-    logits_of(logits);
     ckvc_rng_init(&rng, 1, 2, 3);
-    for (int i = 0; i < V; i++) { count[i] = 0; }
+    for (int i = 0; i < V; i++) {
+        logits[i] = (float)(log(p[i]) + 3);
+        count[i] = 0;
+    }
     for (int i = 0; i < N; i++) {
         double nll;
         const int32_t id = token_draw(how, logits, V, &rng, scratch, &nll);

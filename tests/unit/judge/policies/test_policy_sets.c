@@ -1,14 +1,16 @@
 /* What policies keep of the golden prompts: sets by a table's shares against an independent
  * program's, their counterparts under other scores, and what every reference promises. */
 #include "judge/policies/head_scores.h"
-#include "tests/unit/judge/policies/golden_rig.h"
+#include "judge/policies/policy_sets.h"
+#include "tests/unit/golden_rig.h"
+#include "tests/unit/sets_fixture.h"
 
 enum { L = 4, G = 3, N_PROMPTS = 3, N_BUDGETS = 3 };
 static const double budgets[N_BUDGETS] = {12, 24, 48};
 
 static int open_rig(void **state) {
-    rig_open("models/ckvc-tiny-4l", "tests/golden/budgets/ckvc-tiny-4l.json");
-    assert_int_equal(rig.prompts.n, N_PROMPTS);
+    rig_open(bench_open(2), "models/ckvc-tiny-4l", "tests/golden/budgets/ckvc-tiny-4l.json");
+    assert_int_equal(rig.prompts->n, N_PROMPTS);
     return 0;
 }
 
@@ -52,8 +54,8 @@ static void open_keeper(keeper *w, const score_policy *list, size_t n) {
                         .setting = {.window = 16, .budgets = {budgets, N_BUDGETS}},
                         .mode = CKVC_MODE_COUNT,
                         .score = CKVC_SCORE_COUNT};
-    OK(policy_sets_create(&w->choice, rig.shape, &rig.prompts, &w->k, &err));
-    session_limits limits = {.max_prompt = rig.prompts.max_tokens, .max_window = 16};
+    OK(policy_sets_create(&w->choice, rig.shape, rig.prompts, &w->k, &err));
+    session_limits limits = {.max_prompt = rig.prompts->max_tokens, .max_window = 16};
     policy_sets_need(w->k, &limits);
     OK(sessions_create(rig.m, limits, 1, &w->s, &err));
 }
@@ -183,7 +185,8 @@ TEST(counterparts) {
     }
 }
 
-/* Every reference at its own allotment: how many entries, and what comes before all else. */
+/* Every reference at its own allotment: how many entries, and what comes before all else; also of a
+ * prompt that is shorter than its window. */
 TEST(references) {
     CKVC_AUTO(table_file_free_at) table_file *t = table_of(0, CKVC_MODE_HEADS, CKVC_SCORE_PAPER);
     static const struct {
@@ -216,13 +219,15 @@ TEST(references) {
                                  .table = score_needs_table(want[i].kind) ? t : NULL};
     }
     open_keeper(&w, list, N);
-    for (size_t p = 0; p < N_PROMPTS; p++) {
-        const uint32_t T = rig.items[p].n_tokens;
-        enter(&w, &rig.items[p]);
+    for (size_t p = 0; p <= N_PROMPTS; p++) {
+        prompt item = rig.items[p % N_PROMPTS];
+        if (p == N_PROMPTS) { item.n_tokens = 20; }
+        const uint32_t T = item.n_tokens;
+        enter(&w, &item);
         for (size_t i = 0; i < N; i++) {
             for (uint32_t b = 0; b < N_BUDGETS; b++) {
                 const policy_kept *kept = decide(&w, i, b, T);
-                const uint32_t B = (uint32_t)budgets[b];
+                const uint32_t B = budgets[b] < T ? (uint32_t)budgets[b] : T;
                 assert_int_equal(kept->n_sets, want[i].one ? 1 : G);
                 n_other[i] += kept->entries != L * G * B;
                 for (uint32_t u = 0; u < L * kept->n_sets; u++) {
@@ -307,7 +312,7 @@ TEST(references_by_layer) {
 
 static void refused(const policy_choice *choice, ckvc_status status, const char *text) {
     policy_sets *k;
-    SAYS(policy_sets_create(choice, rig.shape, &rig.prompts, &k, &err), status, text);
+    SAYS(policy_sets_create(choice, rig.shape, rig.prompts, &k, &err), status, text);
     assert_null(k);
 }
 
@@ -342,16 +347,15 @@ TEST(refusals) {
     const double few[] = {6};
     prefill_stats stats;
     CKVC_AUTO(close_keeper) keeper w;
-    policy_sets *below;
+    CKVC_AUTO(policy_sets_free_at) policy_sets *below = NULL;
     one = (score_policy){.kind = SCORE_TABLE, .table = shares};
     open_keeper(&w, &one, 1);
     policy_choice least = w.choice;
     least.setting.budgets = (setting_list){few, 1};
     least.nearest_budget = true;
-    OK(policy_sets_create(&least, rig.shape, &rig.prompts, &below, &err));
+    OK(policy_sets_create(&least, rig.shape, rig.prompts, &below, &err));
     SAYS(policy_sets_prefill(below, w.s, &rig.items[0], &stats, &err), CKVC_E_DATA, "\"p0\"");
     assert_non_null(strstr(err.text, "the least is 9"));
-    policy_sets_free(below);
 }
 
 /* Everything that a prefill shows of heads, kept. */

@@ -1,7 +1,9 @@
 /* What references keep against the kept sets of kvpress, and of rules that it lacks written out in
  * Python (tests/golden/policies): every position. No score that decides is nearer to the next than
  * 1.7e-5 of itself, which float32 tells apart. */
-#include "tests/unit/judge/policies/golden_rig.h"
+#include "judge/policies/policy_sets.h"
+#include "tests/unit/golden_rig.h"
+#include "tests/unit/sets_fixture.h"
 
 enum { WINDOW = 16, CONTINUED = 12, MOST_BUDGETS = 2, N_POLICIES = 17 };
 
@@ -43,18 +45,18 @@ static uint32_t compare_sets(const policy_kept *kept, const char *name, const js
 
 /* Every policy, kvzip in one piece; or kvzip in chunks alone. Positions that differ. */
 static uint32_t compare_sets_of(const policy_choice *choice, bool in_chunks) {
-    policy_sets *k;
+    CKVC_AUTO(policy_sets_free_at) policy_sets *k = NULL;
     CKVC_AUTO(session_destroy_at) session *s = NULL;
     uint32_t others = 0;
     const uint32_t first = choice->texts.n_first, later = choice->texts.n_later + 8;
-    OK(policy_sets_create(choice, rig.shape, &rig.prompts, &k, &err));
+    OK(policy_sets_create(choice, rig.shape, rig.prompts, &k, &err));
     session_limits limits = {
-        .max_prompt = rig.prompts.max_tokens, .max_continuation = CONTINUED, .max_window = WINDOW};
+        .max_prompt = rig.prompts->max_tokens, .max_continuation = CONTINUED, .max_window = WINDOW};
     policy_sets_need(k, &limits);
-    assert_int_equal(limits.max_targets, in_chunks ? later + 48 : first + rig.prompts.max_tokens);
+    assert_int_equal(limits.max_targets, in_chunks ? later + 48 : first + rig.prompts->max_tokens);
     assert_int_equal(limits.max_counted, in_chunks ? 4 + 48 : 0);
     OK(sessions_create(rig.m, limits, 1, &s, &err));
-    for (size_t p = 0; p < rig.prompts.n; p++) {
+    for (size_t p = 0; p < rig.prompts->n; p++) {
         prefill_stats stats;
         const uint32_t T = rig.items[p].n_tokens,
                        fed = T + first + (in_chunks ? (T - 1) / 48 * later : 0);
@@ -72,19 +74,18 @@ static uint32_t compare_sets_of(const policy_choice *choice, bool in_chunks) {
             }
         }
     }
-    policy_sets_free(k);
     return others;
 }
 
 /* Every policy that the golden file has, under every budget. */
 static void compare_model(const char *golden) {
-    rig_open(NULL, golden);
+    rig_open(bench_open(2), NULL, golden);
     const json_t *list = json_object_get(rig.root, "budgets");
     double budgets[MOST_BUDGETS];
     setting_list of = {budgets, (uint32_t)json_array_size(list)};
     assert_in_range(of.n, 1, MOST_BUDGETS);
     for (size_t i = 0; i < of.n; i++) { budgets[i] = json_number_value(json_array_get(list, i)); }
-    table_file *table = table_of(&of);
+    CKVC_AUTO(table_file_free_at) table_file *table = table_of(&of);
     score_policy policies[N_POLICIES];
     const char *name;
     json_t *sets, *kept = of_prompt(0, "kept");
@@ -112,7 +113,6 @@ static void compare_model(const char *golden) {
     choice.n = 1;
     choice.texts.chunk = (uint32_t)golden_number(rig.root, "chunk");
     assert_int_equal(compare_sets_of(&choice, true), 0);
-    table_file_free(table);
     rig_close();
 }
 

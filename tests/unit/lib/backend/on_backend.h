@@ -89,9 +89,8 @@ static inline void check_nmse(const char *what, const float *got, const double *
 }
 static inline void check_buffer(const char *what, backend *be, const be_buf *b, size_t from,
                                 const double *want, size_t n) {
-    float *got = contents_from(be, b, from, n);
+    CKVC_AUTO_FREE float *got = contents_from(be, b, from, n);
     check_nmse(what, got, want, n);
-    free(got);
 }
 
 /* (y0 +) (bias +) x W^T in double. */
@@ -117,16 +116,17 @@ PLAIN_LOOP static inline float *rounded_all(const float *x, size_t n, float (*ro
 static inline void check_products(backend *be, int64_t n, int64_t n_out, int64_t n_in,
                                   float (*round_one)(float)) {
     const int64_t rows = be_padded_rows(n), used = n * n_out;
-    float *w = values(n_out * n_in, 1), *bias = values(n_out, 1), *x = values(rows * n_in, 1),
-          *y0 = values(rows * n_out, 1), *near_w = rounded_all(w, n_out * n_in, round_one),
-          *near_x = rounded_all(x, rows * n_in, round_one);
-    double *want = ckvc_alloc(used, sizeof *want);
+    CKVC_AUTO_FREE float *w = values(n_out * n_in, 1), *bias = values(n_out, 1),
+                         *x = values(rows * n_in, 1), *y0 = values(rows * n_out, 1),
+                         *near_w = rounded_all(w, n_out * n_in, round_one),
+                         *near_x = rounded_all(x, rows * n_in, round_one);
+    CKVC_AUTO_FREE double *want = ckvc_alloc(used, sizeof *want);
     for (int variant = 0; variant < 4; variant++) {
         const bool add = variant & 1, with_bias = variant & 2;
         be_weight *bw = weight(be, w, n_out, n_in), *bb = weight(be, bias, n_out, 1);
         be_buf *bx = buffer(be, rows * n_in, x), *by = buffer(be, rows * n_out, y0);
         be->ops->matmul(be, bw, with_bias ? bb : NULL, bx, &(be_product_rows){.n = n}, add, by);
-        float *got = contents(be, by, used);
+        CKVC_AUTO_FREE float *got = contents(be, by, used);
         const float *sums = add ? y0 : NULL, *biases = with_bias ? bias : NULL;
         naive_product(want, sums, biases, near_w, near_x, n, n_out, n_in);
         check_nmse("matmul", got, want, used);
@@ -134,14 +134,36 @@ static inline void check_products(backend *be, int64_t n, int64_t n_out, int64_t
             naive_product(want, sums, biases, w, x, n, n_out, n_in);
             assert_true(nmse(got, want, used) > 1e-7);
         }
-        free(got);
     }
-    free(w), free(bias), free(x), free(y0), free(want), free(near_w), free(near_x);
+}
+
+/* Losses and logits of rows 41 ... 149 through a head, against the operands that were rounded. */
+static inline void check_head(backend *be, float (*round_one)(float), double tolerance) {
+    enum { ROW0 = 41, N = 109, IN = 37, VOCAB = 1291 };
+    CKVC_AUTO_FREE float *w = values(VOCAB * IN, round_one ? 1 : 2), *x = values(192 * IN, 1),
+                         *near_w = rounded_all(w, VOCAB * IN, round_one),
+                         *near_x = rounded_all(x, 192 * IN, round_one),
+                         *logits = ckvc_alloc(2 * VOCAB, sizeof *logits);
+    CKVC_AUTO_FREE double *want = ckvc_alloc(VOCAB, sizeof *want);
+    be_weight *bw = weight(be, w, VOCAB, IN);
+    be_buf *bx = buffer(be, 192 * IN, x);
+    int32_t target[N] = {[3] = VOCAB - 1};
+    double nll[N];
+    for (int i = 5; i < N; i++) { target[i] = i * 997 % VOCAB; }
+    OK(head_nll(be, bw, bx, (be_rows){ROW0, N, 1}, target, nll));
+    for (int64_t r = 0; r < N; r++) {
+        double sum = 0;
+        naive_product(want, NULL, NULL, near_w, near_x + (ROW0 + r) * IN, 1, VOCAB, IN);
+        for (int64_t v = 0; v < VOCAB; v++) { sum += exp(want[v]); }
+        assert_true(fabs(nll[r] - (log(sum) - want[target[r]])) < tolerance);
+        if (r % 50 == 0) {
+            OK(be->ops->head_logits(be, bw, bx, ROW0 + r - 1, 2, logits, &err));
+            check_nmse("head_logits", logits + VOCAB, want, VOCAB);
+        }
+    }
 }
 
 /* ---- attention ---- */
-
-enum { MAX_G = 8 };
 
 /* Of n positions and n_kv heads: one set for all heads, an empty one, and one a head, of different
  * sizes, the second empty. The caller frees. */

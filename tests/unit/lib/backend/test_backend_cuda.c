@@ -72,9 +72,8 @@ static void put_floats(outcomes *o, const char *part, const float *v, size_t n) 
 }
 static void put_buffer(outcomes *o, const char *part, backend *be, const be_buf *b, size_t from,
                        size_t n) {
-    float *v = contents_from(be, b, from, n);
+    CKVC_AUTO_FREE float *v = contents_from(be, b, from, n);
     put_floats(o, part, v, n);
-    free(v);
 }
 static void outcomes_free(outcomes *o) {
     for (int i = 0; i < o->n; i++) { free(o->all[i].v); }
@@ -177,7 +176,7 @@ static void run_continuation(backend *be, const inputs *in, const be_cache *prom
     }
     put_buffer(o, "targets' rows", be, out, 0, in->n_own * width);
     const size_t n_errors = (size_t)(s->n_heads * in->n_own);
-    be_row_error *errors = ckvc_calloc(n_errors, sizeof *errors);
+    CKVC_AUTO_FREE be_row_error *errors = ckvc_calloc(n_errors, sizeof *errors);
     OK(be->ops->attention_error(be, s, &c, &(be_compared){0, 1, in->sets[1]}, errors, &err));
     double *mass = put(o, "mass left out", n_errors), *restricted = put(o, "restricted", n_errors),
            *actual = put(o, "actual", n_errors);
@@ -186,7 +185,6 @@ static void run_continuation(backend *be, const inputs *in, const be_cache *prom
         restricted[i] = errors[i].restricted;
         actual[i] = errors[i].actual;
     }
-    free(errors);
     run_held(be, in, prompt, o);
 }
 

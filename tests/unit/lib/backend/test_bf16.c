@@ -102,29 +102,9 @@ TEST(rows_alone) {
     for (int i = 0; i < 3; i++) { end_bench(&on[i]); }
 }
 
-/* Losses and logits of the head. */
-TEST(heads) {
-    enum { ROWS = 70, IN = 37, VOCAB = 1291 };
+TEST(head) {
     CKVC_AUTO(end_bench) bench b = open_bf16(2);
-    CKVC_AUTO_FREE float *w = values(VOCAB * IN, 1), *x = values(128 * IN, 1),
-                         *logits = ckvc_alloc(VOCAB, sizeof *logits);
-    double *want = ckvc_alloc(VOCAB, sizeof *want), nll[ROWS];
-    CKVC_AUTO_FREE float *w16 = rounded_all(w, VOCAB * IN, rounded),
-                         *x16 = rounded_all(x, 128 * IN, rounded);
-    int32_t target[ROWS];
-    be_weight *bw = weight(b.be, w, VOCAB, IN);
-    be_buf *bx = buffer(b.be, 128 * IN, x);
-    for (int i = 0; i < ROWS; i++) { target[i] = i * 997 % VOCAB; }
-    OK(head_nll(b.be, bw, bx, (be_rows){0, ROWS, 1}, target, nll));
-    for (int r = 0; r < ROWS; r++) {
-        double sum = 0;
-        naive_product(want, NULL, NULL, w16, x16 + r * IN, 1, VOCAB, IN);
-        for (int v = 0; v < VOCAB; v++) { sum += exp(want[v]); }
-        assert_true(fabs(nll[r] - (log(sum) - want[target[r]])) < 2e-6);
-    }
-    OK(b.be->ops->head_logits(b.be, bw, bx, ROWS - 1, 1, logits, &err));
-    check_nmse("head_logits", logits, want, VOCAB);
-    free(want);
+    check_head(b.be, rounded, 2e-6);
 }
 
 /* ---- a whole model ---- */

@@ -111,7 +111,7 @@ TEST(rounded_rows_are_forgotten) {
 TEST(memory_is_out) {
     CKVC_AUTO(end_backend_at) backend *be = device(CKVC_COMPUTE_F32);
     if (!be) { skip(); }
-    float *x = values(ROWS * WIDTH, 1), *same;
+    CKVC_AUTO_FREE float *x = values(ROWS * WIDTH, 1), *same = NULL;
     be_buf *small = buffer(be, ROWS * WIDTH, x), *huge = buffer(be, be->memory_bytes / 2, NULL);
     be->ops->copy_rows(be, huge, 0, small, 0, ROWS, WIDTH);
     SAYS(be->ops->sync(be, &err), CKVC_E_MEMORY, "is out of memory");
@@ -119,7 +119,6 @@ TEST(memory_is_out) {
     OK(be->ops->sync(be, &err));
     same = contents(be, small, ROWS * WIDTH);
     assert_memory_equal(same, x, ROWS * WIDTH * sizeof *x);
-    free(x), free(same);
 }
 
 /* A prompt of T tokens through all that a run does with one; how often it took device memory. */
@@ -127,7 +126,7 @@ static uint64_t allocations_of(session *s, decoder *d, int64_t T) {
     enum { C = 6 };
     int32_t ids[128];
     double nll[C];
-    sequence *q;
+    CKVC_AUTO(sequence_free_at) sequence *q = NULL;
     be_greedy next;
     const uint64_t before = emulation_allocations();
     for (int i = 0; i < 128; i++) { ids[i] = i * 7 % 400 + 5; }
@@ -136,7 +135,6 @@ static uint64_t allocations_of(session *s, decoder *d, int64_t T) {
     OK(sessions_next_greedy(&s, 1, &next, &err));
     OK(sequence_create(s, NULL, C, &q, &err));
     for (int i = 0; i < 3; i++) { OK(decoder_step_greedy(d, &q, &next.id, 1, &next, &err)); }
-    sequence_free(q);
     return emulation_allocations() - before;
 }
 

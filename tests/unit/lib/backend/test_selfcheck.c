@@ -79,30 +79,6 @@ TEST(stops) {
     }
 }
 
-/* The embedded model's losses on every kernel of ours that this CPU has: the same bytes. */
-TEST(same_model_on_every_width) {
-    enum { T = 100, C = 20 };
-    double nll[2][C];
-    const cpu_fma *const *list = cpu_fma_list();
-    if (!list[0] || !list[1]) {
-        print_message("skipped: this CPU does not have both AVX2 and AVX-512\n");
-        skip();
-    }
-    for (int i = 0; i < 2; i++) {
-        CKVC_AUTO(bench_close) bench b;
-        int32_t ids[T + C];
-        broken = i == 0 ? "nothing" : list[0]->name;
-        OK(create(false, &b));
-        assert_non_null(strstr(b.be->kernel, list[i]->name));
-        bench_load(&b, "models/ckvc-tiny-4l", limits_of(T, C, 16, 0));
-        fill_ids(ids, T + C, 19, model_get_shape(b.m)->vocab);
-        prefill_of(b.s, ids, T, T + C, 16);
-        OK(session_continue(b.s, ids + T, C, NULL, nll[i], &err));
-        printf("ran: %s\n", list[i]->name);
-    }
-    assert_memory_equal(nll[0], nll[1], sizeof nll[0]);
-}
-
 int main(void) {
     before_each = set_up;
     after_each = tear_down;

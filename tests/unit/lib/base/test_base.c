@@ -8,7 +8,6 @@
 #include <sys/wait.h>
 #include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "lib/base/json.h"
 #include "lib/base/bytes.h"

@@ -1,7 +1,6 @@
 /* Outputs that are in the way: what nothing may replace, and what is an input or inside one; and
  * JSON lines whose keys keep their order. */
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "lib/base/files.h"
 #include "lib/base/json.h"

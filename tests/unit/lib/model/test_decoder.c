@@ -3,16 +3,10 @@
 #include "lib/model/decoder.h"
 #include "tests/unit/golden_model.h"
 
-enum { C = 70, MOST_T = 180, MAX_L = 8, MAX_G = 8, KEPT = MAX_G * 256, PROMPTS = 3 };
+enum { C = 70, MOST_T = 180, PROMPTS = 3 };
 
 /* What one sequence keeps: head g of layer l about one position in 2 + (l + g) % 4, one head of
  * each layer none; `shared`: the heads of a layer together. */
-typedef struct some_sets {
-    uint32_t offsets[MAX_L][MAX_G + 1], positions[MAX_L][KEPT];
-    kept_set sets[MAX_L];
-    int64_t entries;
-} some_sets;
-
 static void sets_fill(some_sets *s, const model_shape *shape, int64_t T, bool shared) {
     const int32_t n_sets = shared ? 1 : shape->n_kv_heads;
     ckvc_rng rng = rng_of(5, (uint64_t)T, shared);
@@ -30,14 +24,6 @@ static void sets_fill(some_sets *s, const model_shape *shape, int64_t T, bool sh
         s->sets[l] = (kept_set){n_sets, s->offsets[l], s->positions[l]};
         s->entries += shared ? (int64_t)n * shape->n_kv_heads : n;
     }
-}
-
-/* -log softmax(logits)[target], in double. */
-static double loss(const float *logits, int32_t n, int32_t target) {
-    double top = -INFINITY, sum = 0;
-    for (int32_t v = 0; v < n; v++) { top = fmax(top, (double)logits[v]); }
-    for (int32_t v = 0; v < n; v++) { sum += exp((double)logits[v] - top); }
-    return log(sum) + top - (double)logits[target];
 }
 
 /* A model and PROMPTS sequences that hold what is kept of their prompts, with the losses of their
@@ -117,7 +103,8 @@ static void against_continue(const char *kind, const char *path, double toleranc
     for (int i = 0; i < PROMPTS; i++) {
         for (int c = 0; c < C; c++) {
             const int32_t target = s.ids[i][prompt_tokens[i] + c];
-            compare(&w, loss(logits + (i * C + c) * V, (int32_t)V, target), s.nll[i][c], tolerance);
+            compare(&w, logits_loss(logits + (i * C + c) * V, (int32_t)V, target), s.nll[i][c],
+                    tolerance);
         }
     }
     worst_print(s.b.be->kernel, &w, 1);
@@ -167,7 +154,7 @@ enum { MANY = 130, STEPS = 2, SESSIONS = 3 };
  * what is kept of session i % 3's prompt. */
 static void decode_greedy(model *m, session *const *sessions, int from, int n,
                           double out[][STEPS][2]) {
-    decoder *d;
+    CKVC_AUTO(decoder_destroy_at) decoder *d = NULL;
     sequence *sequences[MANY];
     int32_t tokens[MANY];
     be_greedy next[MANY];
@@ -188,7 +175,6 @@ static void decode_greedy(model *m, session *const *sessions, int from, int n,
         }
     }
     for (int i = 0; i < n; i++) { sequence_free(sequences[i]); }
-    decoder_destroy(d);
 }
 
 /* A sequence's tokens and losses are the same bits alone and beside up to 129 others, in another
@@ -226,24 +212,6 @@ TEST(any_batch) {
     for (int i = 0; i < SESSIONS; i++) { session_destroy(sessions[i]); }
 }
 
-/* The sets [L][1 or G][...] of a golden case. */
-static void sets_read(some_sets *s, const json_t *sets) {
-    const json_t *layer, *head, *t;
-    size_t l, g, i;
-    *s = (some_sets){0};
-    json_array_foreach(sets, l, layer) {
-        uint32_t n = 0;
-        json_array_foreach(layer, g, head) {
-            json_array_foreach(head, i, t) {
-                assert_true(n < KEPT);
-                s->positions[l][n++] = (uint32_t)json_integer_value(t);
-            }
-            s->offsets[l][g + 1] = n;
-        }
-        s->sets[l] = (kept_set){(int32_t)json_array_size(layer), s->offsets[l], s->positions[l]};
-    }
-}
-
 /* Greedy tokens are those of transformers with a cache that was pruned by hand to the same sets,
  * full, by layers and by heads (tests/golden/decode); losses in float32 there and here. */
 static void transformers(const char *name) {
@@ -264,7 +232,7 @@ static void transformers(const char *name) {
         some_sets kept;
         session *s;
         sequence *q;
-        sets_read(&kept, json_object_get(one, "sets"));
+        golden_sets(&kept, json_object_get(one, "sets"));
         OK(sessions_create(b.m, limits_of(T, 0, 1, 0), 1, &s, &err));
         prefill_of(s, prompt, T, T + n, 1);
         OK(sequence_create(s, kept.sets[0].n_sets ? kept.sets : NULL, n - 1, &q, &err));
@@ -291,8 +259,8 @@ TEST(golden) {
 TEST(limits) {
     CKVC_AUTO(bench_close) bench b = bench_open(1);
     int32_t ids[20];
-    sequence *q;
-    decoder *d;
+    CKVC_AUTO(sequence_free_at) sequence *q = NULL;
+    CKVC_AUTO(decoder_destroy_at) decoder *d = NULL;
     bench_load(&b, "models/ckvc-tiny-4l", limits_of(20, 0, 8, 0));
     const model_shape *shape = model_get_shape(b.m);
     CKVC_AUTO_FREE float *logits = ckvc_alloc((size_t)shape->vocab, sizeof *logits);
@@ -305,8 +273,6 @@ TEST(limits) {
     SAYS(decoder_step(d, &q, &(int32_t){shape->vocab}, 1, logits, &err), CKVC_E_DATA,
          "outside the model's vocabulary");
     OK(decoder_step(d, &q, &(int32_t){7}, 1, logits, &err));
-    decoder_destroy(d);
-    sequence_free(q);
 }
 
 RUN_TESTS(NULL, NULL)

@@ -1,8 +1,6 @@
 /* What tells the families apart, beside the golden models: rotary scaling and windows by
  * configuration (against transformers), kept sets under a sliding window (against plain loops), the
  * fused matrix with biases, one rotary base for both parts, weights that do not stay in memory. */
-#include <unistd.h>
-
 #include "tests/unit/golden_model.h"
 #include "tests/unit/naive_model.h"
 #include "tests/unit/temp_folder.h"

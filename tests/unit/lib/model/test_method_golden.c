@@ -5,32 +5,6 @@
 
 enum { ALPHA, RHO, STRUCT, SEM, FULL, COMP, N_WORST };
 
-enum { MAX_L = 8, MAX_T = 512 };
-
-/* Kept sets of all layers. */
-typedef struct sets {
-    kept_set layer[MAX_L];
-    uint32_t offsets[MAX_L][2], positions[MAX_L][MAX_T];
-} sets;
-
-static void sets_read(sets *s, const json_t *lists, int32_t n_layers) {
-    assert_int_equal(json_array_size(lists), n_layers);
-    const json_t *list, *t;
-    size_t l, i;
-    json_array_foreach(lists, l, list) {
-        s->offsets[l][1] = (uint32_t)json_array_size(list);
-        json_array_foreach(list, i, t) { s->positions[l][i] = (uint32_t)json_integer_value(t); }
-        s->layer[l] = (kept_set){1, s->offsets[l], s->positions[l]};
-    }
-}
-
-static double loss(session *s, const int32_t *continuation, int64_t n, const kept_set *kept) {
-    double nll[256];
-    assert_true(n <= 256);
-    OK(session_continue(s, continuation, n, kept, nll, &err));
-    return nll_mean(nll, n);
-}
-
 static void check_stats(const json_t *p, const prefill_stats *got, int32_t n_kv_heads, worst *w) {
     const size_t n = (size_t)got->n_tokens;
     const json_t *layer, *row;
@@ -64,20 +38,21 @@ static void check_file(const char *name, const char *golden, const char *dir) {
                   n = (int64_t)golden_number(root, "C"), window = (int64_t)golden_number(root, "W");
     bench_load(&b, dir, limits_of(n_tokens, n, window, 0));
     const model_shape *shape = model_get_shape(b.m);
-    sets kept = {0};
+    some_sets kept;
     size_t n_sets = 0, i, k;
     const json_t *given, *one;
-    assert_true(n_tokens <= MAX_T && shape->n_layers <= MAX_L);
+    assert_true(shape->n_layers <= MAX_L);
     json_array_foreach(json_object_get(root, "prompts"), i, given) {
         int64_t total;
         CKVC_AUTO_FREE int32_t *ids = golden_ids(json_object_get(given, "ids"), &total);
         assert_int_equal(total, n_tokens + n);
         const prefill_stats stats = prefill_of(b.s, ids, n_tokens, total, window);
         check_stats(given, &stats, shape->n_kv_heads, w);
-        compare(&w[FULL], loss(b.s, ids + n_tokens, n, NULL), golden_number(given, "L_full"), 2e-5);
+        compare(&w[FULL], continued(b.s, ids + n_tokens, n, NULL), golden_number(given, "L_full"),
+                2e-5);
         json_array_foreach(json_object_get(given, "explicit"), k, one) {
-            sets_read(&kept, json_object_get(one, "S"), shape->n_layers);
-            compare(&w[COMP], loss(b.s, ids + n_tokens, n, kept.layer),
+            golden_sets(&kept, json_object_get(one, "S"));
+            compare(&w[COMP], continued(b.s, ids + n_tokens, n, kept.sets),
                     golden_number(one, "L_comp"), 2e-5);
             n_sets++;
         }

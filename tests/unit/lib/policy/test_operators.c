@@ -1,9 +1,6 @@
 /* The operators of the probes (method.md section 7) and budgets by layer: utilities by hand, every
  * action of every state against the definitions, the nearest block, the file of budgets. */
-#include <unistd.h>
-
 #include "formats/lines/layer_budgets.h"
-#include "lib/base/memory.h"
 #include "tests/unit/sets_fixture.h"
 #include "tests/unit/temp_folder.h"
 

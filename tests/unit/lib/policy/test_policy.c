@@ -1,4 +1,6 @@
-/* The policy library against golden/method/retention.json (bit for bit) and counting; its edges. */
+/* The policy library against golden/method/retention.json (bit for bit), its two ways to retain
+ * against each other (by counting who ranks before whom: test_operators, test_head_sets), its
+ * edges. */
 #include "lib/base/names.h"
 #include "lib/policy/ckvc_policy.h"
 #include "lib/policy/retain_many.h"
@@ -31,57 +33,6 @@ TEST(golden_retention) {
         CKVC_FREE(kept, scratch);
     }
     assert_true(index >= 9);
-}
-
-enum { RANK_T = 300 };
-
-/* The same rule, by counting for every candidate who ranks before it. */
-static uint32_t retain_by_rank(uint32_t T, const double *u, ckvc_rule rule, uint32_t *kept,
-                               uint32_t *n_cand) {
-    const uint32_t window = rule.keep_window >= T ? 0 : T - rule.keep_window;
-    uint32_t c[RANK_T], n = 0;
-    *n_cand = 0;
-    for (uint32_t t = 0; t < T; t++) {
-        if (u[t] >= rule.tau || t >= window) { c[(*n_cand)++] = t; }
-    }
-    for (uint32_t i = 0; i < *n_cand; i++) {
-        const uint32_t t = c[i];
-        uint32_t before = 0;
-        for (uint32_t k = *n_cand; k-- > 0 && before < rule.budget;) {
-            const uint32_t s = c[k];
-            before += s >= window && t < window   ? 1
-                      : t >= window && s < window ? 0
-                      : u[s] != u[t]              ? u[s] > u[t]
-                                                  : s > t;
-        }
-        if (before < rule.budget) { kept[n++] = t; }
-    }
-    return n;
-}
-
-TEST(retain_against_ranks) {
-    ckvc_rng rng = rng_of(7, 0, 0);
-    for (int round = 0; round < 20000; round++) {
-        double u[RANK_T];
-        uint32_t want[RANK_T], scratch[RANK_T], n_want, n_got;
-        uint32_t T = ckvc_rng_below(&rng, RANK_T), levels = 1 + ckvc_rng_below(&rng, 40);
-        uint32_t B = ckvc_rng_below(&rng, T + 3);
-        uint32_t keep_window = round % 3 ? 0 : ckvc_rng_below(&rng, T + 3);
-        for (uint32_t t = 0; t < T; t++) {
-            u[t] = round % 2 ? (double)ckvc_rng_below(&rng, levels) / 8.0 : ckvc_rng_double(&rng);
-        }
-        if (T > 3 && round % 17 == 0) { u[ckvc_rng_below(&rng, T)] = INFINITY; }
-        double tau = round % 2 ? (double)ckvc_rng_below(&rng, levels) / 8.0 : ckvc_rng_double(&rng);
-        const ckvc_rule rule = {tau, B, keep_window};
-        uint32_t k_want = retain_by_rank(T, u, rule, want, &n_want);
-        /* Exactly min(B, T) entries are there to be written: ASan sees one more. */
-        uint32_t *kept = malloc((B < T ? B : T) * sizeof *kept + 1);
-        uint32_t k_got = ckvc_retain(T, u, rule, kept, &n_got, scratch);
-        assert_int_equal(k_got, k_want);
-        assert_int_equal(n_got, n_want);
-        assert_memory_equal(kept, want, k_want * sizeof *want);
-        free(kept);
-    }
 }
 
 enum { MANY_T = 200 };

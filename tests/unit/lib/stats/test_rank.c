@@ -69,12 +69,6 @@ TEST(bins_are_array_split) {
     assert_int_equal(rank_bin_size(3, 4, 3), 0);
 }
 
-static void close_to(double got, double want) {
-    if (!(fabs(got - want) <= 1e-12 * fmax(1.0, fabs(want)))) {
-        fail_msg("got %.17g, want %.17g", got, want);
-    }
-}
-
 static void close_interval(rank_interval got, double lo, double hi) {
     close_to(got.lo, lo);
     close_to(got.hi, hi);

@@ -1,12 +1,8 @@
 /* Tokenizers against ids that Hugging Face tokenizers gave (tests/golden/tokenizer), hostile
  * tokenizer.json files, and the limits that keep bad patterns and long words from hanging. */
-#include <unistd.h>
-
-#include "lib/base/json.h"
-#include "lib/base/files.h"
 #include "lib/base/progress.h"
 #include "lib/base/utf8.h"
-#include "lib/token/tokenizer.h"
+#include "tests/unit/formats/refusal.h"
 #include "tests/unit/golden.h"
 #include "tests/unit/load_tokenizer.h"
 #include "tests/unit/temp_folder.h"
@@ -70,17 +66,7 @@ TEST(metaspace_mistral) { shared_tokenizer("tokenizers", "mistral-7b-instruct-v0
 
 /* ---- small tokenizers of our own ---- */
 
-/* In these files a double quote is a single one, which needs no backslash. */
-static char *quoted(const char *text) {
-    char *q = ckvc_strdup(text);
-    for (char *at = q; (at = strchr(at, '\'')) != NULL;) { *at = '"'; }
-    return q;
-}
-
-static void put_json(const char *name, const char *text) {
-    CKVC_AUTO_FREE char *json = quoted(text);
-    put_text(name, json);
-}
+static void put_json(const char *name, const char *text) { put_text(name, json_of(text)); }
 
 static tokenizer *made(const char *file) {
     tokenizer *t;
@@ -106,18 +92,21 @@ static tokenizer *made(const char *file) {
 static void encodes_to(const char *json, const char *text, bool special, size_t n,
                        const int32_t *want) {
     CKVC_AUTO(tokenizer_free_at) tokenizer *t = made(json);
-    int32_t *ids;
+    CKVC_AUTO_FREE int32_t *ids = NULL;
     size_t n_ids;
     OK(tokenizer_encode(t, text, strlen(text), special, &ids, &n_ids, &err));
     assert_int_equal(n_ids, n);
     assert_memory_equal(ids, want, n * sizeof *ids);
-    free(ids);
 }
 #define ENCODES(json, text, special, ...)                                                          \
     encodes_to(json, text, special, sizeof((const int32_t[]){__VA_ARGS__}) / sizeof(int32_t),      \
                (const int32_t[]){__VA_ARGS__})
 
-TEST(both_merge_spellings) { ENCODES(PLAIN MODEL, "aababb", true, 3, 2, 1); }
+TEST(both_merge_spellings) {
+    ENCODES(PLAIN MODEL, "aababb", true, 3, 2, 1);
+    /* a piece that is no byte's spelling stands for none */
+    ENCODES(PLAIN BPE("'vocab':{'\u4E2D':0,'a':1},'merges':[]"), "a", true, 1);
+}
 
 TEST(added_tokens_and_flags) {
     const char *json =
@@ -174,12 +163,8 @@ TEST(metaspace_schemes) {
 /* ---- hostile files ---- */
 static void refuses(const char *json, const char *said) {
     tokenizer *t;
-    CKVC_AUTO_FREE char *want = quoted(said);
     put_json("tokenizer.json", json);
-    FAILS(load_tokenizer(temp_folder, &t, &err), CKVC_E_DATA);
-    if (!strstr(err.text, want) || strchr(err.text, '\n')) {
-        fail_msg("want \"%s\", got %s", want, err.text);
-    }
+    SAYS(load_tokenizer(temp_folder, &t, &err), CKVC_E_DATA, json_of(said));
     assert_null(t);
 }
 
@@ -370,7 +355,7 @@ TEST(greedy_files) {
 TEST(marks_out_of_order) {
     enum { N = 100000 };
     CKVC_AUTO_FREE char *text = malloc(1 + 4 * N);
-    int32_t *ids;
+    CKVC_AUTO_FREE int32_t *ids = NULL;
     size_t n;
     text[0] = 'a';
     for (size_t i = 0; i < N; i++) { /* U+0315, class 232, and U+0327, class 202 */
@@ -385,7 +370,6 @@ TEST(marks_out_of_order) {
         assert_int_equal(ids[1 + 2 * i], 1);
         assert_int_equal(ids[2 + 2 * i], i < N ? 3 : 2);
     }
-    free(ids);
 }
 
 /* As tokenizers 0.23.3 decodes them: hexadecimal digits, or a plus and one. */
@@ -434,11 +418,6 @@ TEST(fits_a_vocabulary) {
         FAILS(tokenizer_fits(t, cases[i].vocab, &err), cases[i].wrong ? CKVC_E_DATA : CKVC_OK);
         if (cases[i].wrong) { assert_non_null(strstr(err.text, cases[i].wrong)); }
     }
-}
-
-TEST(missing_file) {
-    tokenizer *t;
-    FAILS(load_tokenizer("/nonexistent-folder", &t, &err), CKVC_E_NOINPUT);
 }
 
 TEST(fingerprint_follows_what_decides_ids) {

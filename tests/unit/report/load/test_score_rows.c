@@ -1,8 +1,7 @@
-/* Hostile score files: every key replaced, extreme numbers, noise. Each ends as a report without a
- * broken number, or as one line with exit code 65 and no page. */
+/* Hostile score files: every key replaced, extreme numbers (noise: fuzz_scores). Each ends as a
+ * report without a broken number, or as one line with exit code 65 and no page. */
 #include <ctype.h>
 #include <dirent.h>
-#include <unistd.h>
 
 #include "lib/base/json.h"
 #include "tests/unit/report_fixture.h"
@@ -147,32 +146,6 @@ TEST(large_arrays) {
         ckvc_buffer_append(&list, "]", 2);
         line(&b, 0, at[c], (const char *)list.data);
         report_on(&b, at[c]);
-    }
-}
-
-TEST(noise) {
-    ckvc_rng rng = rng_of(1, 2, 3);
-    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer good = {0};
-    for (int i = 0; i < PROMPTS; i++) { line(&good, i, "", NULL); }
-    for (int trial = 0; trial < 200; trial++) {
-        CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer b = {0};
-        char what[40];
-        snprintf(what, sizeof what, "noise %d", trial);
-        ckvc_buffer_append(&b, good.data, good.size);
-        for (int hits = 1 + trial % 3; hits > 0; hits--) {
-            size_t place = (size_t)ckvc_rng_below(&rng, b.size);
-            switch (ckvc_rng_below(&rng, 4)) {
-            case 0: b.data[place] = (uint8_t)ckvc_rng_below(&rng, 256); break;
-            case 1:
-                b.data[place] = (uint8_t) "0123456789.,-[]{}\":en\n"[ckvc_rng_below(&rng, 22)];
-                break;
-            case 2: b.size -= ckvc_rng_below(&rng, b.size - place); break; /* cut */
-            default:
-                memmove(b.data + place, b.data + place + 1, b.size - place - 1), b.size--;
-                break;
-            }
-        }
-        if (b.size > 0) { report_on(&b, what); }
     }
 }
 

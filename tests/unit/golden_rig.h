@@ -1,9 +1,8 @@
-/* A golden file of kept sets, with its model and its prompts: one at a time. */
+/* A golden file of prompts with its model: one at a time. */
 #pragma once
 
-#include "judge/policies/policy_sets.h"
+#include "calib/prompt/prompts.h"
 #include "tests/unit/golden_model.h"
-#include "tests/unit/sets_fixture.h"
 
 enum { MOST_PROMPTS = 3 };
 
@@ -15,33 +14,37 @@ static struct rig {
     int32_t *instruction;
     int64_t n_instruction;
     manifest_entry entries[MOST_PROMPTS];
-    prompt items[MOST_PROMPTS];
-    prompt_list prompts;
+    prompt_list *prompts;
+    prompt *items; /* the list's */
 } rig;
 
-static inline void rig_open(const char *model, const char *golden) {
+/* On b, which is the rig's from here on. model NULL: the one that the file names. */
+static inline void rig_open(bench b, const char *model, const char *golden) {
     static char names[MOST_PROMPTS][8] = {"p0", "p1", "p2"};
-    rig.b = bench_open(2);
+    rig.b = b;
     rig.root = golden_read(golden);
     OK(model_open_path(model ? model : json_string_value(json_object_get(rig.root, "model")),
                        rig.b.be, &rig.m, &err));
     rig.shape = model_get_shape(rig.m);
     rig.instruction = golden_ids(json_object_get(rig.root, "instruction"), &rig.n_instruction);
     const json_t *prompts = json_object_get(rig.root, "prompts");
-    rig.prompts = (prompt_list){.items = rig.items, .n = json_array_size(prompts)};
-    assert_in_range(rig.prompts.n, 1, MOST_PROMPTS);
-    for (size_t i = 0; i < rig.prompts.n; i++) {
-        int64_t n;
-        int32_t *tokens = golden_ids(json_object_get(json_array_get(prompts, i), "tokens"), &n);
+    rig.prompts = ckvc_calloc(1, sizeof *rig.prompts);
+    rig.items = rig.prompts->items = ckvc_calloc(MOST_PROMPTS, sizeof *rig.items);
+    assert_in_range(json_array_size(prompts), 1, MOST_PROMPTS);
+    for (size_t i = 0; i < json_array_size(prompts); i++) {
+        int64_t T, C;
+        int32_t *tokens = golden_tokens(json_array_get(prompts, i), &T, &C);
         rig.entries[i].id = names[i];
-        rig.items[i] =
-            (prompt){.entry = &rig.entries[i], .tokens = tokens, .n_tokens = (uint32_t)n};
-        if (n > rig.prompts.max_tokens) { rig.prompts.max_tokens = (uint32_t)n; }
+        rig.items[i] = (prompt){.entry = &rig.entries[i],
+                                .tokens = tokens,
+                                .n_tokens = (uint32_t)T,
+                                .n_continuation = (uint32_t)C};
+        prompts_add(rig.prompts);
     }
 }
 
 static inline void rig_close(void) {
-    for (size_t i = 0; i < rig.prompts.n; i++) { free(rig.items[i].tokens); }
+    prompts_free(rig.prompts);
     free(rig.instruction);
     json_decref(rig.root);
     model_close(rig.m);
