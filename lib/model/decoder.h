@@ -8,7 +8,7 @@
  * What a step computes is LlamaModel.forward (model.h) of one token at position_ids T + i, i tokens
  * after the prompt, on a cache whose dropped positions are gone. A sequence's logits are the same
  * bits in any batch and for any number of threads; with kernels of ours the hidden states behind
- * them are session_continue's, bit by bit. Nothing in a step allocates; a sequence takes its memory
+ * them are sessions_rollouts', bit by bit. Nothing in a step allocates; a sequence takes its memory
  * from the backend in one piece. */
 #pragma once
 

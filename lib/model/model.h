@@ -129,17 +129,6 @@ typedef struct prefill_job {
  * after the rotation, as past_key_values has them. */
 ckvc_status sessions_prefill(const prefill_job *jobs, int64_t n, ckvc_err *err) CKVC_MUST_CHECK;
 
-/* Losses of the continuation (nats per token, [C] -> nll) teacher-forced after the prefilled
- * prompt, layer l attending to sets[l] of the prompt's positions (sets NULL: the full cache) and to
- * the continuation itself. nll[0] comes from the prompt's last row, before compression matters. The
- * plain way of method.md section 4: the oracle of every faster one. It is what transformers gives
- * with a cache whose dropped positions are gone (as kvpress prunes one) and position_ids that go on
- * at T: causal among themselves, the family's sliding window by position (masking_utils.py,
- * create_sliding_window_causal_mask). A loss is ForCausalLMLoss's (loss/loss_utils.py: row t-1
- * predicts token t, in float32) before its mean. */
-ckvc_status session_continue(session *s, const int32_t *continuation, int64_t n,
-                             const kept_set *sets, double *nll, ckvc_err *err) CKVC_MUST_CHECK;
-
 /* One rollout of a batch. Either it starts at layer 0 (parent -1) under sets of its own in every
  * layer, or it is a start's rollout with one layer's set changed: it leaves the start at that layer
  * and is under the start's sets above. */
@@ -163,15 +152,21 @@ typedef struct layer_error {
     double actual;
 } layer_error;
 
-/* session_continue for n_lanes <= max_lanes rollouts at once: one pass over the layers, starts
- * first, the others in order of their layers. A rollout's losses are the same bits in any batch. */
+/* Losses of a continuation (nats per token) teacher-forced after the prefilled prompt, in n_lanes
+ * <= max_lanes rollouts: layer l attends to a lane's set of the prompt's positions and to the
+ * continuation itself (method.md section 4). One pass over the layers, starts first, the others in
+ * order of their layers; a rollout's losses are the same bits in any batch. They are what
+ * transformers gives with a cache whose dropped positions are gone (as kvpress prunes one) and
+ * position_ids that go on at T: causal among themselves, the family's sliding window by position
+ * (masking_utils.py, create_sliding_window_causal_mask), ForCausalLMLoss (loss/loss_utils.py: row
+ * t-1 predicts token t, in float32) before its mean. */
 typedef struct rollout_job {
     session *session;
     const int32_t *continuation; /* [n] */
     int64_t n;
     const rollout_lane *lanes; /* [n_lanes] */
     int64_t n_lanes;
-    double *nll; /* [n_lanes][n] */
+    double *nll; /* [n_lanes][n]; the first comes from the prompt's last row */
     /* [L] or NULL: of two lanes, the first of which has the full cache; left alone for n 1. Their
      * scratch [H][C-1] is there from the first use on. */
     layer_error *errors;

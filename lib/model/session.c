@@ -558,15 +558,6 @@ ckvc_status sessions_rollouts(const rollout_job *jobs, int64_t n, ckvc_err *err)
     return CKVC_OK;
 }
 
-ckvc_status session_continue(session *s, const int32_t *continuation, int64_t n,
-                             const kept_set *sets, double *nll, ckvc_err *err) {
-    const rollout_lane alone = {.parent = -1, .sets = sets};
-    rollout_job job = {
-        .session = s, .continuation = continuation, .n = n, .lanes = &alone, .n_lanes = 1};
-    job.nll = nll;
-    return sessions_rollouts(&job, 1, err);
-}
-
 ckvc_status sessions_targets(target_job *jobs, int64_t n, ckvc_err *err) {
     static const rollout_lane alone = {.parent = -1};
     forward_pass passes[SESSIONS_TOGETHER];

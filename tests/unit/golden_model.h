@@ -27,6 +27,15 @@ static inline bench bench_open(int n_threads) {
     return bench_open_kind(kind ? kind : "cpu", n_threads);
 }
 
+/* Losses [n] of a continuation alone under sets [L] of the prompt's positions; NULL: the full
+ * cache. */
+static inline ckvc_status session_continue(session *s, const int32_t *continuation, int64_t n,
+                                           const kept_set *sets, double *nll, ckvc_err *err) {
+    const rollout_lane alone = {.parent = -1, .sets = sets};
+    rollout_job job = {s, continuation, n, &alone, 1, .nll = nll};
+    return sessions_rollouts(&job, 1, err);
+}
+
 /* Of a test that names its backends itself: where another one is asked for, there is nothing to
  * run. */
 static inline void of_the_cpu_alone(void) {

@@ -1,13 +1,13 @@
-/* Expected Attention: 4 sinks, and the largest attention expected of the next 512 positions times
- * the value norm. */
-#include "judge/policies/rules/expected.h"
-
+/* Expected Attention (Devoto et al. 2025): 4 sinks, and the largest attention expected of the next
+ * 512 positions times the value norm. Their queries are taken to follow the prompt's own: before
+ * rotation normal, of the mean and covariance of its queries from position 4 on (the first are
+ * sinks), then turned by the mean rotation of those positions. */
 #include <math.h>
 #include <string.h>
 
 #include "judge/policies/rules/rule.h"
 
-enum { EXPECTED_POSITIONS = 512 };
+enum { EXPECTED_SINKS = 4, EXPECTED_POSITIONS = 512 };
 
 static double dot(const double *a, const float *b, int64_t n) {
     double sum = 0;
@@ -106,40 +106,36 @@ static void turn_ahead(const prefill_head *h, const double *frequencies, double 
     }
 }
 
-void expected_attention(const prefill_head *h, const double *frequencies, int64_t first,
-                        const double *norms, double *s, double *scratch) {
+/* Softmax over t >= EXPECTED_SINKS of k.mean / sqrt(D) + k'cov k / (2D), mean over the group, times
+ * the value norm -> s [T], 0 before. */
+static void score_head(const head_score *self, const prefill_head *h, const score_room *to) {
     const int64_t D = h->head_dim, T = h->n_tokens;
-    double *logit = scratch, *laws = logit + T, *rest = laws + h->group * D * (D + 1);
-    memset(s, 0, (size_t)T * sizeof *s);
-    query_laws(h, frequencies, laws, rest);
-    turn_ahead(h, frequencies, laws, rest);
+    double *logit = to->scratch, *laws = logit + T, *rest = laws + h->group * D * (D + 1);
+    (void)self;
+    memset(to->s, 0, (size_t)T * sizeof *to->s);
+    query_laws(h, to->frequencies, laws, rest);
+    turn_ahead(h, to->frequencies, laws, rest);
     for (int32_t q = 0; q < h->group; q++) {
         const query_law law = law_at(laws, D, q);
         double most = -INFINITY, sum = 0;
-        for (int64_t t = first; t < T; t++) {
+        for (int64_t t = EXPECTED_SINKS; t < T; t++) {
             const float *k = h->keys + t * D;
             const double square = quadratic(law.cov, k, D, rest);
             logit[t] = dot(law.mean, k, D) / sqrt((double)D) + square / (2 * (double)D);
             most = logit[t] > most ? logit[t] : most;
         }
-        for (int64_t t = first; t < T; t++) { sum += exp(logit[t] - most); }
-        for (int64_t t = first; t < T; t++) {
-            s[t] += exp(logit[t] - most) / sum / h->group * (norms ? norms[t] : 1.0);
+        for (int64_t t = EXPECTED_SINKS; t < T; t++) { sum += exp(logit[t] - most); }
+        for (int64_t t = EXPECTED_SINKS; t < T; t++) {
+            to->s[t] += exp(logit[t] - most) / sum / h->group * h->value_norms[t];
         }
     }
 }
 
-size_t expected_attention_scratch(size_t max_tokens, size_t head_dim, size_t group) {
+static size_t scratch_of(size_t max_tokens, size_t head_dim, size_t group) {
     return max_tokens + head_dim * (head_dim + 1) * group + 3 * head_dim;
 }
 
-static void score_head(const head_score *self, const prefill_head *h, const score_room *to) {
-    (void)self;
-    expected_attention(h, to->frequencies, EXPECTED_SINKS, h->value_norms, to->s, to->scratch);
-}
-
-const policy_rule rule_expected_attention = {.by_head = true,
-                                             .score = {.on_head = score_head,
-                                                       .scratch = expected_attention_scratch,
-                                                       .first = EXPECTED_SINKS,
-                                                       .queries = true}};
+const policy_rule rule_expected_attention = {
+    .by_head = true,
+    .score = {
+        .on_head = score_head, .scratch = scratch_of, .first = EXPECTED_SINKS, .queries = true}};
