@@ -102,6 +102,17 @@ static void add_loss(const softmax_prompt *prompts, size_t n, uint32_t F, const 
     *loss += y * softmax_loss(prompts, n, F, theta);
 }
 
+/* What a head's scores add up to, of heads that have sets of their own; those of a layer that share
+ * one count alike, or it would be that of the head that asks for most. */
+static double mass_of(const fit_learned *l, size_t head, ckvc_mode mode) {
+    double mass = 0.0;
+    if (mode != CKVC_MODE_HEADS) { return 1.0; }
+    for (size_t k = 0; k < l->n_fitted; ++k) {
+        mass += l->prompts[k].mass[head] / (double)l->n_fitted;
+    }
+    return mass;
+}
+
 void fit_learned_table(fit_learned *l, const fit_options *o, ckvc_table *t, fitted_learned *out) {
     const uint32_t P = l->first.setting.positions, first = ckvc_features_first(o->features),
                    F = l->first.setting.n_features - first;
@@ -124,11 +135,8 @@ void fit_learned_table(fit_learned *l, const fit_options *o, ckvc_table *t, fitt
         head_prompts(l, head, first, weights, prompts);
         const softmax_fit fit = softmax_regression(prompts, l->n_fitted, F, RIDGE, theta);
         out->gradient = fmax(out->gradient, fit.gradient);
-        t->mass[head] = 0.0;
-        for (size_t k = 0; k < l->n_fitted; ++k) {
-            t->mass[head] += l->prompts[k].mass[head] / (double)l->n_fitted;
-            y += prompts[k].y;
-        }
+        t->mass[head] = mass_of(l, head, t->score[0].mode);
+        for (size_t k = 0; k < l->n_fitted; ++k) { y += prompts[k].y; }
         for (uint32_t k = 0; k < F; ++k) {
             t->theta[head * F + k] = (float)theta[k];
             theta[k] = (double)t->theta[head * F + k];

@@ -204,8 +204,10 @@ assert d["heldout_cross_entropy"] < d["heldout_cross_entropy_window"], d
 assert a["features"] == b["features"]'
     run -0 "$CKVC" fit "$DIR/demand" "$DIR/score" --features 2 --out "$DIR/few.ckvt" --no-prov
     [[ $output == *"held-out prompts "*", of the window score "* && $output != *nan* ]]
-    "$CKVC" inspect "$DIR/learned.ckvt" "$DIR/few.ckvt" --json | check '
-a, b = (json.loads(line) for line in sys.stdin)
+    "$CKVC" fit "$DIR/demand" "$DIR/score" --mode layers --out "$DIR/alike.ckvt" --no-prov -q
+    "$CKVC" inspect "$DIR/learned.ckvt" "$DIR/few.ckvt" "$DIR/alike.ckvt" --json | check '
+a, b, alike = (json.loads(line) for line in sys.stdin)
+assert alike["features"]["mass"] == [[1] * 3] * 4 and alike["features"]["theta"] == a["features"]["theta"], alike["features"]["mass"]
 assert all((s["score"], s["window"], s["features"]) == ("learned", 0, 2) for s in b["score"]), b["score"]
 assert b["features"]["version"] == 2 and b["features"]["n"] == 43 and b["features"]["mass"] == a["features"]["mass"]
 a, b = (t["meta"]["diagnostics"]["learned"] for t in (a, b))
