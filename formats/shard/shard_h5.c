@@ -249,18 +249,6 @@ ckvc_status shard_h5_image(const shard *s, uint8_t **out, size_t *n, ckvc_err *e
     return take_image(file, out, n, err);
 }
 
-ckvc_status shard_h5_write(const shard *s, const char *path, ckvc_err *err) {
-    CKVC_AUTO_FREE uint8_t *image = NULL;
-    size_t n;
-    CKVC_TRY(shard_h5_image(s, &image, &n, err));
-    FILE *file = fopen(path, "we");
-    CKVC_FAIL_ERRNO_IF(!file, err, CKVC_E_CREATE, "%s: cannot create", path);
-    const bool written = fwrite(image, 1, n, file) == n, closed = fclose(file) == 0;
-    CKVC_FAIL_ERRNO_IF(!written || !closed, err, CKVC_E_IO, "%s: writing %zu bytes failed", path,
-                       n);
-    return CKVC_OK;
-}
-
 ckvc_status h5_begin(ckvc_err *err) {
     /* Where there is no memory for it 1.10 crashes as it starts, and in a file's H5AC_create; so
      * ask for what either takes first. */

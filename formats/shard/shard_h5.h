@@ -13,8 +13,6 @@
 /* The file in memory: HDF5 never writes to a disk of ours, a full disk meets plain write() instead
  * of a library that cannot close its file. Same rows, same bytes. *out is the caller's to free. */
 ckvc_status shard_h5_image(const shard *s, uint8_t **out, size_t *n, ckvc_err *err) CKVC_MUST_CHECK;
-/* Writes it at `path` as it is: for measurements and tests, a run publishes the image. */
-ckvc_status shard_h5_write(const shard *s, const char *path, ckvc_err *err) CKVC_MUST_CHECK;
 
 /* A shard's file in memory. */
 typedef struct shard_bytes {

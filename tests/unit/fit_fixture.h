@@ -2,13 +2,12 @@
 #pragma once
 
 #include "cql/fit/fit_records.h"
-#include "formats/shard/shard_h5.h"
-#include "tests/unit/temp_folder.h"
+#include "tests/unit/shard_fixture.h"
 
 /* Writes the shard and frees it; its path. */
 static inline const char *fit_shard(shard *s, const char *name) {
     const char *path = in_temp_folder(name);
-    OK(shard_h5_write(s, path, &err));
+    write_shard(s, path);
     shard_free(s);
     return path;
 }

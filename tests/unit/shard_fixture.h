@@ -6,6 +6,15 @@
 #include "formats/shard/shard_h5.h"
 #include "formats/shard/shard_schema.h"
 #include "lib/base/names.h"
+#include "tests/unit/temp_folder.h"
+
+/* The shard's file at a path. */
+static inline void write_shard(const shard *s, const char *path) {
+    CKVC_AUTO_FREE uint8_t *image = NULL;
+    size_t n;
+    OK(shard_h5_image(s, &image, &n, &err));
+    write_bytes(path, image, n);
+}
 
 static inline double *fixture_reals(size_t n, double first, double step) {
     double *v = ckvc_alloc(n, sizeof *v);

@@ -110,7 +110,7 @@ static void write_world(int world, bool uniform, const char *path) {
             }
         }
     }
-    OK(shard_h5_write(s, path, &err));
+    write_shard(s, path);
 }
 
 static fit_result *fit_world(int world, bool uniform) {

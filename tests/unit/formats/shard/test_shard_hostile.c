@@ -30,7 +30,7 @@ static int setup(void **state) {
     bent_path = in_temp_folder("bent.h5");
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
     good = fixture_shard("both", 3, 20);
-    OK(shard_h5_write(good, good_path, &err));
+    write_shard(good, good_path);
     good_bytes = file_bytes(good_path, &good_size);
     return 0;
 }
