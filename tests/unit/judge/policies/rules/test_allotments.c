@@ -94,6 +94,14 @@ TEST(cake) {
     cake((double[]){0, 0, 0, 0}, 48, 124, (uint32_t[]){48, 48, 48, 48});
     cake((double[]){1, 2, 4, 1}, 32, 124, (uint32_t[]){32, 32, 32, 32}); /* the window alone */
     cake((double[]){1, 2, 4, 1}, 48, 20, (uint32_t[]){20, 20, 20, 20});
+    /* what a layer is preferred by: a position that no row sees adds nothing, in place of a NaN */
+    float a[40] = {[0] = 1}, none[40] = {0};
+    double x[40], scratch[80], layer[2] = {0};
+    const prefill_head h = {
+        .group = 1, .n_tokens = 40, .head_dim = 2, .n_rows = 1, .attention = a, .keys = none};
+    const head_score score = policy_rule_of(SCORE_CAKE)->score;
+    score.on_head(&score, &h, &(score_room){.s = x, .layer = layer, .scratch = scratch});
+    assert_true(fabs(layer[0]) < 1e-9 && layer[1] == 0);
 }
 
 /* HeadKV's shipped tables: the largest capacity before the window, mean tokens that are kept. */
