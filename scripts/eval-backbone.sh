@@ -9,7 +9,7 @@
 #   eval       needles, RULER's kinds and, with LONGBENCH=DIR (LongBench's files), LongBench: tables and references, question seen and unseen; costs
 #   report     the page of all answers
 #   kvpress    KVPRESS=DIR (a checkout of github.com/NVIDIA/kvpress): its harness on the same RULER items with the table and its own presses, question unseen
-# BUDGETS (512 tokens and shares), LENGTHS, COUNT, POLICIES (headkv and duoattention take a table's shares, which the paper's has not), COMPUTE (f32 or bf16), BACKEND, THREADS change what is done; finished files are not made again, begun runs go on.
+# BUDGETS (512 tokens and shares), LENGTHS, COUNT, POLICIES (headkv, evolkv and duoattention take a table's shares, which the paper's has not), COMPUTE (f32 or bf16), BACKEND, THREADS change what is done; finished files are not made again, begun runs go on.
 # Nothing of this was run on the 7 to 8 billion weights named here: no machine at hand holds them. tests/cli/eval.bats runs it on an embedded model. The step kvpress has been run
 # by hand on that model, an item each with presses ckvc and snapkv, bert_score stubbed and OMP_NUM_THREADS=1 (kvpress 0.5.5; its checkout's evaluation/ needs its extra `eval`).
 set -euo pipefail

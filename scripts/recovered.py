@@ -16,7 +16,7 @@ DRAWS = 2000
 ALONE = "window-pooled", "random", "KVzapPress", "kvzip"
 NAMES = {"adakv": "AdaKV", "cake": "CAKE", "snapkv": "SnapKV", "tova": "TOVA", "h2o": "H2O", "pyramidkv": "PyramidKV", "streamingllm": "StreamingLLM",
          "expected-attention": "Expected Attention", "keydiff": "KeyDiff", "top-k": "paper's score", "dynamickv": "DynamicKV", "chunkkv": "ChunkKV",
-         "fastkv": "FastKV", "rocketkv": "RocketKV", "vatp": "VATP"}
+         "fastkv": "FastKV", "rocketkv": "RocketKV", "vatp": "VATP", "zigzagkv": "ZigZagKV"}
 
 
 def mean(x):

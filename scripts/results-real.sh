@@ -15,7 +15,7 @@ mkdir -p "${3:?usage: results-real.sh CKVC MODEL OUTDIR CORPUS...}"
 cd "$3"
 shift 3
 continuation=${CONTINUATION:-96}
-rules=${RULES:-identity,matched,snapkv,pyramidkv,adakv,cake,expected-attention,tova,keydiff,h2o,vatp,streamingllm,dynamickv,chunkkv,fastkv,rocketkv,kvzip,headkv,duoattention,random}
+rules=${RULES:-identity,matched,snapkv,pyramidkv,adakv,cake,expected-attention,tova,keydiff,h2o,vatp,streamingllm,dynamickv,chunkkv,fastkv,rocketkv,zigzagkv,kvzip,headkv,evolkv,duoattention,random}
 
 # N prompts of a split, evenly over the manifest, which has its retrieval prompts first.
 few() { grep "\"split\":\"$1\"" "$3" | awk -v n="$2" '{ line[NR] = $0 } END { n = n < NR ? n : NR; for (i = 0; i < n; i++) print line[int(i * NR / n) + 1] }'; }

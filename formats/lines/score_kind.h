@@ -59,13 +59,16 @@ typedef struct policy_properties {
        .cost = "attention of all rows", .exact = true})                                            \
     X(ROCKETKV, rocketkv, "rocketkv",                                                              \
       {"Behnam et al. 2025, arXiv:2502.14051; inf_llm/attention/rocket.py", .query_aware = true,   \
-       .exact = true})
+       .exact = true})                                                                             \
+    X(ZIGZAGKV, zigzagkv, "zigzagkv",                                                              \
+      {"Zhong et al. 2025, arXiv:2412.09036; kvpress, pull request 238", .query_aware = true})
 
 /* Of those that are made with a table's shares, floor or score. */
 #define SCORE_TABLE_RULES(X)                                                                       \
     X(POOLED, pooled, "pooled", {.query_aware = true, .exact = true})                              \
     X(HEADKV, headkv, "headkv",                                                                    \
       {"Fu et al. 2024, arXiv:2410.19258; headkv/snapkv_utils.py", .query_aware = true})           \
+    X(EVOLKV, evolkv, "evolkv", {"Yu et al. 2025, arXiv:2509.08315", .query_aware = true})         \
     X(DUOATTENTION, duoattention, "duoattention",                                                  \
       {"Xiao et al. 2024, arXiv:2410.10819; duo_attn/utils.py", .exact = true})
 

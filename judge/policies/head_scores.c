@@ -47,7 +47,8 @@ void head_scores_reserve(head_scores *h, const model_shape *shape, uint32_t max_
     h->n_heads = (uint32_t)shape->n_kv_heads;
     const size_t T = max_tokens, all = (size_t)h->n_layers * h->n_heads * T;
     size_t most = 0;
-    h->layer = reserve_doubles(h, 2 * (size_t)h->n_layers);
+    h->layer = ckvc_calloc(h->n_layers, sizeof *h->layer);
+    h->bytes += h->n_layers * sizeof *h->layer;
     for (size_t i = 0; i < h->n; i++) {
         const head_score *kind = &h->kinds[i];
         const size_t n = head_score_scratch(kind, T, (size_t)shape->head_dim,
@@ -69,7 +70,7 @@ void head_scores_see(head_scores *h, const prefill_head *head) {
     h->n_tokens = (uint32_t)head->n_tokens;
     for (size_t i = 0; i < h->n; i++) {
         const head_score *kind = &h->kinds[i];
-        const score_room to = {h->frequencies, head_scores_at(h, i, l, g), h->layer + 2 * l,
+        const score_room to = {h->frequencies, head_scores_at(h, i, l, g), h->layer + l,
                                h->scratch};
         if (!kind->on_head) { continue; }
         kind->on_head(kind, head, &to);
@@ -79,7 +80,7 @@ void head_scores_see(head_scores *h, const prefill_head *head) {
 
 void head_scores_begin(head_scores *h, const double *frequencies) {
     h->frequencies = frequencies;
-    memset(h->layer, 0, 2 * (size_t)h->n_layers * sizeof *h->layer);
+    memset(h->layer, 0, h->n_layers * sizeof *h->layer);
 }
 
 ckvc_status head_scores_finish(head_scores *h, session *s, const int32_t *tokens,

@@ -9,7 +9,7 @@ typedef struct head_scores {
     uint32_t n_layers, n_heads; /* L, G */
     head_score *kinds;          /* [n] */
     double **values;            /* [n], each [L][G][T] of the prompt in hand */
-    double *layer;              /* [L][2] of the prompt in hand: CAKE's alone */
+    layer_sums *layer;          /* [L] of the prompt in hand */
     size_t n, cap, cap_values;
     size_t bytes;                         /* that are reserved */
     prefill_watcher wanted;               /* rows and what else; n_rows 0: nothing is to be seen */

@@ -11,11 +11,11 @@ setup_file() {
 score() { "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 8 -q "$@"; }
 
 @test "score: references by head keep as many entries, in sets of layers and heads" {
-    score --policy full,streamingllm,h2o,snapkv,pyramidkv,dynamickv,adakv,cake,chunkkv,fastkv,vatp,rocketkv,expected-attention,tova,keydiff,kvzip --budget 48,0.5 --sets >"$DIR/s.jsonl"
+    score --policy full,streamingllm,h2o,snapkv,pyramidkv,dynamickv,adakv,cake,chunkkv,fastkv,vatp,rocketkv,zigzagkv,expected-attention,tova,keydiff,kvzip --budget 48,0.5 --sets >"$DIR/s.jsonl"
     check '
 L, G = 4, 3
 rows = [json.loads(line) for line in open(sys.argv[1])]
-assert len(rows) == 3 * 16 * 2
+assert len(rows) == 3 * 17 * 2
 for r in rows:
     one = r["policy"] in ("full", "streamingllm", "chunkkv", "tova")
     B = r["budget"] if r["budget"] >= 1 else int(r["budget"] * r["T"])
@@ -24,7 +24,7 @@ for r in rows:
     assert r["entries"] == sum(map(len, heads)), r["policy"]
     B = r["T"] if r["policy"] == "full" else B
     other = r["entries"] - L * G * B  # entries say what they used
-    assert other == 0 or r["policy"] in ("pyramidkv", "dynamickv", "chunkkv", "fastkv"), (r["policy"], r["entries"])
+    assert other == 0 or r["policy"] in ("pyramidkv", "zigzagkv", "dynamickv", "chunkkv", "fastkv"), (r["policy"], r["entries"])
     assert other <= 0 if r["policy"] in ("dynamickv", "chunkkv", "fastkv") else True, (r["policy"], r["entries"])
     assert r["policy"] != "full" or r["reward"] == 0
     assert ("mode" not in r) if one else r["mode"] == "heads"
@@ -70,7 +70,7 @@ for r in whole:
 }
 
 @test "score: what needs shares says so of a table without them" {
-    for what in "--mode heads" "--mode layers" "--policy headkv" "--policy duoattention"; do
+    for what in "--mode heads" "--mode layers" "--policy headkv" "--policy evolkv" "--policy duoattention"; do
         run --separate-stderr score --table "$DIR/t.ckvt" $what
         [ "$status" -ne 0 ]
         [ -z "$output" ]

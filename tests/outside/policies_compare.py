@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Every reference of `ckvc score` on SmolLM2: kept sets with those of tests/golden/policies/policies.py, which runs kvpress, and the originals' formulas where it has none.
 
-A position may differ where two programs round float32 differently: at most 0.5% of those kept. headkv and duoattention, whose capacities are a table's, are compared on tiny models
+A position may differ where two programs round float32 differently: at most 0.5% of those kept. headkv, evolkv and duoattention, whose capacities are a table's, are compared on tiny models
 (tests/unit/judge/policies/test_published_sets.c).
 """
 import json
@@ -22,7 +22,7 @@ with tempfile.NamedTemporaryFile("w", suffix=".json") as f:
     f.flush()
     script = [sys.executable, "tests/golden/policies/policies.py", str(directory), f.name]
     theirs = json.loads(subprocess.run(script, check=True, stdout=subprocess.PIPE, cwd=outside.ROOT).stdout)
-names = [n for n in theirs["prompts"][0]["kept"] if n not in ("headkv", "duoattention")]
+names = [n for n in theirs["prompts"][0]["kept"] if n not in ("headkv", "evolkv", "duoattention")]
 with outside.manifest([{"id": f"p{i}", "tokens": p} for i, p in enumerate(prompts)]) as m:
     out = outside.run(a.ckvc, "score", "--model", directory, "--manifest", m.name, "--policy", ",".join(names), "--sets", "--continuation", 0, "--budget", a.budget, "-q", "-t",
                       a.threads)

@@ -9,7 +9,8 @@ enum { WINDOW = 32 };
 
 /* Mean + gamma * variance over the rows (unbiased), mean over the group -> x [n]; what it says of
  * the layer -> entropy and variance. */
-static void preferred(const prefill_head *h, int64_t rows, int64_t n, double *x, double *layer) {
+static void preferred(const prefill_head *h, int64_t rows, int64_t n, double *x,
+                      layer_sums *layer) {
     const double gamma = 200;
     for (int64_t t = 0; t < n; t++) { x[t] = 0; }
     for (int32_t q = 0; q < h->group; q++) {
@@ -19,7 +20,7 @@ static void preferred(const prefill_head *h, int64_t rows, int64_t n, double *x,
             for (int64_t r = 0; r < rows; r++) {
                 const double v = (double)a[r * h->n_tokens + t];
                 sum += v;
-                layer[0] -= v * log(v + 1e-10);
+                layer->entropy -= v * log(v + 1e-10);
             }
             const double mean = sum / (double)rows;
             for (int64_t r = 0; r < rows; r++) {
@@ -27,7 +28,7 @@ static void preferred(const prefill_head *h, int64_t rows, int64_t n, double *x,
                 squares += d * d;
             }
             const double variance = rows > 1 ? squares / (double)(rows - 1) : 0;
-            layer[1] += variance;
+            layer->variance += variance;
             x[t] += (mean + gamma * variance) / h->group;
         }
     }
@@ -71,9 +72,9 @@ static void fill_capacities(const allot_ask *a, uint32_t *c) {
     const uint32_t most = T - WINDOW;
     double sum = 0;
     int64_t left = total;
-    for (uint32_t l = 0; l < L; l++) { sum += a->layer[2 * l] * a->layer[2 * l + 1]; }
+    for (uint32_t l = 0; l < L; l++) { sum += a->layer[l].entropy * a->layer[l].variance; }
     for (uint32_t l = 0; l < L; l++) {
-        const double own = a->layer[2 * l] * a->layer[2 * l + 1],
+        const double own = a->layer[l].entropy * a->layer[l].variance,
                      share = sum > 0 ? own / sum : 1.0 / L;
         c[l * G] = (uint32_t)fmin(floor(share * (double)total), most);
         left -= c[l * G];

@@ -25,12 +25,18 @@ typedef struct scored_prompt {
     double *scratch;                      /* as asked for */
 } scored_prompt;
 
+/* Over the heads of a layer, for an allotment. */
+typedef struct layer_sums {
+    double entropy, variance; /* CAKE's */
+    double positions;         /* ZigZagKV's */
+} layer_sums;
+
 /* Where a head's scores go. */
 typedef struct score_room {
     const double *frequencies; /* [D/2] that queries and keys were rotated with */
     double *s;                 /* [T], behind those of the layer's heads before it */
-    double *layer;             /* [2]: sums over the layer's heads, for an allotment */
-    double *scratch;           /* as asked for */
+    layer_sums *layer;
+    double *scratch; /* as asked for */
 } score_room;
 
 /* Scores s[l][g][t] of KV heads. */
@@ -63,7 +69,7 @@ typedef struct rank_ask {
 typedef struct allot_ask {
     uint32_t n_layers, n_heads, n_tokens, budget; /* L, G, T, B */
     const double *s;                              /* [L][G][T] */
-    const double *layer;                          /* [L][2] */
+    const layer_sums *layer;                      /* [L] */
     const double *share;                          /* [L][G] of a table, where a rule goes by them */
     uint32_t least;                               /* that each head of this table keeps anyway */
     uint64_t *keys;                               /* [L][G][T] of rules that sort */

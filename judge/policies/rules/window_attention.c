@@ -5,8 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Mean over the last `window` rows and the group -> mean [T]. */
-static void window_mean(const prefill_head *h, uint32_t window, double *mean) {
+void window_mean(const prefill_head *h, uint32_t window, double *mean) {
     const int64_t rows = window_rows(h, window);
     memset(mean, 0, (size_t)h->n_tokens * sizeof *mean);
     for (int32_t q = 0; q < h->group; q++) {

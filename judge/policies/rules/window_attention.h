@@ -12,6 +12,8 @@ static inline int64_t window_rows(const prefill_head *h, uint32_t window) {
 static inline const float *window_row(const prefill_head *h, int32_t q, int64_t row) {
     return h->attention + ((int64_t)q * h->n_rows + row) * h->n_tokens;
 }
+/* Mean over the last `window` rows and the group -> mean [T]. */
+void window_mean(const prefill_head *h, uint32_t window, double *mean);
 /* Of x [n] the largest, or the mean with zeros outside, of `pool` values around each -> s [n]. */
 void window_pool(const double *x, int64_t n, uint32_t pool, bool largest, double *s);
 /* head_score.on_head: mean of A before the window, the largest or the mean of `pool` positions,

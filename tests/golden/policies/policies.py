@@ -116,6 +116,14 @@ class Cake(kvpress.ScorerPress):
         return F.pad(s, (0, 32), value=INF)
 
 
+class ZigZagKV(kvpress.SnapKVPress):
+    """In kvpress a pull request (238). Of each query head how many positions hold 0.9 of its last 32 rows; the layers' means."""
+    def score(self, module, hidden_states, keys, values, attentions, kwargs):
+        a = attentions[0, :, -32:].double().mean(1).sort(descending=True).values  # [H][T]
+        lmba.append(float(((a.cumsum(-1) < 0.9 * a.sum(-1, keepdim=True)).sum(-1) + 1).double().mean()))
+        return super().score(module, hidden_states, keys, values, attentions, kwargs)
+
+
 class Summed(kvpress.ScorerPress):
     """Not in kvpress: DynamicKV's scores. The sum over 8 rows, mean of 7, of a group the sum."""
     def score(self, module, hidden_states, keys, values, attentions, kwargs):
@@ -242,6 +250,14 @@ def dynamickv(B, T, W=8, radio_max=10):
     return each_head(n + W for n in length)
 
 
+def zigzagkv(B, T):
+    return each_head(min(round(0.2 * B + 0.8 * B * L * x / sum(lmba)), T) for x in lmba)
+
+
+def evolkv(B, T):
+    return each_head(min(round(x * B), T) for x in shares.mean(1))
+
+
 def headkv(B, T, W=8, beta=1.01):
     fixed = (B - W) // beta
     return np.minimum([[round(x * fixed * L * G + (B - W) - fixed) + W for x in row] for row in shares / shares.sum()], T)
@@ -346,6 +362,7 @@ def policies(B, tokens):
     r = ratio(B, T)
     preferences.clear()
     summed.clear()
+    lmba.clear()
     return {
         "streamingllm": by_layer(B, tokens, kvpress.StreamingLLMPress(r), "sdpa"),
         "h2o": by_head(B, tokens, H2O(r), "eager"),
@@ -358,16 +375,18 @@ def policies(B, tokens):
         "fastkv": fastkv(B, tokens),
         "vatp": by_head(B, tokens, Vatp(r), "eager"),
         "rocketkv": by_head(B, tokens, kvpress.SnapKVPress(r, window_size=32, kernel_size=63), "sdpa"),
+        "zigzagkv": by_head(B, tokens, ZigZagKV(r, **WIDE), "eager", zigzagkv),
         "expected-attention": by_head(B, tokens, kvpress.ExpectedAttentionPress(r), "sdpa"),
         "tova": by_layer(B, tokens, kvpress.TOVAPress(r), "sdpa"),
         "keydiff": by_head(B, tokens, kvpress.KeyDiffPress(r), "sdpa"),
         "kvzip": kvzip(B, tokens),
         "headkv": by_head(B, tokens, kvpress.SnapKVPress(r, **NARROW), "sdpa", headkv),
+        "evolkv": by_head(B, tokens, kvpress.SnapKVPress(r, **WIDE), "sdpa", evolkv),
         "duoattention": (duoattention(B, T), INF),
     }
 
 
-preferences, summed, chunked, least_gap, of_prompts = [], [], [], INF, []
+preferences, summed, lmba, chunked, least_gap, of_prompts = [], [], [], [], INF, []
 for ids in prompts:
     tokens, kept, in_chunks = torch.tensor([ids]), {}, {}
     for B in BUDGETS:

@@ -5,7 +5,7 @@
 #include "tests/unit/golden_rig.h"
 #include "tests/unit/sets_fixture.h"
 
-enum { WINDOW = 16, CONTINUED = 12, MOST_BUDGETS = 2, N_POLICIES = 17 };
+enum { WINDOW = 16, CONTINUED = 12, MOST_BUDGETS = 2, N_POLICIES = 19 };
 
 static table_file *table_of(const setting_list *of) {
     const uint32_t L = (uint32_t)rig.shape->n_layers, G = (uint32_t)rig.shape->n_kv_heads;

@@ -13,11 +13,10 @@ static void pyramid(uint32_t L, uint32_t B, uint32_t T, uint32_t *c) {
 
 /* Preferences of four layers of two heads, each of which gets what is wanted. */
 static void cake(const double preference[4], uint32_t B, uint32_t T, const uint32_t want[4]) {
-    double layer[8];
+    layer_sums layer[4];
     uint32_t heads[8];
     for (int l = 0; l < 4; l++) {
-        layer[2 * l] = preference[l] * 4; /* entropy times variance */
-        layer[2 * l + 1] = 0.25;
+        layer[l] = (layer_sums){.entropy = preference[l] * 4, .variance = 0.25};
     }
     allot(SCORE_CAKE,
           (allot_ask){.n_layers = 4, .n_heads = 2, .n_tokens = T, .budget = B, .layer = layer},
@@ -96,12 +95,13 @@ TEST(cake) {
     cake((double[]){1, 2, 4, 1}, 48, 20, (uint32_t[]){20, 20, 20, 20});
     /* what a layer is preferred by: a position that no row sees adds nothing, in place of a NaN */
     float a[40] = {[0] = 1}, none[40] = {0};
-    double x[40], scratch[80], layer[2] = {0};
+    double x[40], scratch[80];
+    layer_sums layer = {0};
     const prefill_head h = {
         .group = 1, .n_tokens = 40, .head_dim = 2, .n_rows = 1, .attention = a, .keys = none};
     const head_score score = policy_rule_of(SCORE_CAKE)->score;
-    score.on_head(&score, &h, &(score_room){.s = x, .layer = layer, .scratch = scratch});
-    assert_true(fabs(layer[0]) < 1e-9 && layer[1] == 0);
+    score.on_head(&score, &h, &(score_room){.s = x, .layer = &layer, .scratch = scratch});
+    assert_true(fabs(layer.entropy) < 1e-9 && layer.variance == 0);
 }
 
 /* HeadKV's shipped tables: the largest capacity before the window, mean tokens that are kept. */
@@ -238,7 +238,8 @@ TEST(dynamickv) {
 /* No head keeps more than there is, and a rule that says so keeps just as many as it is told. */
 TEST(promises) {
     enum { L = 5, G = 2, T = 70, ROUNDS = 200 };
-    static double s[L * G * T], layer[2 * L], share[L * G];
+    static double s[L * G * T], share[L * G];
+    static layer_sums layer[L];
     static uint64_t keys[L * G * T];
     ckvc_rng rng = rng_of(8, 1, 0);
     uint32_t n_rules = 0;
@@ -252,7 +253,10 @@ TEST(promises) {
             uint32_t c[L * G], scratch[L * (G + 1)];
             uint64_t sum = 0;
             for (uint32_t i = 0; i < L * G; i++) { share[i] = pow(ckvc_rng_double(&rng), 3); }
-            for (uint32_t i = 0; i < 2 * L; i++) { layer[i] = ckvc_rng_double(&rng); }
+            for (uint32_t i = 0; i < L; i++) {
+                layer[i] = (layer_sums){ckvc_rng_double(&rng), ckvc_rng_double(&rng),
+                                        ckvc_rng_double(&rng)};
+            }
             for (uint32_t i = 0; i < L * G * n; i++) {
                 const bool forced = i % n < r->score.first || i % n + r->score.last >= n;
                 s[i] = forced ? INFINITY : ckvc_rng_double(&rng);
@@ -277,7 +281,7 @@ TEST(promises) {
             }
         }
     }
-    assert_int_equal(n_rules, 11);
+    assert_int_equal(n_rules, 13);
 }
 
 RUN_TESTS(NULL, NULL)
