@@ -21,13 +21,14 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import torch
+import xxhash
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, PreTrainedModel
 
 from . import __version__
 from .exchange import Parser, Usage, numbers_of
 from .fingerprint import fingerprint, folder_of
 from .hf import attention_of, check_attention, device_of, geometry_of, original_attention, with_cache
-from .manifest_prompts import CHUNK, Limits, Prompt, digest, plain_ids, read_prompts, xxh64
+from .manifest_prompts import CHUNK, Limits, Prompt, digest, plain_ids, read_prompts
 from .prefill import attention_rows, head_features, late_features, log_softmax
 from .run_writer import Run
 from .table import Array, Error, budget_tokens, head_floor
@@ -136,7 +137,7 @@ def draw_positions(target: Array, P: int, seed: int, prompt_id: str, head: int) 
     best = T - 1 - np.argsort(-rank[:0:-1], kind="stable")[: P // 2 - 1]
     top = np.sort(np.append(best, 0))
     others, sample = np.setdiff1d(np.arange(T), top).tolist(), top.tolist()
-    numbers = iter(philox(seed, xxh64(prompt_id.encode()), DRAW + head, P))
+    numbers = iter(philox(seed, xxhash.xxh64_intdigest(prompt_id.encode()), DRAW + head, P))
     while len(sample) < P:
         n, v = len(others), next(numbers)
         if v >= 2**64 % n:  # below it small results would be likelier

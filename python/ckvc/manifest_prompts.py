@@ -9,11 +9,12 @@ import os
 import struct
 from typing import Any, Dict, List, Tuple
 
+import xxhash
+
 from .table import Error
 
 KEYS = ("id", "source", "document", "split", "text", "tokens", "file", "offset", "bytes", "messages", "continuation", "continuation_tokens")
 CHUNK = 2048  # tokens that are repeated at a time, where twice the prompt does not fit the context
-MASK = 2**64 - 1
 
 
 @dataclasses.dataclass
@@ -49,39 +50,6 @@ class Limits:
         room = self.context - self.instruction
         repeated = min(max(room - CHUNK, room // 2) if self.instruction >= 0 else self.context, self.context - self.continuation)
         return min(self.max_tokens, repeated) if self.max_tokens else repeated
-
-
-def xxh64(data: bytes) -> int:
-    """XXH64 with seed 0 (xxHash's specification)."""
-    p = (11400714785074694791, 14029467366897019727, 1609587929392839161, 9650029242287828579, 2870177450012600261)
-
-    def rotate(v: int, by: int) -> int:
-        return (v << by | v >> (64 - by)) & MASK
-
-    def mix(v: int, lane: int) -> int:
-        return rotate((v + lane * p[1]) & MASK, 31) * p[0] & MASK
-
-    lanes, at = [(p[0] + p[1]) & MASK, p[1], 0, -p[0] & MASK], len(data) // 32 * 32
-    for block in struct.iter_unpack("<4Q", data[:at]):
-        lanes = [mix(v, x) for v, x in zip(lanes, block)]
-    h = p[4]
-    if at:
-        h = sum(rotate(v, by) for v, by in zip(lanes, (1, 7, 12, 18))) & MASK
-        for v in lanes:
-            h = ((h ^ mix(0, v)) * p[0] + p[3]) & MASK
-    h = (h + len(data)) & MASK
-    for size, code in ((8, "<Q"), (4, "<I"), (1, "<B")):
-        while len(data) - at >= size:
-            (x,), at = struct.unpack_from(code, data, at), at + size
-            if size == 8:
-                h = (rotate(h ^ mix(0, x), 27) * p[0] + p[3]) & MASK
-            elif size == 4:
-                h = (rotate(h ^ x * p[0] & MASK, 23) * p[1] + p[2]) & MASK
-            else:
-                h = rotate(h ^ x * p[4] & MASK, 11) * p[0] & MASK
-    h = (h ^ h >> 33) * p[1] & MASK
-    h = (h ^ h >> 29) * p[2] & MASK
-    return h ^ h >> 32
 
 
 class _Short(ValueError):
@@ -178,7 +146,7 @@ def _build(tokenizer: Any, entry: Dict[str, Any], text: str, limits: Limits, lin
     tokens = ids[:head] + ids[T - (kept - head) : T] + behind
     split = entry.get("split", "")
     return Prompt(line, entry["id"], entry.get("source", ""), entry.get("document", ""), split, tokens, kept, C, kept < T,
-                  xxh64(struct.pack(f"<{2 + len(tokens)}I", kept, C, *tokens)), split in ("heldout", "select"), split == "select")
+                  xxhash.xxh64_intdigest(struct.pack(f"<{2 + len(tokens)}I", kept, C, *tokens)), split in ("heldout", "select"), split == "select")
 
 
 def read_prompts(path: str, tokenizer: Any, limits: Limits) -> Tuple[List[Prompt], str]:
