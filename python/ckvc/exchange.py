@@ -18,7 +18,7 @@ import zipfile
 
 import numpy as np
 
-from .table import FILE_MAX, FLAG_SHARES, MAGIC, OPERATORS, SPECS, TYPES, Error, Table, budget_tokens
+from .table import ENTRY, FILE_MAX, FLAG_SHARES, HEADER, MAGIC, OPERATORS, SPECS, TYPES, Error, Table, budget_tokens, identifying
 
 ORDER = [name for name in SPECS if name not in ("pROV", "xFER", "META")]
 ORDER.insert(ORDER.index("SHARE"), "META")  # as the program writes them: the content id follows from it
@@ -55,24 +55,22 @@ def table_bytes(path, arrays):
     unknown = sorted(arrays.keys() - set(SPECS))
     if unknown or flags is None or flags.dtype != TYPES[4] or flags.shape != (1,):
         raise Error(f"{path}: {f'array {unknown[0]} is no section of a table' if unknown else 'FLAGS is missing, or not one number of <u8'}")
-    directory, body, end = b"", b"", 128 + 112 * len(arrays)
+    entries, body, end = [], b"", 128 + 112 * len(arrays)
     for name in [x for x in ORDER + ["xFER"] if x in arrays]:
         a = arrays[name]
         if a.dtype not in TYPES or a.ndim > 5:
             raise Error(f"{path}: {name}: numbers of the type {a.dtype}: |u1, <f4, <f8, <u4 and <u8 are read")
         if not a.flags.c_contiguous:
             raise Error(f"{path}: {name}: the array is not row-major (write numpy.ascontiguousarray of it)")
-        raw, offset = a.tobytes(), (end + 63) // 64 * 64
+        raw, offset, dims = a.tobytes(), (end + 63) // 64 * 64, [*a.shape, 0, 0, 0, 0, 0][:5]
+        sums = hashlib.sha256(raw).digest(), binascii.crc32(raw)
         body += bytes(offset - end) + raw
         end = offset + len(raw)
-        dims = list(a.shape) + [0] * (5 - a.ndim)
-        directory += name.encode().ljust(8, b"\0") + struct.pack("<4H5Q2Q", 0, TYPES.index(a.dtype), a.ndim, 0, *dims, offset, len(raw))
-        directory += hashlib.sha256(raw).digest() + struct.pack("<2I", binascii.crc32(raw), 0)
-    entries = [directory[i : i + 112] for i in range(0, len(directory), 112)]
-    identity = hashlib.sha256(b"".join(e[:8] + e[10:12] + e[16:56] + e[72:104] for e in entries if e[:1].isupper())).digest()
-    header = MAGIC + struct.pack("<4H4Q2I", 128, 1, bool(int(flags[0]) & FLAG_SHARES), 0x0102, 0, int(flags[0]), end, 128, len(entries), 112)
-    header += identity + bytes(32) + struct.pack("<I", binascii.crc32(directory))
-    data = header + struct.pack("<I", binascii.crc32(header)) + directory + body
+        entries.append(ENTRY.pack(name.encode(), 0, TYPES.index(a.dtype), a.ndim, 0, *dims, offset, len(raw), *sums, 0))
+    directory, flags = b"".join(entries), int(flags[0])
+    identity = hashlib.sha256(b"".join(identifying(e) for e in entries if e[:1].isupper())).digest()
+    header = [MAGIC, 128, 1, bool(flags & FLAG_SHARES), 0x0102, 0, flags, end, 128, len(entries), 112, identity, 0, bytes(28), binascii.crc32(directory)]
+    data = HEADER.pack(*header, binascii.crc32(HEADER.pack(*header, 0)[:124])) + directory + body
     Table(str(path), data)
     return data
 

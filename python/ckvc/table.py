@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import os
+import struct
 from typing import Any, Dict, List, NoReturn, Optional, Tuple, Union
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 Array = NDArray[Any]
 
 MAGIC = b"\x89CKV\r\n\x1a\n"
+HEADER, ENTRY = struct.Struct("<8s4H4Q2I32sI28s2I"), struct.Struct("<8s4H5Q2Q32s2I")  # of the file, and of a section in the directory
 TYPES = [np.dtype("u1"), np.dtype("<f4"), np.dtype("<f8"), np.dtype("<u4"), np.dtype("<u8")]
 REQUIRED = ("SHAPE", "BUDGET", "GRIDHEAD", "GRIDGATE", "WEIGHT", "TAU", "EDGEENT", "EDGEPPL", "META")
 EVIDENCE = ("QHEAD", "QGATE", "NHEAD", "NGATE", "MHEAD", "MGATE", "LGATE")
@@ -99,8 +101,9 @@ def capacities(share: ArrayLike, budget: int, n_tokens: int, floor: int) -> Arra
     return np.array(kept).reshape(shape)
 
 
-def _uint(data, at, size):
-    return int.from_bytes(data[at : at + size], "little")
+def identifying(entry: bytes) -> bytes:
+    """What of a section's entry the content id is made of: name, type, dimensions, SHA-256."""
+    return entry[:8] + entry[10:12] + entry[16:56] + entry[72:104]
 
 
 def _unpack(packed, raw_size):
@@ -164,40 +167,35 @@ class Table:
             self._fail("byte 0: not a ckvt table")
         if not 128 <= len(data) <= FILE_MAX:
             self._fail(f"{len(data)} bytes, a table has 128 to {FILE_MAX}: the file is cut off, or none")
-        if binascii.crc32(data[:124]) != _uint(data, 124, 4):
+        _, size, major, minor, order, _, self.flags, length, directory, n, entry, self._identity, _, zero, crc_entries, crc = HEADER.unpack(data[:128])
+        if binascii.crc32(data[:124]) != crc:
             self._fail("byte 124: wrong CRC-32 of the header: the file is damaged")
-        if _uint(data, 10, 2) != 1:
-            self._fail(f"byte 10: format {_uint(data, 10, 2)}.{_uint(data, 12, 2)}, this reader knows 1.x")
-        for at, size, want in ((8, 2, 128), (14, 2, 0x0102), (32, 8, len(data)), (40, 8, 128), (52, 4, 112), (92, 28, 0)):
-            if _uint(data, at, size) != want:
-                self._fail(f"byte {at}: got {_uint(data, at, size)}, want {want}")
-        flags = _uint(data, 24, 8)
-        if flags >= 2 * FLAG_RELATIVE:
-            self._fail(f"byte 24: incompatible flags {flags:#x} are from a later format")
-        self.flags = flags
-        self.operator, self.has_shares, self.relative = OPERATORS[flags % FLAG_SHARES], bool(flags & FLAG_SHARES), bool(flags & FLAG_RELATIVE)
-        n = _uint(data, 48, 4)
-        if not 1 <= n <= 256 or 128 + 112 * n > len(data):
+        if major != 1:
+            self._fail(f"byte 10: format {major}.{minor}, this reader knows 1.x")
+        for at, got, want in ((8, size, 128), (14, order, 0x0102), (32, length, len(data)), (40, directory, 128), (52, entry, 112), (92, any(zero), 0)):
+            if got != want:
+                self._fail(f"byte {at}: got {got:d}, want {want:d}")
+        if self.flags >= 2 * FLAG_RELATIVE:
+            self._fail(f"byte 24: incompatible flags {self.flags:#x} are from a later format")
+        self.operator = OPERATORS[self.flags % FLAG_SHARES]
+        self.has_shares, self.relative = bool(self.flags & FLAG_SHARES), bool(self.flags & FLAG_RELATIVE)
+        self._end = 128 + 112 * n  # of the directory
+        if not 1 <= n <= 256 or self._end > len(data):
             self._fail(f"byte 48: {n} sections")
-        if binascii.crc32(data[128 : 128 + 112 * n]) != _uint(data, 120, 4):
+        if binascii.crc32(data[128 : self._end]) != crc_entries:
             self._fail("byte 120: wrong CRC-32 of the directory: the file is damaged")
 
     def _read_sections(self, data):
-        n, end, identity = _uint(data, 48, 4), 128 + 112 * _uint(data, 48, 4), hashlib.sha256()
-        packed_of, self._dims = {}, {}
-        for i in range(n):
-            at = 128 + 112 * i
+        end, identity, packed_of, self._dims = self._end, hashlib.sha256(), {}, {}
+        for at in range(128, self._end, 112):
             entry = data[at : at + 112]
-            label = entry[:8].rstrip(b"\0")
-            if not (label.isalnum() and label.isascii() and label[:1].isalpha()):
+            label, codec, kind, rank, zero, *dims, offset, stored, digest, crc, last = ENTRY.unpack(entry)
+            name = label.rstrip(b"\0").decode("latin-1")
+            if not (name.isalnum() and name.isascii() and name[0].isalpha()):
                 self._fail(f"byte {at}: bad section name")
-            name = label.decode()
-            codec, kind, rank = _uint(entry, 8, 2), _uint(entry, 10, 2), _uint(entry, 12, 2)
-            dims = [_uint(entry, 16 + 8 * d, 8) for d in range(5)]
-            offset, stored, crc = _uint(entry, 56, 8), _uint(entry, 64, 8), _uint(entry, 104, 4)
             if codec > 1 or kind >= len(TYPES) or rank > 5 or any(dims[rank:]) or (kind == 0 and rank != 1):
                 self._fail(f"byte {at + 8}: section {name}: bad codec, type, rank or dimensions")
-            if _uint(entry, 14, 2) or _uint(entry, 108, 4):
+            if zero or last:
                 self._fail(f"byte {at + 14}: section {name}: reserved field is not 0")
             if name in packed_of or (name[0].isupper() and name not in RAW + EVIDENCE):
                 self._fail(f"byte {at}: section {name} is there twice or from a later format")
@@ -213,8 +211,8 @@ class Table:
             if binascii.crc32(packed) != crc:
                 self._fail(f"byte {offset}: section {name}: wrong CRC-32: the file is damaged")
             if name[0].isupper():
-                identity.update(entry[:8] + entry[10:12] + entry[16:56] + entry[72:104])
-            self._dims[name], packed_of[name] = tuple(dims[:rank]), (codec, packed, raw_size, TYPES[kind], entry[72:104])
+                identity.update(identifying(entry))
+            self._dims[name], packed_of[name] = tuple(dims[:rank]), (codec, packed, raw_size, TYPES[kind], digest)
         if end != len(data):
             self._fail(f"byte {end}: bytes behind the last section")
         together = [group for group in (EVIDENCE, LEARNED) if any(x in packed_of for x in group)]
@@ -225,7 +223,7 @@ class Table:
             if name in packed_of and not self.has_shares:
                 self._fail(f"section {name} is there, but byte 24 does not say so: flag {FLAG_SHARES:#x} is not set")
         self.content_id = identity.hexdigest()
-        if identity.digest() != data[56:88]:
+        if identity.digest() != self._identity:
             self._fail("byte 56: the content id is not that of its sections")
         self._check_shape(*np.frombuffer(packed_of["SHAPE"][1][:44], TYPES[3]).tolist())
         unpacked, raw_of = 0, {}
