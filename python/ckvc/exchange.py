@@ -111,13 +111,13 @@ def to_safetensors(t, path, o):
     text = json.dumps(head, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     card = model_card(t, o)
-    write(path, "model.safetensors", struct.pack("<Q", len(text)) + text + data)
+    write(struct.pack("<Q", len(text)) + text + data, path, "model.safetensors")
     score = [dict(budget=float(b)) | s._asdict() for b, s in zip(t.budgets, t.score)]
     config = {"model_type": "ckvc-table", "operator": t.operator, "content_id": t.content_id, "shape": t.meta["shape"],
               "budgets": t.budgets.tolist(), "score": score, "meta": t.meta}
-    write(path, "config.json", json.dumps(config) + "\n")
-    write(path, "README.md", card)
-    write(path, "table.ckvt", table_bytes(t.name, arrays))
+    write(json.dumps(config) + "\n", path, "config.json")
+    write(card, path, "README.md")
+    write(table_bytes(t.name, arrays), path, "table.ckvt")
 
 
 def from_safetensors(path, o):
@@ -166,18 +166,18 @@ def to_gguf(t, path, o):
 def to_compilerkv(t, path, o):
     group, tokens = t.n_query_heads // t.n_heads, []
     if t.has_shares:
-        raise Error(f"{path}: this table gives heads budgets of their own, which CompilerKV's layout has no place for (safetensors and npz do)")
+        raise Error(f"{t.name}: this table gives heads budgets of their own, which CompilerKV's layout has no place for (safetensors and npz do)")
     if t.operator != "paper" or t.alpha_kind != "paper" or t.keep_window:
-        raise Error(f"{path}: a table of the operator {t.operator}, alpha {t.alpha_kind}, the last {t.keep_window} kept: CompilerKV's is the paper's")
+        raise Error(f"{t.name}: a table of the operator {t.operator}, alpha {t.alpha_kind}, the last {t.keep_window} kept: CompilerKV's is the paper's")
     for what, a, most in ("weight", t.weight, 1.5), ("threshold", t.tau, 1.0):
         if a.min() < np.float32(0.8) or a.max() > np.float32(most):
-            raise Error(f"{path}: {what} {a.min():g} or {a.max():g} is outside of 0.8 ... {most:g}, which is refused")
+            raise Error(f"{t.name}: {what} {a.min():g} or {a.max():g} is outside of 0.8 ... {most:g}, which is refused")
     for b in t.budgets.tolist():
         if b < 1 and not o.length:
-            raise Usage(f"{path}: budget {b:g} is a share of the prompt, CompilerKV's are tokens: --length T says of how many")
+            raise Usage(f"{t.name}: budget {b:g} is a share of the prompt, CompilerKV's are tokens: --length T says of how many")
         tokens.append(budget_tokens(b, o.length))
     if 0 in tokens or len(set(tokens)) < len(tokens):
-        raise Usage(f"{path}: of --length {o.length} the budgets are {tokens} tokens: less than a token, or two alike")
+        raise Usage(f"{t.name}: of --length {o.length} the budgets are {tokens} tokens: less than a token, or two alike")
     records = {side: t.sections.get("N" + side) for side in ("HEAD", "GATE")}
     n = {side: 0 if a is None else int(a.sum()) for side, a in records.items()}
     states = {side: 0 if a is None else int((a.sum(-1) > 0).sum()) for side, a in records.items()}
@@ -187,9 +187,9 @@ def to_compilerkv(t, path, o):
                 "num_gate_records": n["GATE"], "head_supported_states": states["HEAD"], "gate_supported_states": states["GATE"], "budget_values": tokens,
                 "entropy_edges": t.edges_entropy.tolist(), "ppl_edges": t.edges_ppl.tolist(), "head_actions": t.head_grid.tolist(),
                 "gate_actions": t.gate_grid.tolist(), "cql": {"conservative_weight": t.meta.get("cql_alpha")}, "ckvc": ours}
-    write(path, "W_head.npy", npy(per_query(t, path, t.weight).transpose(2, 0, 1)))
-    write(path, "T_gate.npy", npy(t.tau.transpose(3, 0, 1, 2)))
-    write(path, "manifest.json", json.dumps(manifest, sort_keys=True) + "\n")
+    write(npy(per_query(t, t.weight).transpose(2, 0, 1)), path, "W_head.npy")
+    write(npy(t.tau.transpose(3, 0, 1, 2)), path, "T_gate.npy")
+    write(json.dumps(manifest, sort_keys=True) + "\n", path, "manifest.json")
     return expanded(t)
 
 
@@ -227,27 +227,27 @@ def from_compilerkv(path, o):
 # ---- one number a head ----
 
 
-def graded(t, path, o, kv=True):
+def graded(t, o, kv=True):
     """[L, G] shares of a block over the largest."""
     if t.share is None:
-        raise Error(f"{path}: this table has no budgets by head, and the format holds nothing else")
+        raise Error(f"{t.name}: this table has no budgets by head, and the format holds nothing else")
     if kv and t.head_axis:
-        raise Error(f"{path}: the table's rows are query heads, the format's are KV heads, and how many share one is not known")
+        raise Error(f"{t.name}: the table's rows are query heads, the format's are KV heads, and how many share one is not known")
     if len(o.budget) > 1 or (not o.budget and t.n_budgets > 1):
-        raise Usage(f"{path}: the table has {t.n_budgets} budgets, the format one number a head: --budget B says of which")
+        raise Usage(f"{t.name}: the table has {t.n_budgets} budgets, the format one number a head: --budget B says of which")
     if o.budget and o.budget[0] not in t.budgets:
-        raise Usage(f"{path}: --budget {o.budget[0]:g} is not among the table's (ckvc inspect lists them)")
+        raise Usage(f"{t.name}: --budget {o.budget[0]:g} is not among the table's (ckvc inspect lists them)")
     share = t.share[..., t.budget_index(o.budget[0]) if o.budget else 0]
     return share / share.max()
 
 
 def to_duo_attention(t, path, o):
-    values = graded(t, path, o)
+    values = graded(t, o)
     if o.full_share:
         full = np.argsort(-values, axis=None, kind="stable")[: math.floor(o.full_share * values.size + 0.5)]
         values = np.isin(np.arange(values.size), full).reshape(values.shape).astype(float)
-    write(path, "full_attention_heads.tsv", "".join("\t".join(f"{x:.18e}" for x in row) + "\n" for row in values))
-    write(path, "config.json", json.dumps({"sink_size": 64, "recent_size": 256, "ckvc_content_id": t.content_id}) + "\n")
+    write("".join("\t".join(f"{x:.18e}" for x in row) + "\n" for row in values), path, "full_attention_heads.tsv")
+    write(json.dumps({"sink_size": 64, "recent_size": 256, "ckvc_content_id": t.content_id}) + "\n", path, "config.json")
     return "rows are KV heads; sink_size 64 and recent_size 256 are DuoAttention's defaults, not the table's"
 
 
@@ -259,21 +259,19 @@ def from_duo_attention(path, o):
             rows.append([float(x) for x in line.split("\t")])
         except ValueError:
             rows.append([])
-        if o.heads and (len(rows[-1]) != o.heads[2] or not np.isfinite(rows[-1]).all()):
+        if len(rows[-1]) != o.heads[2] or not np.isfinite(rows[-1]).all():
             raise Error(f"{file}: line {i}: want {o.heads[2]} numbers between tabs, one a KV head")
     return from_scores(path, o, "duo-attention", np.clip(rows, 0, 1))  # as DuoAttention does
 
 
 def to_headkv(t, path, o):
-    values = per_query(t, path, graded(t, path, o, kv=False)[..., None])[..., 0]
+    values = per_query(t, graded(t, o, kv=False)[..., None])[..., 0]
     pairs = ", ".join(f'"{l}-{h}": [{float(x)!r}]' for (l, h), x in np.ndenumerate(values))
-    write(None, path, "{" + pairs + "}\n")
+    write("{" + pairs + "}\n", path)
     return expanded(t)
 
 
 def from_headkv(path, o):
-    if not o.heads:
-        return from_scores(path, o, "headkv", None)
     L, H, G, _ = o.heads
     given, want = read_json(path), [f"{l}-{h}" for l in range(L) for h in range(H)]
     if len(given) != len(want):
@@ -288,7 +286,7 @@ def from_headkv(path, o):
 
 
 def to_kvzip(t, path, o):
-    write(None, path, npy(graded(t, path, o)))
+    write(npy(graded(t, o)), path)
     return "rows are KV heads; torch.save(torch.from_numpy(numpy.load(F))) makes KVzip's .pt of it"
 
 
@@ -298,10 +296,6 @@ def from_kvzip(path, o):
 
 def from_scores(path, o, name, scores):
     """A table of budgets for heads: shares in proportion to scores [L, G], mean 1, the same at every budget."""
-    if not o.heads:
-        raise Usage(f"{path}: --model DIR is needed: whose layers and heads these are, and how many query heads read a KV head")
-    if not o.budget:
-        raise Usage(f"{path}: scores of heads have no budget: --budget B,... says for which the table is")
     L, H, G, _ = o.heads
     check_heads(path, o, *(scores.shape if scores.ndim == 2 else (len(scores), 0)), 2)
     if not (np.isfinite(scores) & (scores >= 0)).all() or not scores.any():
@@ -317,10 +311,10 @@ def from_scores(path, o, name, scores):
 # ---- what these share ----
 
 
-def per_query(t, path, a):
+def per_query(t, a):
     """[L, G, n] -> [L, H, n]: each KV head for every query head that reads it, which keeps the same sets."""
     if a[0, 0].size * t.n_layers * t.n_query_heads > NUMBERS_MAX:
-        raise Error(f"{path}: {t.n_layers} layers of {t.n_query_heads} query heads are more than {NUMBERS_MAX} numbers")
+        raise Error(f"{t.name}: {t.n_layers} layers of {t.n_query_heads} query heads are more than {NUMBERS_MAX} numbers")
     return np.repeat(a, t.n_query_heads // t.n_heads, axis=1)
 
 
@@ -413,11 +407,9 @@ def check_heads(path, o, n_layers, n_heads, axis):
         raise Error(f"{path}: {n_layers} layers of {n_heads} {kind} heads, the model {o.model} has {o.heads[0]} of {o.heads[axis]}")
 
 
-def write(folder, name, data):
-    path = name if folder is None else os.path.join(folder, name)
-    if folder is not None:
-        os.makedirs(folder, exist_ok=True)
-    with open(path, "wb") as f:
+def write(data, *path):
+    os.makedirs(os.path.dirname(os.path.join(*path)), exist_ok=True)
+    with open(os.path.join(*path), "wb") as f:
         f.write(data if isinstance(data, bytes) else data.encode())
 
 
@@ -546,6 +538,11 @@ def options(verb, words):
     for name, formats in of.items():
         if getattr(o, name, None) and o.format not in formats:
             raise Usage(f"--{name.replace('_', '-')} is of --format {', '.join(formats)}, not of {o.format}")
+    if verb == "import" and o.format in HEAD_NUMBERS:
+        if not o.model:
+            raise Usage(f"{o.input}: --model DIR is needed: whose layers and heads these are, and how many query heads read a KV head")
+        if not o.budget:
+            raise Usage(f"{o.input}: scores of heads have no budget: --budget B,... says for which the table is")
     return o
 
 
@@ -569,7 +566,7 @@ def main(verb, words):
                 if isinstance(problem, Error):
                     raise
                 raise Error(f"{o.input}: not a .{o.format} file: {problem}") from None
-            write(None, made, data)
+            write(data, made)
             t = Table(o.out, data)
             said = f"{o.out}: {t.n_layers} layers x {t.n_heads} {'query' if t.head_axis else 'KV'} heads, content id {t.content_id}"
         if os.path.lexists(o.out) and not o.force:
