@@ -437,8 +437,9 @@ def model_card(t, o):
         rows = ["| budget | verdict | loss | KL | prompts | cache, bytes a prompt (16-bit) |", "| --- | --- | --- | --- | --- | --- |"]
         for at in found[0].get("budgets", []):
             cache = at.get("cache") or {}
-            spread = lambda of: "{mean:.3f} ({lo:.3f} to {hi:.3f})".format(**of) if of and of.get("mean") is not None else ""
-            rows.append(f"| {amount(at['budget'])} | {at['word']} | {spread(at.get('loss'))} | {spread(at.get('kl'))}"
+            losses = [("{mean:.3f}" + " ({lo:.3f} to {hi:.3f})" * (of["lo"] is not None)).format(**of) if of and of["mean"] is not None else ""
+                      for of in (at.get("loss"), at.get("kl"))]  # one document has no interval
+            rows.append(f"| {amount(at['budget'])} | {at['word']} | {losses[0]} | {losses[1]}"
                         + f" | {at.get('prompts', 0)} | " + (f"{cache['bytes']:.0f} of {cache['all_bytes']:.0f} |" if cache.get("all_bytes") else "|"))
         out.append("\n".join(rows) + "\n")
     rows = [f"| {amount(b)} | {s.mode} | {s.kind} |" for b, s in zip(t.budgets, t.score)]
