@@ -30,8 +30,17 @@ class Geometry:
     interleaved: bool = False
 
     def before_rotation(self, row: int, keys: torch.Tensor, first_position: int = 0) -> torch.Tensor:
-        """Cached keys [T, D] of a row as they were before rotation, [T, D] float64."""
-        return before_rotation(keys, None if row in self.unrotated else self.inv_freq, first_position, self.interleaved)
+        """Cached keys [T, D] of a row as they were before rotation, [T, D] float64: in the order of the C program, whose pairs are (i, i + D / 2).
+        Where n is below D / 2 the values behind the first 2 n were not rotated; they are its last pairs."""
+        keys = keys.double()
+        if self.inv_freq is None or row in self.unrotated:
+            return keys
+        n, t = len(self.inv_freq), torch.arange(len(keys), device=keys.device)
+        angle = (first_position + t[:, None]).float() * self.inv_freq.to(keys.device).float()  # float32, as models rotate
+        c, s, rotated = angle.cos().double(), angle.sin().double(), keys[:, : 2 * n]
+        a, b = rotated.unflatten(1, (n, 2)).unbind(2) if self.interleaved else rotated.chunk(2, dim=1)
+        first, second = keys[:, 2 * n :].chunk(2, dim=1)
+        return torch.cat([a * c + b * s, first, b * c - a * s, second], dim=1)
 
 
 @dataclasses.dataclass
@@ -136,19 +145,6 @@ def head_features(rows: Optional[torch.Tensor], keys: torch.Tensor, norm: torch.
 def late_features(attention: torch.Tensor, alpha: torch.Tensor) -> torch.Tensor:
     """The two late ones, [T, 2]: of a layer's mean attention and of alpha / T, both [T] float64."""
     return torch.stack([_log(_max_pool(attention, 5)), _log(alpha)], dim=1)
-
-
-def before_rotation(keys: torch.Tensor, inv_freq: Optional[torch.Tensor], first_position: int = 0, interleaved: bool = False) -> torch.Tensor:
-    """Cached keys [T, D] as they were before pairs (i, i + n), or (2 i, 2 i + 1), were rotated by inv_freq [n], [T, D] float64: in the order of the
-    C program, whose pairs are (i, i + D / 2). Where n is below D / 2 the values behind the first 2 n were not rotated; they are its last pairs."""
-    keys = keys.double()
-    if inv_freq is None:
-        return keys
-    n, t = len(inv_freq), torch.arange(len(keys), device=keys.device)
-    angle = (first_position + t[:, None]).float() * inv_freq.to(keys.device).float()  # float32, as models rotate
-    c, s, (a, b) = angle.cos().double(), angle.sin().double(), keys[:, : 2 * n].unflatten(1, (n, 2) if interleaved else (2, n)).unbind(2 if interleaved else 1)
-    first, second = keys[:, 2 * n :].chunk(2, dim=1)
-    return torch.cat([a * c + b * s, first, b * c - a * s, second], dim=1)
 
 
 class Prefill:
