@@ -122,20 +122,21 @@ def _unpack(packed, raw_size):
     return raw
 
 
-def _object(raw):
-    """A JSON object, or an exception: UTF-8 without NUL, no key twice, finite numbers, integers of 64 bits."""
-    def must(value, good):
+def json_object(raw: bytes) -> Dict[str, Any]:
+    """A JSON object; ValueError or RecursionError: it must be UTF-8 without NUL, with no key twice, finite numbers, integers of 64 bits."""
+    def must(value, good, problem):
         if not good:
-            raise ValueError("not a JSON object, a key that is there twice, a number that is not finite, or a NUL")
+            raise ValueError(problem)
         return value
 
     def finite(text):
-        return must(float(text), math.isfinite(float(text)))
+        return must(float(text), math.isfinite(float(text)), "a number is not finite")
 
-    out = json.loads(raw.decode(), object_pairs_hook=lambda pairs: must(dict(pairs), len(dict(pairs)) == len(pairs)), parse_float=finite,
-                     parse_constant=finite, parse_int=lambda text: int(np.int64(int(text))))
-    text = json.dumps(out, ensure_ascii=False)
-    return must(out, isinstance(out, dict) and text.encode() and "\\u0000" not in text.replace("\\\\", ""))
+    out = json.loads(raw.decode(), object_pairs_hook=lambda pairs: must(dict(pairs), len(dict(pairs)) == len(pairs), "a key is there twice"),
+                     parse_int=lambda text: must(int(text), -(2**63) <= int(text) < 2**63, "a number is beyond 64 bits"), parse_float=finite,
+                     parse_constant=finite)
+    text = json.dumps(must(out, isinstance(out, dict), "not a JSON object"), ensure_ascii=False)
+    return must(out, text.encode() and "\\u0000" not in text.replace("\\\\", ""), "a NUL in a text")
 
 
 class Table:
@@ -245,8 +246,8 @@ class Table:
                 self.sections[name] = np.frombuffer(raw, kind).reshape(self._dims[name])
         self.text: Dict[str, bytes] = {k: raw_of[k] for k in ("META", "pROV", "xFER") if raw_of.get(k) is not None}
         try:
-            self.meta, self.prov, self.xfer = (_object(self.text[k]) if k in self.text else None for k in ("META", "pROV", "xFER"))
-        except (ValueError, RecursionError, OverflowError) as problem:
+            self.meta, self.prov, self.xfer = (json_object(self.text[k]) if k in self.text else None for k in ("META", "pROV", "xFER"))
+        except (ValueError, RecursionError) as problem:
             self._fail(f"section META, pROV or xFER: {problem}")
 
     def _check_shape(self, *shape):
