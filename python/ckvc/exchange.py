@@ -24,6 +24,7 @@ ORDER = [name for name in SPECS if name not in ("pROV", "xFER", "META")]
 ORDER.insert(ORDER.index("SHARE"), "META")  # as the program writes them: the content id follows from it
 HEAD_GRID, GATE_GRID = (32 + np.arange(29)) / 40, (80 + np.arange(21)) / 100
 TEXT_MAX, NUMBERS_MAX = 16 << 20, 1 << 24
+OF_SAFETENSORS = ("U8", "F32", "F64", "U32", "U64")  # what it calls TYPES
 
 
 class Usage(Exception):
@@ -105,8 +106,7 @@ def to_safetensors(t, path, o):
     arrays, head, data = arrays_of(t), {"__metadata__": {"format": "pt", "content_id": t.content_id}}, b""
     for name in sorted(arrays, key=lambda x: -arrays[x].itemsize):  # wide types first: each is aligned
         a = arrays[name]
-        kind = {"u": "U", "f": "F"}[a.dtype.kind] + str(8 * a.itemsize)
-        head[name] = {"dtype": kind, "shape": list(a.shape), "data_offsets": [len(data), len(data) + a.nbytes]}
+        head[name] = {"dtype": OF_SAFETENSORS[TYPES.index(a.dtype)], "shape": list(a.shape), "data_offsets": [len(data), len(data) + a.nbytes]}
         data += a.tobytes()
     text = json.dumps(head, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
@@ -121,7 +121,7 @@ def to_safetensors(t, path, o):
 
 
 def from_safetensors(path, o):
-    file, kinds = os.path.join(path, "model.safetensors"), {"U8": "u1", "F32": "<f4", "F64": "<f8", "U32": "<u4", "U64": "<u8"}
+    file = os.path.join(path, "model.safetensors")
     with open(file, "rb") as f:
         data = f.read(FILE_MAX)
     n = int.from_bytes(data[:8], "little")
@@ -133,7 +133,7 @@ def from_safetensors(path, o):
             raise Error(f"{file}: {len(head)} arrays, a table has at most {len(SPECS) + 1}")
         for name, a in head.items():
             begin, end = a["data_offsets"]
-            arrays[name] = np.frombuffer(data[8 + n : ][begin:end], kinds[a["dtype"]]).reshape(a["shape"])
+            arrays[name] = np.frombuffer(data[8 + n : ][begin:end], TYPES[OF_SAFETENSORS.index(a["dtype"])]).reshape(a["shape"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
         raise Error(f"{file}: no file of safetensors with a table's arrays ({problem})") from None
     return table_bytes(path, arrays)
@@ -392,10 +392,10 @@ def model_heads(path):
         c = read_json(os.path.join(path, "config.json"))
         found = [c.get("num_hidden_layers"), c.get("num_attention_heads"), c.get("num_key_value_heads", c.get("num_attention_heads")), c.get("model_type")]
     else:
-        fields = needed("gguf", f"{path}: a GGUF file").GGUFReader(path).fields
-        of = lambda key: fields[key].contents() if key in fields else None  # noqa: E731
-        family = of("general.architecture")
-        found = [of(f"{family}.{x}") for x in ("block_count", "attention.head_count", "attention.head_count_kv")] + [family]
+        from .llama import read_gguf  # which takes its command line from here
+        meta, _ = read_gguf(path)
+        family = meta.get("general.architecture")
+        found = [meta.get(f"{family}.{x}") for x in ("block_count", "attention.head_count", "attention.head_count_kv")] + [family]
     if not all(type(x) is int and x > 0 for x in found[:3]) or found[1] % found[2]:
         raise Error(f"{path}: layers, query heads and KV heads are {found[:3]}: not a model's")
     return found

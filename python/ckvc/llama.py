@@ -82,7 +82,7 @@ class _Bytes:
 # ---- the model, of its GGUF file ----
 
 
-def _gguf(path: Union[str, os.PathLike]) -> Tuple[Dict[str, Any], Optional[Array]]:
+def read_gguf(path: Union[str, os.PathLike]) -> Tuple[Dict[str, Any], Optional[Array]]:
     """Metadata but for arrays, and the divisors of the frequencies (rope_freqs.weight), where there are any."""
     name = os.fspath(path)
     b = _Bytes(name, np.memmap(name, np.uint8, "r") if os.path.getsize(name) else np.zeros(0, np.uint8))
@@ -127,7 +127,7 @@ def _gguf(path: Union[str, os.PathLike]) -> Tuple[Dict[str, Any], Optional[Array
 
 def model_of(path: Union[str, os.PathLike]) -> Model:
     """The shape of a GGUF file of architecture llama, qwen2 or qwen3 whose keys are rotated whole; Error where it is another."""
-    (meta, factors), name = _gguf(path), os.fspath(path)
+    (meta, factors), name = read_gguf(path), os.fspath(path)
     arch = meta.get("general.architecture")
     if arch not in PAIRWISE:
         raise Error(f"{name}: architecture {arch}: want one of {', '.join(PAIRWISE)}")
