@@ -404,11 +404,9 @@ def calibrate(model: PreTrainedModel, tokenizer: Any, manifest: Union[str, os.Pa
         with attention_of(model, meter.attention) as meter.before:
             for i in run.todo:
                 p, columns = taken[i], empty_columns(g, o, 1, documents)
-                for k in ("id", "source", "document", "split"):
-                    if k in columns:
-                        columns[k][0] = ("heldout" if k == "split" and p.heldout else getattr(p, k)).encode()
-                for k in ("line", "n_tokens", "n_continuation", "cut", "token_hash"):
-                    columns[k][0] = getattr(p, k)
+                said = {**vars(p), "split": "heldout" if p.heldout else p.split}
+                for k in said.keys() & columns.keys():
+                    columns[k][0] = said[k].encode() if isinstance(said[k], str) else said[k]
                 bad = meter.measure(p, columns)
                 if (n := run.publish(i, columns, p.id, bad)) > o.max_failures and bad is not None:
                     raise Error(f'{os.fspath(manifest)}:{p.line}: prompt "{p.id}": {bad}; {n} such prompts, max_failures allows {o.max_failures}')
