@@ -192,7 +192,8 @@ class Prefill:
             if self.score.window:  # the score's own rows, of a table whose window is longer
                 rows = rows[:, -self.score.window :]
             if self.score.kind == "window":
-                of_layer.append(self._window(rows, norms[head]))
+                pooled = _max_pool(_mean(rows, self.score.window), self.score.pool)
+                of_layer.append((pooled * norms[head] if self.score.norm else pooled).log())
             elif self.score.kind == "learned":
                 of_layer.append(self._form(layer, head, rows, keys[head], norms[head]))
                 if self._late is not None:
@@ -208,10 +209,6 @@ class Prefill:
             scores = scores.masked_fill(~held, 0 if self.score.kind == "paper" else -math.inf)
         self._norms.append(norms.to(first))
         self._scores.append(scores.to(first))
-
-    def _window(self, rows: torch.Tensor, norm: torch.Tensor) -> torch.Tensor:
-        s = _max_pool(_mean(rows, self.score.window), self.score.pool)
-        return (s * norm if self.score.norm else s).log()
 
     def _form(self, layer: int, head: int, rows: Optional[torch.Tensor], keys: torch.Tensor, norm: torch.Tensor) -> torch.Tensor:
         """theta . f[t], but for the two late features, [T]."""
