@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 import inspect
 import os
 import sys
@@ -30,7 +29,7 @@ from .fingerprint import fingerprint, folder_of
 from .hf import attention_of, check_attention, device_of, geometry_of, original_attention, with_cache
 from .manifest_prompts import CHUNK, Limits, Prompt, digest, plain_ids, read_prompts
 from .prefill import attention_rows, head_features, late_features, log_softmax
-from .run_writer import Run
+from .run_writer import Run, sha256
 from .table import Array, Error, budget_tokens, head_floor
 
 REPEAT = "Repeat the previous context exactly."  # behind a blank line
@@ -362,7 +361,7 @@ def _plan(o: Options, header: Dict[str, Any], model: PreTrainedModel, tokenizer:
     words = backend.to_str() if backend is not None else repr(sorted(tokenizer.get_vocab().items()))
     options = {k: v for k, v in dataclasses.asdict(o).items() if k not in ("budgets", "part", "resume", "quiet")}
     return {**options, "schema": "ckvc-plan-1", "verb": "calibrate", "engine": "transformers", "dtype": str(model.dtype)[6:], "side": "demand", "split": [],
-            "model": header["fingerprint"], "model_name": header["model_name"], "tokenizer": hashlib.sha256(words.encode()).hexdigest(),
+            "model": header["fingerprint"], "model_name": header["model_name"], "tokenizer": sha256(words),
             "manifest": header["manifest"], "prompts": digest(prompts), "n_prompts": len(prompts), "chat_template": "own" if tokenizer.chat_template else "none",
             "max_tokens": limits.longest, "limit": 0, "holdout": 0.0, "shard_prompts": 1, "alpha": "paper", "compute": header.get("compute", "f32"),
             "keep_window": 0, "budget": list(map(float, o.budgets)), "floor": float(o.floor), "features": 1}

@@ -164,7 +164,7 @@ def to_gguf(t, path, o):
 
 
 def to_compilerkv(t, path, o):
-    group, tokens = t.n_query_heads // t.n_heads, []
+    tokens = []
     if t.has_shares:
         raise Error(f"{t.name}: this table gives heads budgets of their own, which CompilerKV's layout has no place for (safetensors and npz do)")
     if t.operator != "paper" or t.alpha_kind != "paper" or t.keep_window:

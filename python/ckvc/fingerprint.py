@@ -15,7 +15,7 @@ from safetensors import safe_open
 from transformers import PreTrainedModel
 from transformers.utils import cached_file
 
-from .run_writer import canonical
+from .run_writer import canonical, sha256
 
 # Families of the C program, and what of formats/model/model_config.c is theirs: biases of q, k, v and o, of the MLP.
 FAMILIES = {"llama": ("attention_bias", True), "mistral": (None, False), "qwen2": (None, False), "qwen3": ("attention_bias", False), "phi3": (None, False)}
@@ -101,4 +101,4 @@ def fingerprint(model: PreTrainedModel) -> str:
     else:
         head = "ckvc-model-1\n"
     text = "".join(f"{name}\t{kind}\t[{','.join(map(str, dims))}]\t{digest}\n" for name, kind, dims, digest in sorted(tensors, key=lambda t: t[0].encode()))
-    return hashlib.sha256((head + shape + text).encode()).hexdigest()
+    return sha256(head + shape + text)

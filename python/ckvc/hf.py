@@ -348,13 +348,10 @@ class Compression:
         self.check_context(self._width)
         self.starts = list(zip(first, self._first_positions(first, kwargs.get("position_ids"))))
         self._collecting = self._prefills(self._width)
-        of_cache = not self.rows and not getattr(cache, "offloading", False) and all(type(x) in (DynamicLayer, DynamicSlidingWindowLayer) for x in getattr(cache, "layers", ()))
-        if of_cache:  # of which `_attention` sees new tokens alone
-            self._check_config()
-        self._attend_by(None if of_cache else IMPLEMENTATIONS)
-
-    def _check_config(self) -> None:
-        """check_attention, by what the configuration says of the rows' layers."""
+        dynamic = all(type(x) in (DynamicLayer, DynamicSlidingWindowLayer) for x in getattr(cache, "layers", ()))
+        if self.rows or getattr(cache, "offloading", False) or not dynamic:
+            return self._attend_by(IMPLEMENTATIONS)
+        self._attend_by(None)  # `_attention` sees new tokens alone: that attention is plain the configuration says
         config = self.model.config.get_text_config()
         slide = not {"full_attention", "attention"}.intersection(getattr(config, "layer_types", None) or ())
         check_attention(self.model, self._width, {"sliding_window": getattr(config, "sliding_window", None) if slide else None,
@@ -476,7 +473,7 @@ class Compression:
 
     def _attention(self, module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
                    attention_mask: Optional[torch.Tensor], **kwargs: Any) -> Any:
-        layer, n, row, sinks = getattr(key, "ckvc_layer", None), query.shape[2], self._rows.get(getattr(module, "layer_idx", -1)), kwargs.get("s_aux")
+        layer, row, sinks = getattr(key, "ckvc_layer", None), self._rows.get(getattr(module, "layer_idx", -1)), kwargs.get("s_aux")
         if row is None:  # it keeps what it keeps
             return original_attention(self._before, module, query, key, value, attention_mask, **kwargs)
         check_attention(module, layer.get_seq_length() if layer else key.shape[2], kwargs)

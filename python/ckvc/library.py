@@ -9,7 +9,7 @@ import functools
 import os
 import pathlib
 from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_size_t, c_uint32, c_void_p, create_string_buffer
-from typing import Any, List, Optional, Tuple
+from typing import Any, List, Optional
 
 import numpy as np
 from numpy.typing import ArrayLike
