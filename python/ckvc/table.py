@@ -70,35 +70,30 @@ def head_floor(f: float, recent: int, budget: int, n_tokens: int) -> int:
 def capacities(share: ArrayLike, budget: int, n_tokens: int, floor: int) -> Array:
     """How many positions each unit keeps, in the shape of share: `budget` on the mean, none below floor (table.md, "Budgets for heads").
     The library's numbers: every step is a double's, in its order."""
-    shape, share = np.shape(share), [float(x) for x in np.ravel(share)]
+    units = np.asarray(share, np.float64)
     if floor > budget:
-        raise Error(f"a budget of {budget} tokens is below what every {'head' if len(shape) == 2 else 'layer'} must keep; the least is {floor}")
+        raise Error(f"a budget of {budget} tokens is below what every {'head' if units.ndim == 2 else 'layer'} must keep; the least is {floor}")
     if budget >= n_tokens:
-        return np.full(shape, n_tokens)
-    total = len(share) * budget
+        return np.full(units.shape, n_tokens)
+    total, smallest = units.size * budget, float(units.min(where=units > 0, initial=math.inf))
 
-    def at(z):
-        scaled = budget * z
-        return [min(x * scaled, n_tokens) if x * scaled > floor else floor for x in share]
+    def at(z: float) -> Array:
+        with np.errstate(all="ignore"):
+            return np.fmin(np.fmax(units * (budget * z), floor), n_tokens)
 
-    def fits(z):
-        return sum(map(math.floor, at(z))) <= total
-
-    smallest = min((x for x in share if x > 0), default=math.inf)
     lo, hi = 0.0, n_tokens / (budget * smallest) if budget * smallest > 0 else math.inf
-    if fits(hi):
+    if np.floor(at(hi)).sum() <= total:
         lo = hi
     else:
         for _ in range(64):
             mid = (lo + hi) / 2
-            lo, hi = (mid, hi) if fits(mid) else (lo, mid)
-    x = at(lo)
-    kept = [math.floor(v) for v in x]
-    takers = [i for i in range(len(x)) if share[i] > 0 and x[i] < n_tokens]
-    takers.sort(key=lambda i: (kept[i] - x[i], i))  # the largest fraction first
-    for i in takers[: total - sum(kept)]:
-        kept[i] += 1
-    return np.array(kept).reshape(shape)
+            lo, hi = (mid, hi) if np.floor(at(mid)).sum() <= total else (lo, mid)
+    x = at(lo).ravel()
+    kept = np.floor(x).astype(int)
+    takers = np.flatnonzero((units.ravel() > 0) & (x < n_tokens))
+    takers = takers[np.argsort((kept - x)[takers], kind="stable")]  # the largest fraction first
+    kept[takers[: total - kept.sum()]] += 1
+    return kept.reshape(units.shape)
 
 
 def identifying(entry: bytes) -> bytes:
@@ -360,14 +355,8 @@ class Table:
     def nearest_budget(self, budget: float, n_tokens: int) -> int:
         """Index of the block that serves a budget (tokens, or a share below 1) for a prompt of n_tokens: that very budget, else the
         nearest by ratio (the least |log(b / B)|), of two equally near the lower."""
-        def tokens(b):
-            return b if b >= 1 else b * n_tokens
-
-        def distance(i):
-            have, want = tokens(float(self.budgets[i])), tokens(budget)
-            return (float(self.budgets[i]) != budget, max(have, want) / min(have, want), have)
-
-        return min(range(self.n_budgets), key=distance)
+        have, want = (np.where(b >= 1, b, b * n_tokens) for b in (self.budgets, np.float64(budget)))
+        return int(np.lexsort((have, np.maximum(have, want) / np.minimum(have, want), self.budgets != budget))[0])
 
     def capacities(self, b: int, n_tokens: int, mode: Optional[str] = None, budget: Optional[float] = None) -> Array:
         """How many positions each head [L, G] (mode heads) or layer [L] (layers) keeps of a prompt, by block b's shares and floor.
