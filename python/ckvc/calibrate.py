@@ -203,14 +203,14 @@ class Meter:
 
     def _tiles(self, layer: int, queries: torch.Tensor, keys: torch.Tensor, T: int, mean: bool) -> torch.Tensor:
         """What the first T positions get of rows, the last of keys [G, N, D]: the sum over rows and query heads, or the largest, [G, T] float64."""
-        group, n, N, wide = self.group, queries.shape[1], keys.shape[1], torch.float32 if keys.device.type == "mps" else torch.float64
-        out, step = torch.zeros(len(keys), T, dtype=wide, device=keys.device), max(1, TILE // (group * N))
+        group, n, N = self.group, queries.shape[1], keys.shape[1]
+        out, step = torch.zeros(len(keys), T, dtype=torch.float64, device=keys.device), max(1, TILE // (group * N))
         for head in range(len(keys)):
             for at in range(0, n, step):
                 end = min(n, at + step)
                 rows = self._rows_of(layer, head, queries[:, at:end], keys[head, : N - n + end])[:, :, :T]
-                out[head] = out[head] + rows.sum((0, 1), dtype=wide) if mean else torch.maximum(out[head], rows.amax((0, 1)).to(wide))
-        return out.cpu().double()
+                out[head] = out[head] + rows.sum((0, 1), dtype=torch.float64) if mean else torch.maximum(out[head], rows.amax((0, 1)).double())
+        return out.cpu()
 
     def _look(self, cache: DynamicCache, p: Prompt) -> Tuple[float, float]:
         """The pass over a prompt -> self.y_r, y_c [L, G, T], self.last [L] of [H, rows, D]; the cache holds the prompt. Gives the perplexity of the
@@ -250,8 +250,6 @@ class Meter:
         [T] and the positions that are logged."""
         g, T, W, group = self.g, p.n_tokens, self.o.window, self.group
         rows = self._rows_of(layer, head, self.last[layer], keys)
-        if rows.device.type == "mps":  # which has no float64
-            rows, keys, values = rows.cpu(), keys.cpu(), values.cpu()
         mass, recent = rows[:, -W:].sum((0, 1), dtype=torch.float64).cpu(), rows[:, -ROWS:]
         norm = values.double().norm(dim=-1)
         share, away = mass / (W * group), (norm - norm.mean()) / (norm.mean() + 1e-6)
