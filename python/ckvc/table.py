@@ -102,7 +102,7 @@ def identifying(entry: bytes) -> bytes:
 
 
 def _unpack(packed, raw_size):
-    """The content of one zstd frame, or None without the zstandard module."""
+    """The content of one zstd frame of raw_size bytes, or None without the zstandard module."""
     try:
         import zstandard
     except ImportError:
@@ -110,11 +110,7 @@ def _unpack(packed, raw_size):
     frame = zstandard.get_frame_parameters(packed)
     if frame.content_size != raw_size or frame.window_size > WINDOW_MAX:
         raise Error("zstd frame with another content size, or a window over 8 MiB")
-    unpacker = zstandard.ZstdDecompressor().decompressobj()
-    raw = unpacker.decompress(packed)
-    if len(raw) != raw_size or unpacker.unused_data:
-        raise Error("not exactly one zstd frame")
-    return raw
+    return zstandard.ZstdDecompressor().decompress(packed, allow_extra_data=False)
 
 
 def json_object(raw: bytes) -> Dict[str, Any]:
