@@ -266,8 +266,7 @@ def from_duo_attention(path, o):
 
 def to_headkv(t, path, o):
     values = per_query(t, graded(t, o, kv=False)[..., None])[..., 0]
-    pairs = ", ".join(f'"{l}-{h}": [{float(x)!r}]' for (l, h), x in np.ndenumerate(values))
-    write("{" + pairs + "}\n", path)
+    write(json.dumps({f"{l}-{h}": [float(x)] for (l, h), x in np.ndenumerate(values)}) + "\n", path)
     return expanded(t)
 
 
@@ -425,7 +424,7 @@ def model_card(t, o):
         out.append("No report came with this table: whether it should be deployed is not known. Score it on prompts that chose nothing "
                    "(`ckvc score`, `ckvc report`) first.\n")
     else:
-        report = json.load(open(o.report, encoding="utf-8"))
+        report = read_json(o.report)
         if report.get("schema") != "ckvc-report-1":
             raise Error(f"{o.report}: schema is {report.get('schema')}, want ckvc-report-1 (a report.json of `ckvc report`)")
         found = [x["verdict"] for x in report["tables"] if x["content_id"] == t.content_id]
