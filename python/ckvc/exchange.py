@@ -68,9 +68,9 @@ def table_bytes(path, arrays):
         body += bytes(offset - end) + raw
         end = offset + len(raw)
         entries.append(ENTRY.pack(name.encode(), 0, TYPES.index(a.dtype), a.ndim, 0, *dims, offset, len(raw), *sums, 0))
-    directory, flags = b"".join(entries), int(flags[0])
+    directory, flags, n = b"".join(entries), int(flags[0]), len(entries)
     identity = hashlib.sha256(b"".join(identifying(e) for e in entries if e[:1].isupper())).digest()
-    header = [MAGIC, 128, 1, bool(flags & FLAG_SHARES), 0x0102, 0, flags, end, 128, len(entries), 112, identity, 0, bytes(28), binascii.crc32(directory)]
+    header = [MAGIC, 128, 1, bool(flags & FLAG_SHARES), 0x0102, 0, flags, end, 128, n, 112, identity, 0, bytes(28), binascii.crc32(directory)]
     data = HEADER.pack(*header, binascii.crc32(HEADER.pack(*header, 0)[:124])) + directory + body
     Table(str(path), data)
     return data
@@ -168,7 +168,7 @@ def to_compilerkv(t, path, o):
     if t.has_shares:
         raise Error(f"{t.name}: this table gives heads budgets of their own, which CompilerKV's layout has no place for (safetensors and npz do)")
     if t.operator != "paper" or t.alpha_kind != "paper" or t.keep_window:
-        raise Error(f"{t.name}: a table of the operator {t.operator}, alpha {t.alpha_kind}, the last {t.keep_window} kept: CompilerKV's is the paper's")
+        raise Error(f"{t.name}: a table of operator {t.operator}, alpha {t.alpha_kind}, the last {t.keep_window} kept: CompilerKV's is the paper's")
     for what, a, most in ("weight", t.weight, 1.5), ("threshold", t.tau, 1.0):
         if a.min() < np.float32(0.8) or a.max() > np.float32(most):
             raise Error(f"{t.name}: {what} {a.min():g} or {a.max():g} is outside of 0.8 ... {most:g}, which is refused")

@@ -125,8 +125,8 @@ def _build(tokenizer: Any, entry: Dict[str, Any], text: str, limits: Limits, lin
         if limits.skip_short:
             return None
         more = 0 if own else C
-        raise ValueError(f"has {len(ids)} tokens, need at least {limits.window + 1 + more} (window {limits.window} + 1{'' if own else ' + continuation'}); "
-                     "skip_short drops such prompts")
+        raise ValueError(f"has {len(ids)} tokens, need at least {limits.window + 1 + more} (window {limits.window} + 1"
+                         f"{'' if own else ' + continuation'}); skip_short drops such prompts")
     wrong = [t for t in ids + own if t >= limits.vocabulary]
     if wrong:
         raise ValueError(f"token {wrong[0]}: the model's vocabulary has ids 0 to {limits.vocabulary - 1}")

@@ -159,12 +159,12 @@ class Table:
             self._fail("byte 0: not a ckvt table")
         if not 128 <= len(data) <= FILE_MAX:
             self._fail(f"{len(data)} bytes, a table has 128 to {FILE_MAX}: the file is cut off, or none")
-        _, size, major, minor, order, _, self.flags, length, directory, n, entry, self._identity, _, zero, crc_entries, crc = HEADER.unpack(data[:128])
+        _, size, major, minor, order, _, self.flags, length, start, n, entry, self._identity, _, zero, crc_dir, crc = HEADER.unpack(data[:128])
         if binascii.crc32(data[:124]) != crc:
             self._fail("byte 124: wrong CRC-32 of the header: the file is damaged")
         if major != 1:
             self._fail(f"byte 10: format {major}.{minor}, this reader knows 1.x")
-        for at, got, want in ((8, size, 128), (14, order, 0x0102), (32, length, len(data)), (40, directory, 128), (52, entry, 112), (92, any(zero), 0)):
+        for at, got, want in ((8, size, 128), (14, order, 0x0102), (32, length, len(data)), (40, start, 128), (52, entry, 112), (92, any(zero), 0)):
             if got != want:
                 self._fail(f"byte {at}: got {got:d}, want {want:d}")
         if self.flags >= 2 * FLAG_RELATIVE:
@@ -174,7 +174,7 @@ class Table:
         self._end = 128 + 112 * n  # of the directory
         if not 1 <= n <= 256 or self._end > len(data):
             self._fail(f"byte 48: {n} sections")
-        if binascii.crc32(data[128 : self._end]) != crc_entries:
+        if binascii.crc32(data[128 : self._end]) != crc_dir:
             self._fail("byte 120: wrong CRC-32 of the directory: the file is damaged")
 
     def _read_sections(self, data):
