@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 import inspect
 import os
 import sys
@@ -21,15 +20,16 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import torch
+import xxhash
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, PreTrainedModel
 
 from . import __version__
 from .exchange import Parser, Usage, numbers_of
 from .fingerprint import fingerprint, folder_of
 from .hf import attention_of, check_attention, device_of, geometry_of, original_attention, with_cache
-from .manifest_prompts import CHUNK, Limits, Prompt, digest, plain_ids, read_prompts, xxh64
+from .manifest_prompts import CHUNK, Limits, Prompt, digest, plain_ids, read_prompts
 from .prefill import attention_rows, head_features, late_features, log_softmax
-from .run_writer import Run
+from .run_writer import Run, sha256
 from .table import Array, Error, budget_tokens, head_floor
 
 REPEAT = "Repeat the previous context exactly."  # behind a blank line
@@ -136,7 +136,7 @@ def draw_positions(target: Array, P: int, seed: int, prompt_id: str, head: int) 
     best = T - 1 - np.argsort(-rank[:0:-1], kind="stable")[: P // 2 - 1]
     top = np.sort(np.append(best, 0))
     others, sample = np.setdiff1d(np.arange(T), top).tolist(), top.tolist()
-    numbers = iter(philox(seed, xxh64(prompt_id.encode()), DRAW + head, P))
+    numbers = iter(philox(seed, xxhash.xxh64_intdigest(prompt_id.encode()), DRAW + head, P))
     while len(sample) < P:
         n, v = len(others), next(numbers)
         if v >= 2**64 % n:  # below it small results would be likelier
@@ -203,14 +203,14 @@ class Meter:
 
     def _tiles(self, layer: int, queries: torch.Tensor, keys: torch.Tensor, T: int, mean: bool) -> torch.Tensor:
         """What the first T positions get of rows, the last of keys [G, N, D]: the sum over rows and query heads, or the largest, [G, T] float64."""
-        group, n, N, wide = self.group, queries.shape[1], keys.shape[1], torch.float32 if keys.device.type == "mps" else torch.float64
-        out, step = torch.zeros(len(keys), T, dtype=wide, device=keys.device), max(1, TILE // (group * N))
+        group, n, N = self.group, queries.shape[1], keys.shape[1]
+        out, step = torch.zeros(len(keys), T, dtype=torch.float64, device=keys.device), max(1, TILE // (group * N))
         for head in range(len(keys)):
             for at in range(0, n, step):
                 end = min(n, at + step)
                 rows = self._rows_of(layer, head, queries[:, at:end], keys[head, : N - n + end])[:, :, :T]
-                out[head] = out[head] + rows.sum((0, 1), dtype=wide) if mean else torch.maximum(out[head], rows.amax((0, 1)).to(wide))
-        return out.cpu().double()
+                out[head] = out[head] + rows.sum((0, 1), dtype=torch.float64) if mean else torch.maximum(out[head], rows.amax((0, 1)).double())
+        return out.cpu()
 
     def _look(self, cache: DynamicCache, p: Prompt) -> Tuple[float, float]:
         """The pass over a prompt -> self.y_r, y_c [L, G, T], self.last [L] of [H, rows, D]; the cache holds the prompt. Gives the perplexity of the
@@ -250,8 +250,6 @@ class Meter:
         [T] and the positions that are logged."""
         g, T, W, group = self.g, p.n_tokens, self.o.window, self.group
         rows = self._rows_of(layer, head, self.last[layer], keys)
-        if rows.device.type == "mps":  # which has no float64
-            rows, keys, values = rows.cpu(), keys.cpu(), values.cpu()
         mass, recent = rows[:, -W:].sum((0, 1), dtype=torch.float64).cpu(), rows[:, -ROWS:]
         norm = values.double().norm(dim=-1)
         share, away = mass / (W * group), (norm - norm.mean()) / (norm.mean() + 1e-6)
@@ -361,7 +359,7 @@ def _plan(o: Options, header: Dict[str, Any], model: PreTrainedModel, tokenizer:
     words = backend.to_str() if backend is not None else repr(sorted(tokenizer.get_vocab().items()))
     options = {k: v for k, v in dataclasses.asdict(o).items() if k not in ("budgets", "part", "resume", "quiet")}
     return {**options, "schema": "ckvc-plan-1", "verb": "calibrate", "engine": "transformers", "dtype": str(model.dtype)[6:], "side": "demand", "split": [],
-            "model": header["fingerprint"], "model_name": header["model_name"], "tokenizer": hashlib.sha256(words.encode()).hexdigest(),
+            "model": header["fingerprint"], "model_name": header["model_name"], "tokenizer": sha256(words),
             "manifest": header["manifest"], "prompts": digest(prompts), "n_prompts": len(prompts), "chat_template": "own" if tokenizer.chat_template else "none",
             "max_tokens": limits.longest, "limit": 0, "holdout": 0.0, "shard_prompts": 1, "alpha": "paper", "compute": header.get("compute", "f32"),
             "keep_window": 0, "budget": list(map(float, o.budgets)), "floor": float(o.floor), "features": 1}
@@ -403,11 +401,9 @@ def calibrate(model: PreTrainedModel, tokenizer: Any, manifest: Union[str, os.Pa
         with attention_of(model, meter.attention) as meter.before:
             for i in run.todo:
                 p, columns = taken[i], empty_columns(g, o, 1, documents)
-                for k in ("id", "source", "document", "split"):
-                    if k in columns:
-                        columns[k][0] = ("heldout" if k == "split" and p.heldout else getattr(p, k)).encode()
-                for k in ("line", "n_tokens", "n_continuation", "cut", "token_hash"):
-                    columns[k][0] = getattr(p, k)
+                said = {**vars(p), "split": "heldout" if p.heldout else p.split}
+                for k in said.keys() & columns.keys():
+                    columns[k][0] = said[k].encode() if isinstance(said[k], str) else said[k]
                 bad = meter.measure(p, columns)
                 if (n := run.publish(i, columns, p.id, bad)) > o.max_failures and bad is not None:
                     raise Error(f'{os.fspath(manifest)}:{p.line}: prompt "{p.id}": {bad}; {n} such prompts, max_failures allows {o.max_failures}')

@@ -18,12 +18,13 @@ import zipfile
 
 import numpy as np
 
-from .table import FILE_MAX, FLAG_SHARES, MAGIC, OPERATORS, SPECS, TYPES, Error, Table, budget_tokens
+from .table import ENTRY, FILE_MAX, FLAG_SHARES, HEADER, MAGIC, OPERATORS, SPECS, TYPES, Error, Table, budget_tokens, identifying
 
 ORDER = [name for name in SPECS if name not in ("pROV", "xFER", "META")]
 ORDER.insert(ORDER.index("SHARE"), "META")  # as the program writes them: the content id follows from it
 HEAD_GRID, GATE_GRID = (32 + np.arange(29)) / 40, (80 + np.arange(21)) / 100
 TEXT_MAX, NUMBERS_MAX = 16 << 20, 1 << 24
+OF_SAFETENSORS = ("U8", "F32", "F64", "U32", "U64")  # what it calls TYPES
 
 
 class Usage(Exception):
@@ -55,24 +56,22 @@ def table_bytes(path, arrays):
     unknown = sorted(arrays.keys() - set(SPECS))
     if unknown or flags is None or flags.dtype != TYPES[4] or flags.shape != (1,):
         raise Error(f"{path}: {f'array {unknown[0]} is no section of a table' if unknown else 'FLAGS is missing, or not one number of <u8'}")
-    directory, body, end = b"", b"", 128 + 112 * len(arrays)
+    entries, body, end = [], b"", 128 + 112 * len(arrays)
     for name in [x for x in ORDER + ["xFER"] if x in arrays]:
         a = arrays[name]
         if a.dtype not in TYPES or a.ndim > 5:
             raise Error(f"{path}: {name}: numbers of the type {a.dtype}: |u1, <f4, <f8, <u4 and <u8 are read")
         if not a.flags.c_contiguous:
             raise Error(f"{path}: {name}: the array is not row-major (write numpy.ascontiguousarray of it)")
-        raw, offset = a.tobytes(), (end + 63) // 64 * 64
+        raw, offset, dims = a.tobytes(), (end + 63) // 64 * 64, [*a.shape, 0, 0, 0, 0, 0][:5]
+        sums = hashlib.sha256(raw).digest(), binascii.crc32(raw)
         body += bytes(offset - end) + raw
         end = offset + len(raw)
-        dims = list(a.shape) + [0] * (5 - a.ndim)
-        directory += name.encode().ljust(8, b"\0") + struct.pack("<4H5Q2Q", 0, TYPES.index(a.dtype), a.ndim, 0, *dims, offset, len(raw))
-        directory += hashlib.sha256(raw).digest() + struct.pack("<2I", binascii.crc32(raw), 0)
-    entries = [directory[i : i + 112] for i in range(0, len(directory), 112)]
-    identity = hashlib.sha256(b"".join(e[:8] + e[10:12] + e[16:56] + e[72:104] for e in entries if e[:1].isupper())).digest()
-    header = MAGIC + struct.pack("<4H4Q2I", 128, 1, bool(int(flags[0]) & FLAG_SHARES), 0x0102, 0, int(flags[0]), end, 128, len(entries), 112)
-    header += identity + bytes(32) + struct.pack("<I", binascii.crc32(directory))
-    data = header + struct.pack("<I", binascii.crc32(header)) + directory + body
+        entries.append(ENTRY.pack(name.encode(), 0, TYPES.index(a.dtype), a.ndim, 0, *dims, offset, len(raw), *sums, 0))
+    directory, flags, n = b"".join(entries), int(flags[0]), len(entries)
+    identity = hashlib.sha256(b"".join(identifying(e) for e in entries if e[:1].isupper())).digest()
+    header = [MAGIC, 128, 1, bool(flags & FLAG_SHARES), 0x0102, 0, flags, end, 128, n, 112, identity, 0, bytes(28), binascii.crc32(directory)]
+    data = HEADER.pack(*header, binascii.crc32(HEADER.pack(*header, 0)[:124])) + directory + body
     Table(str(path), data)
     return data
 
@@ -107,23 +106,22 @@ def to_safetensors(t, path, o):
     arrays, head, data = arrays_of(t), {"__metadata__": {"format": "pt", "content_id": t.content_id}}, b""
     for name in sorted(arrays, key=lambda x: -arrays[x].itemsize):  # wide types first: each is aligned
         a = arrays[name]
-        kind = {"u": "U", "f": "F"}[a.dtype.kind] + str(8 * a.itemsize)
-        head[name] = {"dtype": kind, "shape": list(a.shape), "data_offsets": [len(data), len(data) + a.nbytes]}
+        head[name] = {"dtype": OF_SAFETENSORS[TYPES.index(a.dtype)], "shape": list(a.shape), "data_offsets": [len(data), len(data) + a.nbytes]}
         data += a.tobytes()
     text = json.dumps(head, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     card = model_card(t, o)
-    write(path, "model.safetensors", struct.pack("<Q", len(text)) + text + data)
+    write(struct.pack("<Q", len(text)) + text + data, path, "model.safetensors")
     score = [dict(budget=float(b)) | s._asdict() for b, s in zip(t.budgets, t.score)]
     config = {"model_type": "ckvc-table", "operator": t.operator, "content_id": t.content_id, "shape": t.meta["shape"],
               "budgets": t.budgets.tolist(), "score": score, "meta": t.meta}
-    write(path, "config.json", json.dumps(config) + "\n")
-    write(path, "README.md", card)
-    write(path, "table.ckvt", table_bytes(t.name, arrays))
+    write(json.dumps(config) + "\n", path, "config.json")
+    write(card, path, "README.md")
+    write(table_bytes(t.name, arrays), path, "table.ckvt")
 
 
 def from_safetensors(path, o):
-    file, kinds = os.path.join(path, "model.safetensors"), {"U8": "u1", "F32": "<f4", "F64": "<f8", "U32": "<u4", "U64": "<u8"}
+    file = os.path.join(path, "model.safetensors")
     with open(file, "rb") as f:
         data = f.read(FILE_MAX)
     n = int.from_bytes(data[:8], "little")
@@ -135,7 +133,7 @@ def from_safetensors(path, o):
             raise Error(f"{file}: {len(head)} arrays, a table has at most {len(SPECS) + 1}")
         for name, a in head.items():
             begin, end = a["data_offsets"]
-            arrays[name] = np.frombuffer(data[8 + n : ][begin:end], kinds[a["dtype"]]).reshape(a["shape"])
+            arrays[name] = np.frombuffer(data[8 + n : ][begin:end], TYPES[OF_SAFETENSORS.index(a["dtype"])]).reshape(a["shape"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
         raise Error(f"{file}: no file of safetensors with a table's arrays ({problem})") from None
     return table_bytes(path, arrays)
@@ -166,20 +164,20 @@ def to_gguf(t, path, o):
 
 
 def to_compilerkv(t, path, o):
-    group, tokens = t.n_query_heads // t.n_heads, []
+    tokens = []
     if t.has_shares:
-        raise Error(f"{path}: this table gives heads budgets of their own, which CompilerKV's layout has no place for (safetensors and npz do)")
+        raise Error(f"{t.name}: this table gives heads budgets of their own, which CompilerKV's layout has no place for (safetensors and npz do)")
     if t.operator != "paper" or t.alpha_kind != "paper" or t.keep_window:
-        raise Error(f"{path}: a table of the operator {t.operator}, alpha {t.alpha_kind}, the last {t.keep_window} kept: CompilerKV's is the paper's")
+        raise Error(f"{t.name}: a table of operator {t.operator}, alpha {t.alpha_kind}, the last {t.keep_window} kept: CompilerKV's is the paper's")
     for what, a, most in ("weight", t.weight, 1.5), ("threshold", t.tau, 1.0):
         if a.min() < np.float32(0.8) or a.max() > np.float32(most):
-            raise Error(f"{path}: {what} {a.min():g} or {a.max():g} is outside of 0.8 ... {most:g}, which is refused")
+            raise Error(f"{t.name}: {what} {a.min():g} or {a.max():g} is outside of 0.8 ... {most:g}, which is refused")
     for b in t.budgets.tolist():
         if b < 1 and not o.length:
-            raise Usage(f"{path}: budget {b:g} is a share of the prompt, CompilerKV's are tokens: --length T says of how many")
+            raise Usage(f"{t.name}: budget {b:g} is a share of the prompt, CompilerKV's are tokens: --length T says of how many")
         tokens.append(budget_tokens(b, o.length))
     if 0 in tokens or len(set(tokens)) < len(tokens):
-        raise Usage(f"{path}: of --length {o.length} the budgets are {tokens} tokens: less than a token, or two alike")
+        raise Usage(f"{t.name}: of --length {o.length} the budgets are {tokens} tokens: less than a token, or two alike")
     records = {side: t.sections.get("N" + side) for side in ("HEAD", "GATE")}
     n = {side: 0 if a is None else int(a.sum()) for side, a in records.items()}
     states = {side: 0 if a is None else int((a.sum(-1) > 0).sum()) for side, a in records.items()}
@@ -189,9 +187,9 @@ def to_compilerkv(t, path, o):
                 "num_gate_records": n["GATE"], "head_supported_states": states["HEAD"], "gate_supported_states": states["GATE"], "budget_values": tokens,
                 "entropy_edges": t.edges_entropy.tolist(), "ppl_edges": t.edges_ppl.tolist(), "head_actions": t.head_grid.tolist(),
                 "gate_actions": t.gate_grid.tolist(), "cql": {"conservative_weight": t.meta.get("cql_alpha")}, "ckvc": ours}
-    write(path, "W_head.npy", npy(per_query(t, path, t.weight).transpose(2, 0, 1)))
-    write(path, "T_gate.npy", npy(t.tau.transpose(3, 0, 1, 2)))
-    write(path, "manifest.json", json.dumps(manifest, sort_keys=True) + "\n")
+    write(npy(per_query(t, t.weight).transpose(2, 0, 1)), path, "W_head.npy")
+    write(npy(t.tau.transpose(3, 0, 1, 2)), path, "T_gate.npy")
+    write(json.dumps(manifest, sort_keys=True) + "\n", path, "manifest.json")
     return expanded(t)
 
 
@@ -229,27 +227,27 @@ def from_compilerkv(path, o):
 # ---- one number a head ----
 
 
-def graded(t, path, o, kv=True):
+def graded(t, o, kv=True):
     """[L, G] shares of a block over the largest."""
     if t.share is None:
-        raise Error(f"{path}: this table has no budgets by head, and the format holds nothing else")
+        raise Error(f"{t.name}: this table has no budgets by head, and the format holds nothing else")
     if kv and t.head_axis:
-        raise Error(f"{path}: the table's rows are query heads, the format's are KV heads, and how many share one is not known")
+        raise Error(f"{t.name}: the table's rows are query heads, the format's are KV heads, and how many share one is not known")
     if len(o.budget) > 1 or (not o.budget and t.n_budgets > 1):
-        raise Usage(f"{path}: the table has {t.n_budgets} budgets, the format one number a head: --budget B says of which")
+        raise Usage(f"{t.name}: the table has {t.n_budgets} budgets, the format one number a head: --budget B says of which")
     if o.budget and o.budget[0] not in t.budgets:
-        raise Usage(f"{path}: --budget {o.budget[0]:g} is not among the table's (ckvc inspect lists them)")
+        raise Usage(f"{t.name}: --budget {o.budget[0]:g} is not among the table's (ckvc inspect lists them)")
     share = t.share[..., t.budget_index(o.budget[0]) if o.budget else 0]
     return share / share.max()
 
 
 def to_duo_attention(t, path, o):
-    values = graded(t, path, o)
+    values = graded(t, o)
     if o.full_share:
         full = np.argsort(-values, axis=None, kind="stable")[: math.floor(o.full_share * values.size + 0.5)]
         values = np.isin(np.arange(values.size), full).reshape(values.shape).astype(float)
-    write(path, "full_attention_heads.tsv", "".join("\t".join(f"{x:.18e}" for x in row) + "\n" for row in values))
-    write(path, "config.json", json.dumps({"sink_size": 64, "recent_size": 256, "ckvc_content_id": t.content_id}) + "\n")
+    write("".join("\t".join(f"{x:.18e}" for x in row) + "\n" for row in values), path, "full_attention_heads.tsv")
+    write(json.dumps({"sink_size": 64, "recent_size": 256, "ckvc_content_id": t.content_id}) + "\n", path, "config.json")
     return "rows are KV heads; sink_size 64 and recent_size 256 are DuoAttention's defaults, not the table's"
 
 
@@ -261,21 +259,18 @@ def from_duo_attention(path, o):
             rows.append([float(x) for x in line.split("\t")])
         except ValueError:
             rows.append([])
-        if o.heads and (len(rows[-1]) != o.heads[2] or not np.isfinite(rows[-1]).all()):
+        if len(rows[-1]) != o.heads[2] or not np.isfinite(rows[-1]).all():
             raise Error(f"{file}: line {i}: want {o.heads[2]} numbers between tabs, one a KV head")
     return from_scores(path, o, "duo-attention", np.clip(rows, 0, 1))  # as DuoAttention does
 
 
 def to_headkv(t, path, o):
-    values = per_query(t, path, graded(t, path, o, kv=False)[..., None])[..., 0]
-    pairs = ", ".join(f'"{l}-{h}": [{float(x)!r}]' for (l, h), x in np.ndenumerate(values))
-    write(None, path, "{" + pairs + "}\n")
+    values = per_query(t, graded(t, o, kv=False)[..., None])[..., 0]
+    write(json.dumps({f"{l}-{h}": [float(x)] for (l, h), x in np.ndenumerate(values)}) + "\n", path)
     return expanded(t)
 
 
 def from_headkv(path, o):
-    if not o.heads:
-        return from_scores(path, o, "headkv", None)
     L, H, G, _ = o.heads
     given, want = read_json(path), [f"{l}-{h}" for l in range(L) for h in range(H)]
     if len(given) != len(want):
@@ -290,7 +285,7 @@ def from_headkv(path, o):
 
 
 def to_kvzip(t, path, o):
-    write(None, path, npy(graded(t, path, o)))
+    write(npy(graded(t, o)), path)
     return "rows are KV heads; torch.save(torch.from_numpy(numpy.load(F))) makes KVzip's .pt of it"
 
 
@@ -300,10 +295,6 @@ def from_kvzip(path, o):
 
 def from_scores(path, o, name, scores):
     """A table of budgets for heads: shares in proportion to scores [L, G], mean 1, the same at every budget."""
-    if not o.heads:
-        raise Usage(f"{path}: --model DIR is needed: whose layers and heads these are, and how many query heads read a KV head")
-    if not o.budget:
-        raise Usage(f"{path}: scores of heads have no budget: --budget B,... says for which the table is")
     L, H, G, _ = o.heads
     check_heads(path, o, *(scores.shape if scores.ndim == 2 else (len(scores), 0)), 2)
     if not (np.isfinite(scores) & (scores >= 0)).all() or not scores.any():
@@ -319,10 +310,10 @@ def from_scores(path, o, name, scores):
 # ---- what these share ----
 
 
-def per_query(t, path, a):
+def per_query(t, a):
     """[L, G, n] -> [L, H, n]: each KV head for every query head that reads it, which keeps the same sets."""
     if a[0, 0].size * t.n_layers * t.n_query_heads > NUMBERS_MAX:
-        raise Error(f"{path}: {t.n_layers} layers of {t.n_query_heads} query heads are more than {NUMBERS_MAX} numbers")
+        raise Error(f"{t.name}: {t.n_layers} layers of {t.n_query_heads} query heads are more than {NUMBERS_MAX} numbers")
     return np.repeat(a, t.n_query_heads // t.n_heads, axis=1)
 
 
@@ -400,10 +391,10 @@ def model_heads(path):
         c = read_json(os.path.join(path, "config.json"))
         found = [c.get("num_hidden_layers"), c.get("num_attention_heads"), c.get("num_key_value_heads", c.get("num_attention_heads")), c.get("model_type")]
     else:
-        fields = needed("gguf", f"{path}: a GGUF file").GGUFReader(path).fields
-        of = lambda key: fields[key].contents() if key in fields else None  # noqa: E731
-        family = of("general.architecture")
-        found = [of(f"{family}.{x}") for x in ("block_count", "attention.head_count", "attention.head_count_kv")] + [family]
+        from .llama import read_gguf  # which takes its command line from here
+        meta, _ = read_gguf(path)
+        family = meta.get("general.architecture")
+        found = [meta.get(f"{family}.{x}") for x in ("block_count", "attention.head_count", "attention.head_count_kv")] + [family]
     if not all(type(x) is int and x > 0 for x in found[:3]) or found[1] % found[2]:
         raise Error(f"{path}: layers, query heads and KV heads are {found[:3]}: not a model's")
     return found
@@ -415,11 +406,9 @@ def check_heads(path, o, n_layers, n_heads, axis):
         raise Error(f"{path}: {n_layers} layers of {n_heads} {kind} heads, the model {o.model} has {o.heads[0]} of {o.heads[axis]}")
 
 
-def write(folder, name, data):
-    path = name if folder is None else os.path.join(folder, name)
-    if folder is not None:
-        os.makedirs(folder, exist_ok=True)
-    with open(path, "wb") as f:
+def write(data, *path):
+    os.makedirs(os.path.dirname(os.path.join(*path)), exist_ok=True)
+    with open(os.path.join(*path), "wb") as f:
         f.write(data if isinstance(data, bytes) else data.encode())
 
 
@@ -435,7 +424,7 @@ def model_card(t, o):
         out.append("No report came with this table: whether it should be deployed is not known. Score it on prompts that chose nothing "
                    "(`ckvc score`, `ckvc report`) first.\n")
     else:
-        report = json.load(open(o.report, encoding="utf-8"))
+        report = read_json(o.report)
         if report.get("schema") != "ckvc-report-1":
             raise Error(f"{o.report}: schema is {report.get('schema')}, want ckvc-report-1 (a report.json of `ckvc report`)")
         found = [x["verdict"] for x in report["tables"] if x["content_id"] == t.content_id]
@@ -447,8 +436,9 @@ def model_card(t, o):
         rows = ["| budget | verdict | loss | KL | prompts | cache, bytes a prompt (16-bit) |", "| --- | --- | --- | --- | --- | --- |"]
         for at in found[0].get("budgets", []):
             cache = at.get("cache") or {}
-            spread = lambda of: "{mean:.3f} ({lo:.3f} to {hi:.3f})".format(**of) if of and of.get("mean") is not None else ""
-            rows.append(f"| {amount(at['budget'])} | {at['word']} | {spread(at.get('loss'))} | {spread(at.get('kl'))}"
+            losses = [("{mean:.3f}" + " ({lo:.3f} to {hi:.3f})" * (of["lo"] is not None)).format(**of) if of and of["mean"] is not None else ""
+                      for of in (at.get("loss"), at.get("kl"))]  # one document has no interval
+            rows.append(f"| {amount(at['budget'])} | {at['word']} | {losses[0]} | {losses[1]}"
                         + f" | {at.get('prompts', 0)} | " + (f"{cache['bytes']:.0f} of {cache['all_bytes']:.0f} |" if cache.get("all_bytes") else "|"))
         out.append("\n".join(rows) + "\n")
     rows = [f"| {amount(b)} | {s.mode} | {s.kind} |" for b, s in zip(t.budgets, t.score)]
@@ -548,6 +538,11 @@ def options(verb, words):
     for name, formats in of.items():
         if getattr(o, name, None) and o.format not in formats:
             raise Usage(f"--{name.replace('_', '-')} is of --format {', '.join(formats)}, not of {o.format}")
+    if verb == "import" and o.format in HEAD_NUMBERS:
+        if not o.model:
+            raise Usage(f"{o.input}: --model DIR is needed: whose layers and heads these are, and how many query heads read a KV head")
+        if not o.budget:
+            raise Usage(f"{o.input}: scores of heads have no budget: --budget B,... says for which the table is")
     return o
 
 
@@ -571,7 +566,7 @@ def main(verb, words):
                 if isinstance(problem, Error):
                     raise
                 raise Error(f"{o.input}: not a .{o.format} file: {problem}") from None
-            write(None, made, data)
+            write(data, made)
             t = Table(o.out, data)
             said = f"{o.out}: {t.n_layers} layers x {t.n_heads} {'query' if t.head_axis else 'KV'} heads, content id {t.content_id}"
         if os.path.lexists(o.out) and not o.force:

@@ -8,15 +8,14 @@ import concurrent.futures
 import hashlib
 import json
 import os
-import struct
-from typing import Any, Dict, Iterable, List, Optional, Tuple
+from typing import Any, List, Optional, Tuple
 
 import torch
+from safetensors import safe_open
 from transformers import PreTrainedModel
 from transformers.utils import cached_file
 
-from .run_writer import canonical
-from .table import Error
+from .run_writer import canonical, sha256
 
 # Families of the C program, and what of formats/model/model_config.c is theirs: biases of q, k, v and o, of the MLP.
 FAMILIES = {"llama": ("attention_bias", True), "mistral": (None, False), "qwen2": (None, False), "qwen3": ("attention_bias", False), "phi3": (None, False)}
@@ -58,33 +57,16 @@ def _shape_lines(config: Any) -> Optional[str]:
     return "\n".join(out) + "\n"
 
 
+def _line(name: str, kind: str, t: torch.Tensor) -> Line:
+    """A tensor's name, type, shape, and the SHA-256 of its bytes."""
+    data = t.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+    return name, kind, list(t.shape), hashlib.sha256(data).hexdigest()
+
+
 def _of_file(path: str) -> List[Line]:
-    """Tensors of a safetensors file: name, type, shape, SHA-256 of its bytes."""
-    with open(path, "rb") as f:
-        (n,) = struct.unpack("<Q", f.read(8))
-        entries = {k: v for k, v in json.loads(f.read(n)).items() if k != "__metadata__"}
-
-    def line(item: Tuple[str, Dict[str, Any]]) -> Line:
-        name, e = item
-        digest, (at, end) = hashlib.sha256(), e["data_offsets"]
-        with open(path, "rb") as f:
-            f.seek(8 + n + at)
-            while at < end:
-                block = f.read(min(end - at, 1 << 24))
-                if not block:
-                    raise Error(f"{path}: tensor {name} ends behind the file")
-                digest.update(block)
-                at += len(block)
-        return name, e["dtype"], e["shape"], digest.hexdigest()
-
-    with concurrent.futures.ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        return list(pool.map(line, entries.items()))
-
-
-def _of_memory(model: PreTrainedModel) -> Iterable[Line]:
-    for name, t in model.state_dict().items():
-        data = t.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-        yield name, NAMES.get(t.dtype, str(t.dtype)), list(t.shape), hashlib.sha256(data).hexdigest()
+    """Tensors of a safetensors file, some at a time: hashing is what takes long."""
+    with safe_open(path, "pt") as f, concurrent.futures.ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        return list(pool.map(lambda name: _line(name, f.get_slice(name).get_dtype(), f.get_tensor(name)), f.keys()))
 
 
 def folder_of(model: PreTrainedModel) -> Optional[str]:
@@ -108,7 +90,9 @@ def fingerprint(model: PreTrainedModel) -> str:
     elif folder and os.path.exists(index):
         with open(index, encoding="utf-8") as f:
             files = [os.path.join(folder, name) for name in sorted(set(json.load(f)["weight_map"].values()))]
-    tensors = [line for path in files for line in _of_file(path)] if files else list(_of_memory(model))
+    tensors = [line for path in files for line in _of_file(path)]
+    if not files:
+        tensors = [_line(name, NAMES.get(t.dtype, str(t.dtype)), t) for name, t in model.state_dict().items()]
     shape = _shape_lines(config) if files and config is model.config else None
     if shape is None:
         said = {k: v for k, v in model.config.to_dict().items() if k[0] != "_" and k not in ("transformers_version", "dtype")}
@@ -117,4 +101,4 @@ def fingerprint(model: PreTrainedModel) -> str:
     else:
         head = "ckvc-model-1\n"
     text = "".join(f"{name}\t{kind}\t[{','.join(map(str, dims))}]\t{digest}\n" for name, kind, dims, digest in sorted(tensors, key=lambda t: t[0].encode()))
-    return hashlib.sha256((head + shape + text).encode()).hexdigest()
+    return sha256(head + shape + text)

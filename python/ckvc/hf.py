@@ -105,6 +105,7 @@ def check_attention(module: torch.nn.Module, n_tokens: int, kwargs: Dict[str, An
 class _Group(NamedTuple):
     """Heads that keep nearly as many positions: one tensor for all, so that attention reads it as it lies."""
     heads: List[int]  # b * G + g
+    at: slice  # where they are among the heads of all groups, one group after the other
     longest: int  # rows of kept positions; those of new tokens follow
     filled: Optional[torch.Tensor]  # [n, 1, 1, longest]: which rows are; None: all
     keys: torch.Tensor  # [n, rows, D], rows beyond the new tokens' for those to come
@@ -133,14 +134,14 @@ class KeptLayer(DynamicLayer):
         while start < len(order):
             longest = kept[order[start]]
             heads = [head for head in order[start:] if kept[head] >= longest - longest // 8]
-            start += len(heads)
             lying = [of[0].new_zeros(len(heads), longest + new + self.SPARE, self.shape[3]) for of in (keys, values)]
             for of, out in zip((keys, values), lying):
                 for head, rows in zip(heads, out):
                     rows[: kept[head]], rows[longest : longest + new] = of[head][: kept[head]], of[head][kept[head] :]
             lengths = torch.tensor([kept[head] for head in heads], device=self.device)
             filled = None if kept[heads[-1]] == longest else torch.arange(longest, device=self.device) < lengths[:, None, None, None]
-            self.groups.append(_Group(heads, longest, filled, *lying))
+            self.groups.append(_Group(heads, slice(start, start + len(heads)), longest, filled, *lying))
+            start += len(heads)
         self._order = torch.tensor(order, device=self.device)  # of heads, group by group
         self._place = self._order.argsort()
 
@@ -154,18 +155,17 @@ class KeptLayer(DynamicLayer):
         """Takes new keys and values [B, G, n, D], and gives them back: `attend` reads what is held."""
         if not self.owner.active:
             raise Error("a compressed cache is used inside `with ckvc.hf.compress(...)`, where it was made")
-        n, start = key_states.shape[2], 0
+        n = key_states.shape[2]
         self.owner.check_new(self.owner._collecting is None)
         self.owner.check_context(self.get_seq_length() + n)
         keys, values = (x.flatten(0, 1)[self._order] for x in (key_states, value_states))
         for i, group in enumerate(self.groups):
-            at, end = group.longest + self.new, start + len(group.heads)
+            at = group.longest + self.new
             if at + n > group.keys.shape[1]:
                 room = (len(group.heads), n + self.SPARE, self.shape[3])
-                group = group._replace(**{of: torch.cat([(x := getattr(group, of))[:, :at], x.new_zeros(room)], dim=1) for of in ("keys", "values")})
-                self.groups[i] = group
-            group.keys[:, at : at + n], group.values[:, at : at + n] = keys[start:end], values[start:end]
-            start = end
+                more = [torch.cat([x[:, :at], x.new_zeros(room)], dim=1) for x in (group.keys, group.values)]
+                self.groups[i] = group = group._replace(keys=more[0], values=more[1])
+            group.keys[:, at : at + n], group.values[:, at : at + n] = keys[group.at], values[group.at]
         self.new += n
         key_states.ckvc_layer = self  # for the attention, which sees no cache
         return key_states, value_states
@@ -177,20 +177,18 @@ class KeptLayer(DynamicLayer):
             self.queries = torch.cat([self.queries, query], dim=2)[:, :, -self.owner.rows :]
         rows = query.reshape(len(self.positions), -1, n, D)[self._order]  # [heads, H / G, n, D]
         rows = rows.transpose(1, 2) if n == 1 else rows  # a KV head's query heads see the same: they are rows of one product
-        out, start = [], 0
+        out = []
         for group in self.groups:
-            end, n_rows = start + len(group.heads), group.longest + self.new
+            queries, n_rows, mask = rows[group.at], group.longest + self.new, self._seen(group, n)
             keys, values = (x[:, None, :n_rows].expand(-1, rows.shape[1], -1, -1) for x in (group.keys, group.values))
-            mask = self._seen(group, n)
             if sinks is not None:  # a key of zeros, whose logit the mask adds
-                bias = rows.new_zeros(end - start, rows.shape[1], rows.shape[2], n_rows + 1)
-                of_head = sinks.to(bias).view(self.shape[1], -1)[self._order[start:end] % self.shape[1]]
+                bias = queries.new_zeros(*queries.shape[:3], n_rows + 1)
+                of_head = sinks.to(bias).view(self.shape[1], -1)[self._order[group.at] % self.shape[1]]
                 bias[..., -1] = of_head[:, None] if n == 1 else of_head[..., None]
                 if mask is not None:
                     bias[..., :-1].masked_fill_(~mask, -torch.inf)
                 keys, values, mask = F.pad(keys, (0, 0, 0, 1)), F.pad(values, (0, 0, 0, 1)), bias
-            out.append(F.scaled_dot_product_attention(rows[start:end], keys, values, mask, scale=scaling))
-            start = end
+            out.append(F.scaled_dot_product_attention(queries, keys, values, mask, scale=scaling))
         return torch.cat(out)[self._place].view(B, H, n, D).transpose(1, 2).contiguous()
 
     def _seen(self, group: _Group, n: int) -> Optional[torch.Tensor]:
@@ -350,13 +348,10 @@ class Compression:
         self.check_context(self._width)
         self.starts = list(zip(first, self._first_positions(first, kwargs.get("position_ids"))))
         self._collecting = self._prefills(self._width)
-        of_cache = not self.rows and not getattr(cache, "offloading", False) and all(type(x) in (DynamicLayer, DynamicSlidingWindowLayer) for x in getattr(cache, "layers", ()))
-        if of_cache:  # of which `_attention` sees new tokens alone
-            self._check_config()
-        self._attend_by(None if of_cache else IMPLEMENTATIONS)
-
-    def _check_config(self) -> None:
-        """check_attention, by what the configuration says of the rows' layers."""
+        dynamic = all(type(x) in (DynamicLayer, DynamicSlidingWindowLayer) for x in getattr(cache, "layers", ()))
+        if self.rows or getattr(cache, "offloading", False) or not dynamic:
+            return self._attend_by(IMPLEMENTATIONS)
+        self._attend_by(None)  # `_attention` sees new tokens alone: that attention is plain the configuration says
         config = self.model.config.get_text_config()
         slide = not {"full_attention", "attention"}.intersection(getattr(config, "layer_types", None) or ())
         check_attention(self.model, self._width, {"sliding_window": getattr(config, "sliding_window", None) if slide else None,
@@ -421,10 +416,10 @@ class Compression:
         self.full_bytes = self.kept_bytes = sum(b * self._width * B for b in of_token)
         if getattr(cache, "offloading", False) or any(type(layer) is not DynamicLayer for layer in layers):
             self.holds = "masked"
-            self._hidden = torch.zeros(L, B * G, self._width, dtype=torch.bool)
-            for of_head, p in zip(self._hidden.flatten(0, 1), (p for l in range(L) for p in self._positions(l))):
-                of_head[p] = True
-            self._hidden = self._hidden.unflatten(1, (B, G))
+            self._hidden = torch.zeros(L, B, G, self._width, dtype=torch.bool)
+            for row, of_row in enumerate(self._hidden.flatten(1, 2)):
+                for of_head, p in zip(of_row, self._positions(row)):
+                    of_head[p] = True
             return
         self._cut(cache, ((layer.keys, layer.values) for layer in layers))
 
@@ -478,7 +473,7 @@ class Compression:
 
     def _attention(self, module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
                    attention_mask: Optional[torch.Tensor], **kwargs: Any) -> Any:
-        layer, n, row, sinks = getattr(key, "ckvc_layer", None), query.shape[2], self._rows.get(getattr(module, "layer_idx", -1)), kwargs.get("s_aux")
+        layer, row, sinks = getattr(key, "ckvc_layer", None), self._rows.get(getattr(module, "layer_idx", -1)), kwargs.get("s_aux")
         if row is None:  # it keeps what it keeps
             return original_attention(self._before, module, query, key, value, attention_mask, **kwargs)
         check_attention(module, layer.get_seq_length() if layer else key.shape[2], kwargs)

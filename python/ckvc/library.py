@@ -9,7 +9,7 @@ import functools
 import os
 import pathlib
 from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_size_t, c_uint32, c_void_p, create_string_buffer
-from typing import Any, List, Optional, Tuple
+from typing import Any, List, Optional
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -37,7 +37,8 @@ _FUNCTIONS = {  # name: result, arguments
     **dict.fromkeys(("ckvc_prefill_attention", "ckvc_prefill_queries"), (c_int, _p, _u, _u, _u, _u, _p)),
     "ckvc_prefill_cache": (c_int, _p, _u, _u, _u, _u, _p, _p),
     "ckvc_prefill_keep": (c_int, _p, c_double), "ckvc_prefill_again": (c_int, _p, c_double, POINTER(c_double)),
-    "ckvc_prefill_set": (_p, _p, _u, _u, POINTER(c_uint32)), "ckvc_prefill_scores": (_p, _p, _u, _u), "ckvc_prefill_candidates": (_u, _p, _u),
+    "ckvc_prefill_set": (POINTER(_u), _p, _u, _u, POINTER(_u)), "ckvc_prefill_scores": (POINTER(c_double), _p, _u, _u),
+    "ckvc_prefill_candidates": (_u, _p, _u),
 }
 
 
@@ -90,10 +91,6 @@ class Table(NumpyTable):
             self._c.ckvc_table_free(self._handle)
 
 
-def _floor(floor: Optional[float]) -> Any:
-    return None if floor is None else ctypes.pointer(c_double(floor))
-
-
 class Prefill:
     """Statistics and kept sets of one prompt by the library, for engines without torch: for each layer `queries` (or `attention`) and then
     `cache`, at the end `keep`. Float32 in, tile by tile; Error with the library's line where something is refused.
@@ -113,7 +110,7 @@ class Prefill:
         geometry = _Geometry(*model, _at(self._inv_freq), query_scale)
         self.n_layers, self.n_kv_heads = geometry.n_layers, geometry.n_kv_heads
         self._score = None if score is None else (c_uint32 * 6)(SCORES.index(score.kind), *map(int, score[1:5]), MODES.index(score.mode))
-        self._floor = _floor(floor)
+        self._floor = None if floor is None else (c_double * 1)(floor)
         request = _Request(table._handle, geometry, n_tokens, budget, ctypes.cast(self._score, c_void_p), self._floor)
         message, size = create_string_buffer(MESSAGE), self._c.ckvc_prefill_bytes(byref(request))
         self._workspace = np.empty(size, np.uint8) if size < 2**48 else None
@@ -149,22 +146,24 @@ class Prefill:
     def keep(self, r_sem: float = 0.0) -> List[List[Array]]:
         """[L][G] ascending positions. r_sem: where needs_r_sem says so."""
         self._checked(self._c.ckvc_prefill_keep(self._p, r_sem))
-        out, n = [], c_uint32()
-        for layer in range(self.n_layers):
-            sets = ((self._c.ckvc_prefill_set(self._p, layer, g, byref(n)), n.value) for g in range(self.n_kv_heads))
-            out.append([np.ctypeslib.as_array(ctypes.cast(at, POINTER(c_uint32)), (count,)).astype(int) if count else np.zeros(0, int) for at, count in sets])
-        return out
+        n = c_uint32()
+
+        def positions(layer: int, head: int) -> Array:
+            at = self._c.ckvc_prefill_set(self._p, layer, head, byref(n))
+            return np.ctypeslib.as_array(at, (n.value,)).astype(int) if n.value else np.zeros(0, int)
+
+        return [[positions(layer, g) for g in range(self.n_kv_heads)] for layer in range(self.n_layers)]
 
     def again(self, budget: float, floor: Optional[float] = None) -> None:
         """The same prompt under another budget (and floor), before another `keep`: nothing is handed over again."""
         self.table.check_budget(budget)
-        self._floor = _floor(floor)
+        self._floor = None if floor is None else (c_double * 1)(floor)
         self._checked(self._c.ckvc_prefill_again(self._p, budget, self._floor))
 
     def scores(self, layer: int, kv_head: int) -> Optional[Array]:
         """After `keep`: a head's log scores [T]; None where all is kept."""
         at = self._c.ckvc_prefill_scores(self._p, _whole("layer", layer), _whole("kv_head", kv_head))
-        return np.ctypeslib.as_array(ctypes.cast(at, POINTER(c_double)), (self.n_tokens,)).copy() if at else None
+        return np.ctypeslib.as_array(at, (self.n_tokens,)).copy() if at else None
 
     def candidates(self, layer: int) -> int:
         """After `keep`: how many positions of a layer the paper's threshold left."""

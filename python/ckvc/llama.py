@@ -82,7 +82,7 @@ class _Bytes:
 # ---- the model, of its GGUF file ----
 
 
-def _gguf(path: Union[str, os.PathLike]) -> Tuple[Dict[str, Any], Optional[Array]]:
+def read_gguf(path: Union[str, os.PathLike]) -> Tuple[Dict[str, Any], Optional[Array]]:
     """Metadata but for arrays, and the divisors of the frequencies (rope_freqs.weight), where there are any."""
     name = os.fspath(path)
     b = _Bytes(name, np.memmap(name, np.uint8, "r") if os.path.getsize(name) else np.zeros(0, np.uint8))
@@ -127,7 +127,7 @@ def _gguf(path: Union[str, os.PathLike]) -> Tuple[Dict[str, Any], Optional[Array
 
 def model_of(path: Union[str, os.PathLike]) -> Model:
     """The shape of a GGUF file of architecture llama, qwen2 or qwen3 whose keys are rotated whole; Error where it is another."""
-    (meta, factors), name = _gguf(path), os.fspath(path)
+    (meta, factors), name = read_gguf(path), os.fspath(path)
     arch = meta.get("general.architecture")
     if arch not in PAIRWISE:
         raise Error(f"{name}: architecture {arch}: want one of {', '.join(PAIRWISE)}")
@@ -300,12 +300,6 @@ def _cut(name: str, data: Array, model: Model, table: Union[library.Table, str, 
 # ---- llama-cpp-python ----
 
 
-def _shared(c: Any, context: Any, cell: int) -> bool:
-    """Whether sequences share cells (of so many bytes): all together then have fewer than one by one."""
-    one_by_one = sum(c.llama_state_seq_get_size(context, s) // cell for s in range(c.llama_n_seq_max(context)))
-    return bool(one_by_one > c.llama_state_seq_get_size(context, -1) // cell)
-
-
 def compact(llama: Any, seq_id: int, table: Union[library.Table, str, os.PathLike], budget: float,
             model: Optional[Union[Model, str, os.PathLike]] = None, into: Any = None) -> Compacted:
     """Cuts sequence seq_id of a context of llama-cpp-python, which has just read a prompt of T tokens, to `budget` (tokens from 1 up, a share of T
@@ -339,7 +333,9 @@ def compact(llama: Any, seq_id: int, table: Union[library.Table, str, os.PathLik
     cut, said = _cut(name, data, model, table, budget)
     if cut is None and in_place:
         return said
-    if in_place and _shared(c, context, CELL.itemsize + said.full_bytes // said.n_tokens):
+    of_cell = CELL.itemsize + said.full_bytes // said.n_tokens
+    one_by_one = sum(c.llama_state_seq_get_size(context, s) // of_cell for s in range(c.llama_n_seq_max(context)))
+    if in_place and one_by_one > c.llama_state_seq_get_size(context, -1) // of_cell:  # shared ones are counted once where all are asked for
         raise Error(f"{name}: sequences of this context share cells (llama_memory_seq_cp), which cannot be cut for one of them: cut before sharing, or "
                     "into another context")
     cut = data if cut is None else cut

@@ -4,16 +4,16 @@ from __future__ import annotations
 import collections
 import dataclasses
 import hashlib
-import json
 import os
 import struct
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
-from .table import Error
+import xxhash
+
+from .table import Error, json_object
 
 KEYS = ("id", "source", "document", "split", "text", "tokens", "file", "offset", "bytes", "messages", "continuation", "continuation_tokens")
 CHUNK = 2048  # tokens that are repeated at a time, where twice the prompt does not fit the context
-MASK = 2**64 - 1
 
 
 @dataclasses.dataclass
@@ -51,50 +51,6 @@ class Limits:
         return min(self.max_tokens, repeated) if self.max_tokens else repeated
 
 
-def xxh64(data: bytes) -> int:
-    """XXH64 with seed 0 (xxHash's specification)."""
-    p = (11400714785074694791, 14029467366897019727, 1609587929392839161, 9650029242287828579, 2870177450012600261)
-
-    def rotate(v: int, by: int) -> int:
-        return (v << by | v >> (64 - by)) & MASK
-
-    def mix(v: int, lane: int) -> int:
-        return rotate((v + lane * p[1]) & MASK, 31) * p[0] & MASK
-
-    lanes, at = [(p[0] + p[1]) & MASK, p[1], 0, -p[0] & MASK], len(data) // 32 * 32
-    for block in struct.iter_unpack("<4Q", data[:at]):
-        lanes = [mix(v, x) for v, x in zip(lanes, block)]
-    h = p[4]
-    if at:
-        h = sum(rotate(v, by) for v, by in zip(lanes, (1, 7, 12, 18))) & MASK
-        for v in lanes:
-            h = ((h ^ mix(0, v)) * p[0] + p[3]) & MASK
-    h = (h + len(data)) & MASK
-    for size, code in ((8, "<Q"), (4, "<I"), (1, "<B")):
-        while len(data) - at >= size:
-            (x,), at = struct.unpack_from(code, data, at), at + size
-            if size == 8:
-                h = (rotate(h ^ mix(0, x), 27) * p[0] + p[3]) & MASK
-            elif size == 4:
-                h = (rotate(h ^ x * p[0] & MASK, 23) * p[1] + p[2]) & MASK
-            else:
-                h = rotate(h ^ x * p[4] & MASK, 11) * p[0] & MASK
-    h = (h ^ h >> 33) * p[1] & MASK
-    h = (h ^ h >> 29) * p[2] & MASK
-    return h ^ h >> 32
-
-
-class _Short(ValueError):
-    """A prompt that skip_short drops."""
-
-
-def _unique(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
-    out = dict(pairs)
-    if len(out) < len(pairs):
-        raise ValueError("a key is there twice")
-    return out
-
-
 def _text_of(folder: str, entry: Dict[str, Any]) -> str:
     """The span of a file, which must lie below the manifest's folder."""
     path = os.path.realpath(os.path.join(folder, entry["file"]))
@@ -108,13 +64,12 @@ def _text_of(folder: str, entry: Dict[str, Any]) -> str:
     return data.decode()
 
 
-def _check(entry: Any) -> None:
+def _check(entry: Dict[str, Any]) -> None:
     """ValueError where a line is not as the format wants it."""
     def wants(holds: Any, what: str) -> None:
         if not holds:
             raise ValueError(what)
 
-    wants(isinstance(entry, dict), "not a JSON object")
     unknown = [k for k in entry if k not in KEYS]
     wants(not unknown, f"unknown key {unknown}; there are {' '.join(KEYS)}")
     wants(sum(k in entry for k in ("text", "tokens", "file", "messages")) == 1 and not ("continuation" in entry and "continuation_tokens" in entry),
@@ -157,8 +112,8 @@ def _ids(tokenizer: Any, entry: Dict[str, Any], text: str) -> List[int]:
     return whole[: next(i for i in range(len(whole) + 1) if whole[i : i + len(plain)] == plain)] + plain
 
 
-def _build(tokenizer: Any, entry: Dict[str, Any], text: str, limits: Limits, line: int) -> Prompt:
-    """ValueError where the prompt cannot be taken."""
+def _build(tokenizer: Any, entry: Dict[str, Any], text: str, limits: Limits, line: int) -> Optional[Prompt]:
+    """None where it is too short, and such are dropped; ValueError where the prompt cannot be taken."""
     ids, own = _ids(tokenizer, entry, text), list(entry.get("continuation_tokens", ()))
     if "continuation" in entry:
         own = plain_ids(tokenizer, entry["continuation"])
@@ -167,9 +122,11 @@ def _build(tokenizer: Any, entry: Dict[str, Any], text: str, limits: Limits, lin
     C = min(len(own), limits.continuation) if own else limits.continuation
     T = len(ids) if own else len(ids) - C
     if T < limits.window + 1:
+        if limits.skip_short:
+            return None
         more = 0 if own else C
-        raise _Short(f"has {len(ids)} tokens, need at least {limits.window + 1 + more} (window {limits.window} + 1{'' if own else ' + continuation'}); "
-                     "skip_short drops such prompts")
+        raise ValueError(f"has {len(ids)} tokens, need at least {limits.window + 1 + more} (window {limits.window} + 1"
+                         f"{'' if own else ' + continuation'}); skip_short drops such prompts")
     wrong = [t for t in ids + own if t >= limits.vocabulary]
     if wrong:
         raise ValueError(f"token {wrong[0]}: the model's vocabulary has ids 0 to {limits.vocabulary - 1}")
@@ -178,7 +135,7 @@ def _build(tokenizer: Any, entry: Dict[str, Any], text: str, limits: Limits, lin
     tokens = ids[:head] + ids[T - (kept - head) : T] + behind
     split = entry.get("split", "")
     return Prompt(line, entry["id"], entry.get("source", ""), entry.get("document", ""), split, tokens, kept, C, kept < T,
-                  xxh64(struct.pack(f"<{2 + len(tokens)}I", kept, C, *tokens)), split in ("heldout", "select"), split == "select")
+                  xxhash.xxh64_intdigest(struct.pack(f"<{2 + len(tokens)}I", kept, C, *tokens)), split in ("heldout", "select"), split == "select")
 
 
 def read_prompts(path: str, tokenizer: Any, limits: Limits) -> Tuple[List[Prompt], str]:
@@ -192,17 +149,16 @@ def read_prompts(path: str, tokenizer: Any, limits: Limits) -> Tuple[List[Prompt
     for line, raw in enumerate(data.removesuffix(b"\n").split(b"\n"), 1):
         named = ""
         try:
-            entry = json.loads(raw.decode(), object_pairs_hook=_unique)
+            entry = json_object(raw)
             _check(entry)
             named = f' prompt "{entry["id"]}":'
             if entry["id"] in seen:
                 raise ValueError(f"\"id\" stands in line {seen[entry['id']]} already")
             seen[entry["id"]] = line
             text = entry["text"] if "text" in entry else _text_of(os.path.dirname(path) or ".", entry) if "file" in entry else ""
-            out.append(_build(tokenizer, entry, text, limits, line))
-        except (ValueError, OSError) as why:
-            if limits.skip_short and isinstance(why, _Short):
-                continue
+            if prompt := _build(tokenizer, entry, text, limits, line):
+                out.append(prompt)
+        except (ValueError, RecursionError, OSError) as why:
             raise Error(f"{path}:{line}:{named} {why}".replace("\n", " ")) from None
     shared = collections.Counter(p.document for p in out)
     for p in out:

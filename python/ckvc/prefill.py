@@ -30,8 +30,17 @@ class Geometry:
     interleaved: bool = False
 
     def before_rotation(self, row: int, keys: torch.Tensor, first_position: int = 0) -> torch.Tensor:
-        """Cached keys [T, D] of a row as they were before rotation, [T, D] float64."""
-        return before_rotation(keys, None if row in self.unrotated else self.inv_freq, first_position, self.interleaved)
+        """Cached keys [T, D] of a row as they were before rotation, [T, D] float64: in the order of the C program, whose pairs are (i, i + D / 2).
+        Where n is below D / 2 the values behind the first 2 n were not rotated; they are its last pairs."""
+        keys = keys.double()
+        if self.inv_freq is None or row in self.unrotated:
+            return keys
+        n, t = len(self.inv_freq), torch.arange(len(keys), device=keys.device)
+        angle = (first_position + t[:, None]).float() * self.inv_freq.to(keys.device).float()  # float32, as models rotate
+        c, s, rotated = angle.cos().double(), angle.sin().double(), keys[:, : 2 * n]
+        a, b = rotated.unflatten(1, (n, 2)).unbind(2) if self.interleaved else rotated.chunk(2, dim=1)
+        first, second = keys[:, 2 * n :].chunk(2, dim=1)
+        return torch.cat([a * c + b * s, first, b * c - a * s, second], dim=1)
 
 
 @dataclasses.dataclass
@@ -57,8 +66,7 @@ class Kept:
 def log_softmax(logits: torch.Tensor) -> torch.Tensor:
     """[rows, vocabulary] float32. The sum is added up in float64: torch's own, of 150,000 terms in float32, is 1e-5 off, and always to one side."""
     logits = logits.float()
-    wide = torch.float32 if logits.device.type == "mps" else torch.float64
-    return logits - torch.stack([row.to(wide).logsumexp(dim=0) for row in logits])[:, None].float()
+    return logits - torch.stack([row.double().logsumexp(dim=0) for row in logits])[:, None].float()
 
 
 def _log(x: torch.Tensor) -> torch.Tensor:
@@ -138,19 +146,6 @@ def late_features(attention: torch.Tensor, alpha: torch.Tensor) -> torch.Tensor:
     return torch.stack([_log(_max_pool(attention, 5)), _log(alpha)], dim=1)
 
 
-def before_rotation(keys: torch.Tensor, inv_freq: Optional[torch.Tensor], first_position: int = 0, interleaved: bool = False) -> torch.Tensor:
-    """Cached keys [T, D] as they were before pairs (i, i + n), or (2 i, 2 i + 1), were rotated by inv_freq [n], [T, D] float64: in the order of the
-    C program, whose pairs are (i, i + D / 2). Where n is below D / 2 the values behind the first 2 n were not rotated; they are its last pairs."""
-    keys = keys.double()
-    if inv_freq is None:
-        return keys
-    n, t = len(inv_freq), torch.arange(len(keys), device=keys.device)
-    angle = (first_position + t[:, None]).float() * inv_freq.to(keys.device).float()  # float32, as models rotate
-    c, s, (a, b) = angle.cos().double(), angle.sin().double(), keys[:, : 2 * n].unflatten(1, (n, 2) if interleaved else (2, n)).unbind(2 if interleaved else 1)
-    first, second = keys[:, 2 * n :].chunk(2, dim=1)
-    return torch.cat([a * c + b * s, first, b * c - a * s, second], dim=1)
-
-
 class Prefill:
     """Statistics of one prompt as its layers are prefilled: `layer` for each, in order, then `keep`.
 
@@ -196,7 +191,8 @@ class Prefill:
             if self.score.window:  # the score's own rows, of a table whose window is longer
                 rows = rows[:, -self.score.window :]
             if self.score.kind == "window":
-                of_layer.append(self._window(rows, norms[head]))
+                pooled = _max_pool(_mean(rows, self.score.window), self.score.pool)
+                of_layer.append((pooled * norms[head] if self.score.norm else pooled).log())
             elif self.score.kind == "learned":
                 of_layer.append(self._form(layer, head, rows, keys[head], norms[head]))
                 if self._late is not None:
@@ -212,10 +208,6 @@ class Prefill:
             scores = scores.masked_fill(~held, 0 if self.score.kind == "paper" else -math.inf)
         self._norms.append(norms.to(first))
         self._scores.append(scores.to(first))
-
-    def _window(self, rows: torch.Tensor, norm: torch.Tensor) -> torch.Tensor:
-        s = _max_pool(_mean(rows, self.score.window), self.score.pool)
-        return (s * norm if self.score.norm else s).log()
 
     def _form(self, layer: int, head: int, rows: Optional[torch.Tensor], keys: torch.Tensor, norm: torch.Tensor) -> torch.Tensor:
         """theta . f[t], but for the two late features, [T]."""

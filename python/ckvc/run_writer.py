@@ -222,14 +222,11 @@ class Run:
 
     def _append(self, line: Dict[str, Any]) -> None:
         data = (canonical(line) + "\n").encode()
-        fd = os.open(self._journal, os.O_WRONLY | os.O_CREAT, 0o666)
-        try:
-            os.ftruncate(fd, self._size)
-            if os.pwrite(fd, data, self._size) != len(data):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        with open(self._journal, "ab") as f:
+            f.truncate(self._size)
+            f.write(data)
+            f.flush()
+            os.fsync(f.fileno())
         if not self._size:
             _sync(self.out)
         self._size += len(data)

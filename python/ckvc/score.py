@@ -221,12 +221,10 @@ def reading(model: Optional[PreTrainedModel], read: Callable[[int, torch.Tensor]
     def told(module: torch.nn.Module, _: Any, kwargs: Any) -> None:
         read(module.layer_idx, kwargs["hidden_states"][0])
 
-    hooks = [layer.self_attn.register_forward_pre_hook(told, with_kwargs=True) for layer in model.get_decoder().layers] if model else []
-    try:
+    with contextlib.ExitStack() as hooks:
+        for layer in model.get_decoder().layers if model else ():
+            hooks.enter_context(layer.self_attn.register_forward_pre_hook(told, with_kwargs=True))
         yield
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def check_policies(model: PreTrainedModel, policies: Sequence[str], mode: Optional[str] = None) -> None:
@@ -280,22 +278,21 @@ def score(model: PreTrainedModel, prompts: Sequence[Prompt], budgets: Sequence[f
         model.train(training)
 
 
-def read_beside(path: str, prompts: Sequence[Prompt]) -> Tuple[str, Dict[str, float]]:
-    """The model of score lines of the same prompts (.jsonl, .xz), of another file of the same weights, and the full cache's losses, by id. Error
-    where a line is none, or a prompt is not there with its tokens."""
-    there, n = {}, 0
+def read_beside(path: str, prompts: Sequence[Prompt]) -> Tuple[str, Dict[Tuple[str, str], float]]:
+    """The model of score lines of the same prompts (.jsonl, .xz), of another file of the same weights, and the full cache's losses, by id and
+    token_hash. Error where a line is none, or a prompt is not there with its tokens."""
+    losses, model, n = {}, "", 0
     try:
         with lzma.open(path, "rt", encoding="utf-8") if path.endswith(".xz") else open(path, encoding="utf-8") as f:
             for n, text in enumerate(f, 1):
                 x = json.loads(text)
-                there[x["id"], x["token_hash"]] = float(x["loss_full"]), str(x["model"])
+                losses[x["id"], x["token_hash"]], model = float(x["loss_full"]), str(x["model"])
     except (ValueError, KeyError, TypeError, EOFError, lzma.LZMAError) as why:
         raise Error(f"{path}: line {n}: {type(why).__name__}: {why}: want lines of ckvc score, with losses") from None
     for p in prompts:
-        if (p.id, f"{p.token_hash:016x}") not in there:
+        if (p.id, f"{p.token_hash:016x}") not in losses:
             raise Error(f'{path}: prompt "{p.id}": is not there with these tokens')
-    found = {p.id: there[p.id, f"{p.token_hash:016x}"] for p in prompts}
-    return found[prompts[-1].id][1], {id: loss for id, (loss, _) in found.items()}
+    return model, losses
 
 
 def write_scores(out: str, model: PreTrainedModel, manifest: str, prompts: Sequence[Prompt], *of: Any, beside: Optional[str] = None, **what: Any) -> int:
@@ -303,7 +300,7 @@ def write_scores(out: str, model: PreTrainedModel, manifest: str, prompts: Seque
     of the full cache differ from those there."""
     (name, losses), lines = read_beside(beside, prompts) if beside else (fingerprint(model), {}), []
     for x in score(model, prompts, *of, **what):
-        other = losses.get(x["id"], x["loss_full"])
+        other = losses.get((x["id"], x["token_hash"]), x["loss_full"])
         if not abs(other - x["loss_full"]) <= SAME:
             raise Error(f'{beside}: prompt "{x["id"]}": the full cache\'s loss is {other:.6f}, here {x["loss_full"]:.6f}: want the same model')
         lines.append(x)
@@ -374,14 +371,6 @@ def compiled(a: Any, model: PreTrainedModel, tokenizer: Any) -> str:
     return "\n\n".join(said) + f"\nwrote {chosen}, content id {table.content_id}"
 
 
-def check_kvzap(policies: Sequence[str], folder: Optional[str]) -> None:
-    """Usage where --kvzap has nothing to do, or DMSPress no threshold."""
-    if folder and not set(KVZAP).intersection(policies):
-        raise Usage(f"--kvzap: goes with --policy {' or '.join(KVZAP)}")
-    if "DMSPress" in policies and not folder:
-        raise Usage("DMSPress: keeps by a threshold: want python3 -m ckvc score --kvzap FOLDER, which scripts/kvzap.py makes")
-
-
 def main(verb: str, words: List[str]) -> str:
     """`python3 -m ckvc score` or `compile MODEL ...`; what to say."""
     scores = verb == "score"
@@ -389,24 +378,30 @@ def main(verb: str, words: List[str]) -> str:
                "A table that is chosen and judged, by torch and `ckvc fit`.", ["window", "continuation", "max_tokens", "quiet"] if scores else OPTIONS)
     several = dict(type=lambda x: list(dict.fromkeys(x.split(","))))
     p.add_argument("--policy", **several, default=[] if scores else REFERENCES, help=f"{','.join(REFERENCES)}; classes of kvpress: SnapKVPress ...")
-    if not scores:
+    if scores:
+        for name in ("table", "split"):
+            p.add_argument("--" + name, **several, default=[], metavar="X,...")
+        p.add_argument("--mode", choices=("heads", "layers", "shared"), help="in place of the one that a table recommends")
+        p.add_argument("--score", choices=("window", "learned", "paper"), help="the same")
+        p.add_argument("--c-min", type=float, metavar="F", help="share of the budget that every head keeps at least, the same")
+        p.add_argument("--kvzap", metavar="FOLDER",
+                       help="of scripts/kvzap.py: its model for KVzapPress (best of all heads and layers) and DMSPress (by threshold)")
+        p.add_argument("--beside", metavar="LINES",
+                       help="lines of ckvc score of the same prompts, whose model this is (a GGUF file's), where losses of the full cache agree")
+        p.add_argument("-f", "--force", action="store_true", help="overwrite --out")
+    else:
         p.add_argument("--features", default="1", choices=("1", "2"), help="of the learned score; 2: without attention of last rows")
         p.add_argument("--leak-check", metavar="CHECK.json", help="record of ckvc manifest check")
         p.add_argument("--ckvc", default=os.environ.get("CKVC", "ckvc"), help="the C program (%(default)s)")
-        a = p.parse_args(words)
-        check_kvzap(a.policy, None)
+        p.set_defaults(kvzap=None)
+    a = p.parse_args(words)
+    if a.kvzap and not set(KVZAP).intersection(a.policy):
+        raise Usage(f"--kvzap: goes with --policy {' or '.join(KVZAP)}")
+    if "DMSPress" in a.policy and not a.kvzap:
+        raise Usage("DMSPress: keeps by a threshold: want python3 -m ckvc score --kvzap FOLDER, which scripts/kvzap.py makes")
+    if not scores:
         run(a.ckvc, "--version")
         return compiled(a, *loaded(a))
-    for name in ("table", "split"):
-        p.add_argument("--" + name, **several, default=[], metavar="X,...")
-    p.add_argument("--mode", choices=("heads", "layers", "shared"), help="in place of the one that a table recommends")
-    p.add_argument("--score", choices=("window", "learned", "paper"), help="the same")
-    p.add_argument("--c-min", type=float, metavar="F", help="share of the budget that every head keeps at least, the same")
-    p.add_argument("--kvzap", metavar="FOLDER", help="of scripts/kvzap.py: its model for KVzapPress (best of all heads and layers) and DMSPress (by threshold)")
-    p.add_argument("--beside", metavar="LINES", help="lines of ckvc score of the same prompts, whose model this is (a GGUF file's), where losses of the full cache agree")
-    p.add_argument("-f", "--force", action="store_true", help="overwrite --out")
-    a = p.parse_args(words)
-    check_kvzap(a.policy, a.kvzap)
     if a.c_min is not None and not 0 <= a.c_min <= 1:
         raise Usage(f"--c-min: got {a.c_min:g}, wanted 0 to 1")
     tables = list({t.content_id: recommending(t, a.score, a.c_min) for t in map(Table.read, a.table)}.values())

@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import os
+import struct
 from typing import Any, Dict, List, NoReturn, Optional, Tuple, Union
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 Array = NDArray[Any]
 
 MAGIC = b"\x89CKV\r\n\x1a\n"
+HEADER, ENTRY = struct.Struct("<8s4H4Q2I32sI28s2I"), struct.Struct("<8s4H5Q2Q32s2I")  # of the file, and of a section in the directory
 TYPES = [np.dtype("u1"), np.dtype("<f4"), np.dtype("<f8"), np.dtype("<u4"), np.dtype("<u8")]
 REQUIRED = ("SHAPE", "BUDGET", "GRIDHEAD", "GRIDGATE", "WEIGHT", "TAU", "EDGEENT", "EDGEPPL", "META")
 EVIDENCE = ("QHEAD", "QGATE", "NHEAD", "NGATE", "MHEAD", "MGATE", "LGATE")
@@ -68,43 +70,39 @@ def head_floor(f: float, recent: int, budget: int, n_tokens: int) -> int:
 def capacities(share: ArrayLike, budget: int, n_tokens: int, floor: int) -> Array:
     """How many positions each unit keeps, in the shape of share: `budget` on the mean, none below floor (table.md, "Budgets for heads").
     The library's numbers: every step is a double's, in its order."""
-    shape, share = np.shape(share), [float(x) for x in np.ravel(share)]
+    units = np.asarray(share, np.float64)
     if floor > budget:
-        raise Error(f"a budget of {budget} tokens is below what every {'head' if len(shape) == 2 else 'layer'} must keep; the least is {floor}")
+        raise Error(f"a budget of {budget} tokens is below what every {'head' if units.ndim == 2 else 'layer'} must keep; the least is {floor}")
     if budget >= n_tokens:
-        return np.full(shape, n_tokens)
-    total = len(share) * budget
+        return np.full(units.shape, n_tokens)
+    total, smallest = units.size * budget, float(units.min(where=units > 0, initial=math.inf))
 
-    def at(z):
-        scaled = budget * z
-        return [min(x * scaled, n_tokens) if x * scaled > floor else floor for x in share]
+    def at(z: float) -> Array:
+        with np.errstate(all="ignore"):
+            return np.fmin(np.fmax(units * (budget * z), floor), n_tokens)
 
-    def fits(z):
-        return sum(map(math.floor, at(z))) <= total
-
-    smallest = min((x for x in share if x > 0), default=math.inf)
     lo, hi = 0.0, n_tokens / (budget * smallest) if budget * smallest > 0 else math.inf
-    if fits(hi):
+    if np.floor(at(hi)).sum() <= total:
         lo = hi
     else:
         for _ in range(64):
             mid = (lo + hi) / 2
-            lo, hi = (mid, hi) if fits(mid) else (lo, mid)
-    x = at(lo)
-    kept = [math.floor(v) for v in x]
-    takers = [i for i in range(len(x)) if share[i] > 0 and x[i] < n_tokens]
-    takers.sort(key=lambda i: (kept[i] - x[i], i))  # the largest fraction first
-    for i in takers[: total - sum(kept)]:
-        kept[i] += 1
-    return np.array(kept).reshape(shape)
+            lo, hi = (mid, hi) if np.floor(at(mid)).sum() <= total else (lo, mid)
+    x = at(lo).ravel()
+    kept = np.floor(x).astype(int)
+    takers = np.flatnonzero((units.ravel() > 0) & (x < n_tokens))
+    takers = takers[np.argsort((kept - x)[takers], kind="stable")]  # the largest fraction first
+    kept[takers[: total - kept.sum()]] += 1
+    return kept.reshape(units.shape)
 
 
-def _uint(data, at, size):
-    return int.from_bytes(data[at : at + size], "little")
+def identifying(entry: bytes) -> bytes:
+    """What of a section's entry the content id is made of: name, type, dimensions, SHA-256."""
+    return entry[:8] + entry[10:12] + entry[16:56] + entry[72:104]
 
 
 def _unpack(packed, raw_size):
-    """The content of one zstd frame, or None without the zstandard module."""
+    """The content of one zstd frame of raw_size bytes, or None without the zstandard module."""
     try:
         import zstandard
     except ImportError:
@@ -112,27 +110,24 @@ def _unpack(packed, raw_size):
     frame = zstandard.get_frame_parameters(packed)
     if frame.content_size != raw_size or frame.window_size > WINDOW_MAX:
         raise Error("zstd frame with another content size, or a window over 8 MiB")
-    unpacker = zstandard.ZstdDecompressor().decompressobj()
-    raw = unpacker.decompress(packed)
-    if len(raw) != raw_size or unpacker.unused_data:
-        raise Error("not exactly one zstd frame")
-    return raw
+    return zstandard.ZstdDecompressor().decompress(packed, allow_extra_data=False)
 
 
-def _object(raw):
-    """A JSON object, or an exception: UTF-8 without NUL, no key twice, finite numbers, integers of 64 bits."""
-    def must(value, good):
+def json_object(raw: bytes) -> Dict[str, Any]:
+    """A JSON object; ValueError or RecursionError: it must be UTF-8 without NUL, with no key twice, finite numbers, integers of 64 bits."""
+    def must(value, good, problem):
         if not good:
-            raise ValueError("not a JSON object, a key that is there twice, a number that is not finite, or a NUL")
+            raise ValueError(problem)
         return value
 
     def finite(text):
-        return must(float(text), math.isfinite(float(text)))
+        return must(float(text), math.isfinite(float(text)), "a number is not finite")
 
-    out = json.loads(raw.decode(), object_pairs_hook=lambda pairs: must(dict(pairs), len(dict(pairs)) == len(pairs)), parse_float=finite,
-                     parse_constant=finite, parse_int=lambda text: int(np.int64(int(text))))
-    text = json.dumps(out, ensure_ascii=False)
-    return must(out, isinstance(out, dict) and text.encode() and "\\u0000" not in text.replace("\\\\", ""))
+    out = json.loads(raw.decode(), object_pairs_hook=lambda pairs: must(dict(pairs), len(dict(pairs)) == len(pairs), "a key is there twice"),
+                     parse_int=lambda text: must(int(text), -(2**63) <= int(text) < 2**63, "a number is beyond 64 bits"), parse_float=finite,
+                     parse_constant=finite)
+    text = json.dumps(must(out, isinstance(out, dict), "not a JSON object"), ensure_ascii=False)
+    return must(out, text.encode() and "\\u0000" not in text.replace("\\\\", ""), "a NUL in a text")
 
 
 class Table:
@@ -164,40 +159,35 @@ class Table:
             self._fail("byte 0: not a ckvt table")
         if not 128 <= len(data) <= FILE_MAX:
             self._fail(f"{len(data)} bytes, a table has 128 to {FILE_MAX}: the file is cut off, or none")
-        if binascii.crc32(data[:124]) != _uint(data, 124, 4):
+        _, size, major, minor, order, _, self.flags, length, start, n, entry, self._identity, _, zero, crc_dir, crc = HEADER.unpack(data[:128])
+        if binascii.crc32(data[:124]) != crc:
             self._fail("byte 124: wrong CRC-32 of the header: the file is damaged")
-        if _uint(data, 10, 2) != 1:
-            self._fail(f"byte 10: format {_uint(data, 10, 2)}.{_uint(data, 12, 2)}, this reader knows 1.x")
-        for at, size, want in ((8, 2, 128), (14, 2, 0x0102), (32, 8, len(data)), (40, 8, 128), (52, 4, 112), (92, 28, 0)):
-            if _uint(data, at, size) != want:
-                self._fail(f"byte {at}: got {_uint(data, at, size)}, want {want}")
-        flags = _uint(data, 24, 8)
-        if flags >= 2 * FLAG_RELATIVE:
-            self._fail(f"byte 24: incompatible flags {flags:#x} are from a later format")
-        self.flags = flags
-        self.operator, self.has_shares, self.relative = OPERATORS[flags % FLAG_SHARES], bool(flags & FLAG_SHARES), bool(flags & FLAG_RELATIVE)
-        n = _uint(data, 48, 4)
-        if not 1 <= n <= 256 or 128 + 112 * n > len(data):
+        if major != 1:
+            self._fail(f"byte 10: format {major}.{minor}, this reader knows 1.x")
+        for at, got, want in ((8, size, 128), (14, order, 0x0102), (32, length, len(data)), (40, start, 128), (52, entry, 112), (92, any(zero), 0)):
+            if got != want:
+                self._fail(f"byte {at}: got {got:d}, want {want:d}")
+        if self.flags >= 2 * FLAG_RELATIVE:
+            self._fail(f"byte 24: incompatible flags {self.flags:#x} are from a later format")
+        self.operator = OPERATORS[self.flags % FLAG_SHARES]
+        self.has_shares, self.relative = bool(self.flags & FLAG_SHARES), bool(self.flags & FLAG_RELATIVE)
+        self._end = 128 + 112 * n  # of the directory
+        if not 1 <= n <= 256 or self._end > len(data):
             self._fail(f"byte 48: {n} sections")
-        if binascii.crc32(data[128 : 128 + 112 * n]) != _uint(data, 120, 4):
+        if binascii.crc32(data[128 : self._end]) != crc_dir:
             self._fail("byte 120: wrong CRC-32 of the directory: the file is damaged")
 
     def _read_sections(self, data):
-        n, end, identity = _uint(data, 48, 4), 128 + 112 * _uint(data, 48, 4), hashlib.sha256()
-        packed_of, self._dims = {}, {}
-        for i in range(n):
-            at = 128 + 112 * i
+        end, identity, packed_of, self._dims = self._end, hashlib.sha256(), {}, {}
+        for at in range(128, self._end, 112):
             entry = data[at : at + 112]
-            label = entry[:8].rstrip(b"\0")
-            if not (label.isalnum() and label.isascii() and label[:1].isalpha()):
+            label, codec, kind, rank, zero, *dims, offset, stored, digest, crc, last = ENTRY.unpack(entry)
+            name = label.rstrip(b"\0").decode("latin-1")
+            if not (name.isalnum() and name.isascii() and name[0].isalpha()):
                 self._fail(f"byte {at}: bad section name")
-            name = label.decode()
-            codec, kind, rank = _uint(entry, 8, 2), _uint(entry, 10, 2), _uint(entry, 12, 2)
-            dims = [_uint(entry, 16 + 8 * d, 8) for d in range(5)]
-            offset, stored, crc = _uint(entry, 56, 8), _uint(entry, 64, 8), _uint(entry, 104, 4)
             if codec > 1 or kind >= len(TYPES) or rank > 5 or any(dims[rank:]) or (kind == 0 and rank != 1):
                 self._fail(f"byte {at + 8}: section {name}: bad codec, type, rank or dimensions")
-            if _uint(entry, 14, 2) or _uint(entry, 108, 4):
+            if zero or last:
                 self._fail(f"byte {at + 14}: section {name}: reserved field is not 0")
             if name in packed_of or (name[0].isupper() and name not in RAW + EVIDENCE):
                 self._fail(f"byte {at}: section {name} is there twice or from a later format")
@@ -213,8 +203,8 @@ class Table:
             if binascii.crc32(packed) != crc:
                 self._fail(f"byte {offset}: section {name}: wrong CRC-32: the file is damaged")
             if name[0].isupper():
-                identity.update(entry[:8] + entry[10:12] + entry[16:56] + entry[72:104])
-            self._dims[name], packed_of[name] = tuple(dims[:rank]), (codec, packed, raw_size, TYPES[kind], entry[72:104])
+                identity.update(identifying(entry))
+            self._dims[name], packed_of[name] = tuple(dims[:rank]), (codec, packed, raw_size, TYPES[kind], digest)
         if end != len(data):
             self._fail(f"byte {end}: bytes behind the last section")
         together = [group for group in (EVIDENCE, LEARNED) if any(x in packed_of for x in group)]
@@ -225,7 +215,7 @@ class Table:
             if name in packed_of and not self.has_shares:
                 self._fail(f"section {name} is there, but byte 24 does not say so: flag {FLAG_SHARES:#x} is not set")
         self.content_id = identity.hexdigest()
-        if identity.digest() != data[56:88]:
+        if identity.digest() != self._identity:
             self._fail("byte 56: the content id is not that of its sections")
         self._check_shape(*np.frombuffer(packed_of["SHAPE"][1][:44], TYPES[3]).tolist())
         unpacked, raw_of = 0, {}
@@ -247,8 +237,8 @@ class Table:
                 self.sections[name] = np.frombuffer(raw, kind).reshape(self._dims[name])
         self.text: Dict[str, bytes] = {k: raw_of[k] for k in ("META", "pROV", "xFER") if raw_of.get(k) is not None}
         try:
-            self.meta, self.prov, self.xfer = (_object(self.text[k]) if k in self.text else None for k in ("META", "pROV", "xFER"))
-        except (ValueError, RecursionError, OverflowError) as problem:
+            self.meta, self.prov, self.xfer = (json_object(self.text[k]) if k in self.text else None for k in ("META", "pROV", "xFER"))
+        except (ValueError, RecursionError) as problem:
             self._fail(f"section META, pROV or xFER: {problem}")
 
     def _check_shape(self, *shape):
@@ -361,14 +351,8 @@ class Table:
     def nearest_budget(self, budget: float, n_tokens: int) -> int:
         """Index of the block that serves a budget (tokens, or a share below 1) for a prompt of n_tokens: that very budget, else the
         nearest by ratio (the least |log(b / B)|), of two equally near the lower."""
-        def tokens(b):
-            return b if b >= 1 else b * n_tokens
-
-        def distance(i):
-            have, want = tokens(float(self.budgets[i])), tokens(budget)
-            return (float(self.budgets[i]) != budget, max(have, want) / min(have, want), have)
-
-        return min(range(self.n_budgets), key=distance)
+        have, want = (np.where(b >= 1, b, b * n_tokens) for b in (self.budgets, np.float64(budget)))
+        return int(np.lexsort((have, np.maximum(have, want) / np.minimum(have, want), self.budgets != budget))[0])
 
     def capacities(self, b: int, n_tokens: int, mode: Optional[str] = None, budget: Optional[float] = None) -> Array:
         """How many positions each head [L, G] (mode heads) or layer [L] (layers) keeps of a prompt, by block b's shares and floor.

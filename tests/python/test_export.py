@@ -170,8 +170,14 @@ def test_safetensors():
     ckvc("export", golden("evidence"), "--format", "safetensors", "--report", "report/report.json", "--out", "card")
     word = json.load(open("report/report.json"))["tables"][0]["verdict"]["word"]
     assert f"verdict: **{word}**" in open("card/README.md").read()
-    for words, table, report in ("a report of other tables", "shares", "report/report.json"), ("ckvc-report-1", "shares", "card/config.json"):
-        refused(words, "export", golden(table), "--format", "safetensors", "--report", report, "--out", "none")
+    one = json.load(open("report/report.json"))
+    losses = {"loss": {"mean": 0.25, "lo": None, "hi": None}, "kl": {"mean": 1, "lo": 0.5, "hi": 2}}
+    one["tables"][0]["verdict"]["budgets"] = [{"budget": 64, "word": word, **losses}]
+    ckvc("export", golden("evidence"), "--format", "safetensors", "--report", put("one.json", json.dumps(one)), "--out", "card", "-f")
+    assert "| 0.250 | 1.000 (0.500 to 2.000) |" in open("card/README.md").read()
+    reports = {"a report of other tables": "report/report.json", "ckvc-report-1": "card/config.json", "Expecting value": "card/README.md"}
+    for words, report in reports.items():
+        refused(words, "export", golden("shares"), "--format", "safetensors", "--report", report, "--out", "none")
     data = open("hub/model.safetensors", "rb").read()
     for words, bad in [("no file of safetensors", data[:200]), ("no file of safetensors", b""), ("is no section", data.replace(b'"WEIGHT"', b'"WEIGHX"')),
                        ("section MASS", data.replace(b'"WEIGHT"', b'"MASS"  '))]:

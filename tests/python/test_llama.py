@@ -17,7 +17,7 @@ import numpy as np
 
 import ckvc.__main__
 from ckvc import library, llama
-from ckvc.exchange import table_bytes
+from ckvc.exchange import model_heads, table_bytes
 
 L, H, G, D, T = 3, 4, 2, 2, 80
 RNG = np.random.default_rng(7)
@@ -80,6 +80,7 @@ def test_model():
     with tempfile.TemporaryDirectory() as folder:
         m = llama.model_of(model(folder))
         assert m[1:5] == (L, H, G, D) and m.inv_freq.tolist() == INV_FREQ and m.pairwise
+        assert model_heads(m.name) == [L, H, G, "llama"]
         m = llama.model_of(model(folder, gguf("qwen2", [("rope.freq_base", 100.0)], embedding_length=8 * H)))
         assert m.head_dim == 8 and not m.pairwise and np.allclose(m.inv_freq, 100.0 ** -np.array([0, 0.25, 0.5, 0.75]))
         m = llama.model_of(model(folder, gguf(more=[("rope.scaling.type", "linear"), ("rope.scaling.factor", 4.0)])))
