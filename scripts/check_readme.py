@@ -56,15 +56,15 @@ def run(*command):
 
 
 def recovered(model, *options):
-    """What the model's table recovers of those of FRONT, of the first model each corpus, and of prompts of 4,000 tokens."""
+    """What the model's table recovers of those of FRONT, of the first model each corpus, and of longer prompts."""
     def there(*names):
         return [f for f in (f"{HOME}/docs/results/{model}/{name}.jsonl.xz" for name in names) if os.path.exists(f)]
 
     def together(files):
-        return (f"{COUNT[len(files)]} together" if len(files) > 1 else os.path.basename(files[0]).split("-4k")[0]) + "=" + ",".join(files)
-    long = there(*(f"{name}-4k" for name in (*FRONT, "mixed", "chat")))
-    each = [f"{name}={f}" for name in (*FRONT, "chat") for f in there(name)] if model == FIRST else []
-    return rows(run(f"{HOME}/scripts/recovered.py", *options, together(there(*FRONT)), *each, *(["4,000 tokens, " + together(long)] if long else [])))
+        return (f"{COUNT[len(files)]} together" if len(files) > 1 else re.split(r"[-.]", os.path.basename(files[0]))[0]) + "=" + ",".join(files)
+    each = [f"{name}={f}" for name in (*FRONT, "mixed", "chat") for f in there(name)] if model == FIRST else []
+    long = [(n, there(*(f"{name}-{n}k" for name in (*FRONT, "mixed", "chat")))) for n in (4, 8, 16)]
+    return rows(run(f"{HOME}/scripts/recovered.py", *options, together(there(*FRONT)), *each, *(f"{n},000 tokens, {together(files)}" for n, files in long if files)))
 
 
 def picture(model):
@@ -118,7 +118,7 @@ for model, title in MODELS.items():
     _, ours, rules, of_rules = zip(*(cells(recovered(model), budget, "t") for budget in ("T/16", "T/8", "T/4")))
     ok.append(hold(f"{RESULTS}'s {model}, extra loss", RESULTS, rf"{title}\n.*?\n- Extra loss at T/16, T/8 and T/4: (.*?); the best rules' (.*?)\.\n",
                    ", ".join(ours), ", ".join(f"{loss} ({rule})" for rule, loss in zip(rules, of_rules))))
-    ok.append(hold(f"{RESULTS}'s {model}, KL", RESULTS, rf"{title}\n.*?\nKL.*?(\| prompts .*?)\n\n", recovered(model, "--kl")))
+    ok.append(hold(f"{RESULTS}'s {model}, KL", RESULTS, rf"{title}\n.*?KL:\s+(\| prompts .*?)\n\n", recovered(model, "--kl")))
 both = [cells(rows(open(demo + "/recovered.md").read()), budget, "both") for budget in ("T/8", "T/4")]
 ok.append(hold(f"{RESULTS}'s demo", RESULTS, r"a toy of 8 layers, (\d+) prompts of both corpora: extra loss (\S+) at T/8 and (\S+) at T/4, .*? lose (\S+) and (\S+)\.\n",
                both[0][0], *(x[1] for x in both), *(x[3] for x in both), rounded=True))

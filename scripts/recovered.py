@@ -32,11 +32,6 @@ def draws(documents):
     return [list(itertools.chain.from_iterable(rng.choices(groups, k=len(groups)))) for _ in range(DRAWS)]
 
 
-def interval(values):
-    values = sorted(values)
-    return values[DRAWS // 40], values[-DRAWS // 40]
-
-
 def lines_of(path):
     return lzma.open(path, "rt") if path.endswith(".xz") else open(path)
 
@@ -57,12 +52,10 @@ def rows(name, paths, kl):
         kept = {p: mean([entries[p, b][i] for i in ids]) for p, b in loss if b == budget}
         cost = {p: mean([loss[p, budget][i] for i in ids]) for p in kept if kept[p] > 0.99 * kept[table]}
         best = min((p for p in cost if p in NAMES), key=cost.get)
-        again = [(mean([ours[i] for i in d]), mean([loss[best, budget][i] for i in d])) for d in draws({i: documents[i] for i in ids})]
-        low, high = interval([a for a, _ in again])
-        worst, most = interval([1 - a / b for a, b in again])
+        again = sorted(mean([ours[i] for i in d]) for d in draws({i: documents[i] for i in ids}))
         size = f"{budget:g}" if budget >= 1 else f"T/{1 / budget:g}"
-        yield [f"{name}, {len(ids)}", size, f"**{cost[table]:.3f}** ({low:.3f} to {high:.3f})", f"{NAMES[best]} {cost[best]:.3f}",
-               *(f"{cost[p]:.3f}" if p in cost else "" for p in ALONE), f"**{1 - cost[table] / cost[best]:.0%}** ({worst:.0%} to {most:.0%})"]
+        yield [f"{name}, {len(ids)}", size, f"**{cost[table]:.3f}** ({again[DRAWS // 40]:.3f} to {again[-DRAWS // 40]:.3f})", f"{NAMES[best]} {cost[best]:.3f}",
+               *(f"{cost[p]:.3f}" if p in cost else "" for p in ALONE), f"{1 - cost[table] / cost[best]:.0%}"]
 
 
 lines = [["prompts", "B", "table", "best rule that reads the prompt once", "pooled window", "random", "KVzap, linear", "KVzip, reads it twice", "recovered"]]
