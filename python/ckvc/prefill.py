@@ -14,6 +14,8 @@ import torch.nn.functional as F
 
 from .table import FEATURES, Array, Table, bin_index, budget_tokens
 
+MOST_LEFT = 1280  # features (T - t)/1024 and log²(T - t) know no farther position
+
 
 @dataclasses.dataclass(frozen=True)
 class Geometry:
@@ -136,8 +138,8 @@ def head_features(rows: Optional[torch.Tensor], keys: torch.Tensor, norm: torch.
         columns += [rows.mean(1, dtype=torch.float64).amax(0), torch.ones_like(a), torch.ones_like(a), _mean_pool(_mean(rows, 16), 21)]
     columns = [_log(c) for c in [*columns, norm, keys.double().norm(dim=-1)]]
     t = torch.arange(T, device=keys.device)
-    left = (T - t).double()
-    columns += [left.log(), t == 0, t < 4, left <= 8, left <= 32, left <= 64, left / 1024, left.log() ** 2]
+    left, near = (T - t).double(), (T - t).clamp(max=MOST_LEFT).double()
+    columns += [left.log(), t == 0, t < 4, left <= 8, left <= 32, left <= 64, near / 1024, near.log() ** 2]
     return torch.stack([c.double() for c in columns], dim=1)
 
 

@@ -125,6 +125,18 @@ TEST(score_is_mass_times_softmax_times_norm) {
     }
 }
 
+/* Two features of distance end at 1,280, about the length of prompts that tables are made of. */
+TEST(distance_ends) {
+    enum { T = 3000, AT = T - 1280 };
+    static float cache[T][2];
+    static double scratch[2 * T], f[T][CKVC_FEATURES_1_KEY - CKVC_FEATURES_OWN + 3];
+    const ckvc_head_view v = {T, 2, 1, 0, NULL, cache[0], cache[0], NULL};
+    ckvc_features(CKVC_FEATURES_2, &v, f[0], scratch);
+    assert_true(f[5][2] == log(T - 5) && f[AT][2] == log(1280));
+    assert_true(f[5][8] == 1.25 && f[AT][8] == 1.25 && f[AT + 1][8] < 1.25);
+    assert_true(f[5][9] == f[AT][9] && f[AT][9] == log(1280) * log(1280) && f[AT + 1][9] < f[5][9]);
+}
+
 /* The column that stands for the window's score is the one that tables have by default. */
 TEST(one_column_is_the_default_window_score) {
     enum { T = 50, ALL = 40 };
