@@ -26,14 +26,17 @@ ckvc_status fit_learned_add(fit_learned *l, const shard *s, size_t p, uint64_t h
     CKVC_FAIL_IF(l->n_prompts + 1 > memory_max / bytes, err, CKVC_E_MEMORY,
                  "%s: features of %zu prompts, %zu bytes each, are over --memory", where,
                  l->n_prompts + 1, bytes);
+    const float *f = s->features + p * n_float; /* of the first head's first position, 0, d/1024 */
+    CKVC_FAIL_IF(f[CKVC_FEATURES_OWN + 8] > CKVC_FEATURES_MOST_LEFT / 1024.0f, err, CKVC_E_DATA,
+                 "%s: features of an older ckvc, of distances beyond %d: log its prompts again",
+                 where, CKVC_FEATURES_MOST_LEFT);
     const uint32_t T = s->prompts[p].n_tokens, top = (uint32_t)P / 2;
-    struct fit_learned_prompt to = {
-        .hash = hash,
-        .heldout = heldout,
-        .n_positions = T < P ? T : (uint32_t)P,
-        .drawn = T > P ? (double)(T - top) / (double)(P - top) : 1.0,
-        .mass = ckvc_alloc(n_double, sizeof(double)),
-        .features = ckvc_copy(s->features + p * n_float, n_float, sizeof(float))};
+    struct fit_learned_prompt to = {.hash = hash,
+                                    .heldout = heldout,
+                                    .n_positions = T < P ? T : (uint32_t)P,
+                                    .drawn = T > P ? (double)(T - top) / (double)(P - top) : 1.0,
+                                    .mass = ckvc_alloc(n_double, sizeof(double)),
+                                    .features = ckvc_copy(f, n_float, sizeof(float))};
     memcpy(to.mass, s->mass + p * H, H * sizeof(double));
     memcpy(to.mass + H, s->target + p * H, H * sizeof(double));
     memcpy(to.mass + 2 * H, s->target_features + p * H * F, H * F * sizeof(double));

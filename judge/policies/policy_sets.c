@@ -418,12 +418,13 @@ static ckvc_status fill_of_table(policy_sets *k, table_in_use *t, uint32_t b, ck
 }
 
 /* By a rule, of a layer's one set the mean over its heads, whose rest the next layer gets; all B
- * without one, or where all keep as many. */
+ * without one, where all keep as many, or where B is the whole prompt. */
 static ckvc_status allot_rule(policy_sets *k, size_t i, uint32_t b, ckvc_err *err) {
     const policy_rule *r = policy_rule_of(k->o->list[i].kind);
     table_in_use *t = table_of(k, i);
     const bool pooled = r->by_head && !ranks_heads(k, r);
-    if (!r->allot || (pooled && k->o->mode == CKVC_MODE_SHARED)) {
+    if (!r->allot || tokens_of(k, b, 0) >= k->p->n_tokens ||
+        (pooled && k->o->mode == CKVC_MODE_SHARED)) {
         for (uint32_t u = 0; u < k->L * k->G; u++) { k->c[u] = tokens_of(k, b, u / k->G); }
         return CKVC_OK;
     }

@@ -268,6 +268,10 @@ typedef struct ckvc_head_view {
 #define CKVC_FEATURES_LATE   10u
 #define CKVC_FEATURES_OWN    13u
 #define CKVC_FEATURES_1_KEY  23u
+/* Farther positions are all as far in two features (d/1024, log² d), whose weights come of prompts
+ * of about this length: at ten times it they decided alone, and the sets were worse than SnapKV's.
+ */
+#define CKVC_FEATURES_MOST_LEFT 1280
 /* D of a version; 0: it is not known. */
 uint32_t ckvc_features_count(uint32_t version, uint32_t head_dim);
 uint32_t ckvc_features_first(uint32_t version);

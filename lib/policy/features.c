@@ -8,10 +8,6 @@
 #include <math.h>
 #include <string.h>
 
-/* Farther positions are all as far in two features, whose weights come of prompts of about this
- * length: at ten times it they decided alone, and the sets were worse than SnapKV's. */
-#define MOST_LEFT 1280.0
-
 const uint32_t ckvc_mean_rows[CKVC_MEANS] = {8, 32, 64, 0, 16};
 
 uint32_t ckvc_features_count(uint32_t version, uint32_t head_dim) {
@@ -86,7 +82,7 @@ double ckvc_norm(const float *x, uint32_t n) {
 
 void ckvc_features_own(const ckvc_head_view *v, uint32_t t, const float *key, const float *value,
                        double *f) {
-    const double left = (double)(v->n_tokens - t), near = left < MOST_LEFT ? left : MOST_LEFT,
+    const double left = (double)(v->n_tokens - t), near = fmin(left, CKVC_FEATURES_MOST_LEFT),
                  log_near = log(near);
     f[0] = floored_log(ckvc_norm(value, v->head_dim));
     f[1] = floored_log(ckvc_norm(key, v->head_dim));

@@ -20,7 +20,7 @@ for path in [*map(str, sorted(outside.ROOT.glob("tests/golden/table/*.ckvt"))), 
         continue  # a probe's
     D = t.theta.shape[2] - ckvc.FEATURES[t.score[0].features][0] if t.theta is not None else 8
     H, G, inv_freq = t.n_query_heads, t.n_heads, torch.rand(D // 2)
-    for T in (100, 250):
+    for T in (100, 250, 1400):  # the last beyond the end of two features
         for budget in (x if x < 1 else int(x) for x in t.budgets.tolist()):
             for mode in ckvc.table.MODES:
                 if {"heads": t.share, "layers": t.layer_share, "shared": t.tau}[mode] is None:

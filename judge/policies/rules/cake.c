@@ -64,7 +64,7 @@ static void hand_out(const allot_ask *a, int64_t total, uint32_t most, uint32_t 
  * handed out equally. */
 static void fill_capacities(const allot_ask *a, uint32_t *c) {
     const uint32_t L = a->n_layers, G = a->n_heads, T = a->n_tokens;
-    if (T <= a->budget || a->budget <= WINDOW) {
+    if (a->budget <= WINDOW) {
         allot_evenly(a, a->budget, c);
         return;
     }

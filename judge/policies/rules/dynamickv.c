@@ -51,7 +51,7 @@ static void share_out(uint32_t n, uint64_t sum, uint32_t K, uint64_t total, uint
 
 static void fill_capacities(const allot_ask *a, uint32_t *c) {
     const uint32_t L = a->n_layers, T = a->n_tokens, b = a->budget - rule_min(a->budget, WINDOW);
-    if (b == 0 || T <= a->budget) {
+    if (b == 0) {
         allot_evenly(a, a->budget, c);
         return;
     }

@@ -1,5 +1,5 @@
 /* PyramidKV (beta 20): SnapKV's scores of 8 rows; from the lowest layer to the highest ever fewer.
- * Steps are whole tokens rounded down, so that the sum is over L·B; B <= W, T <= B and
+ * Steps are whole tokens rounded down, so that the sum is over L·B; B <= W and
  * T < 2(B - W): all the same. */
 #include "judge/policies/rules/rule.h"
 #include "judge/policies/rules/window_attention.h"
@@ -8,7 +8,7 @@ enum { WINDOW = 8, BETA = 20 };
 
 static void fill_capacities(const allot_ask *a, uint32_t *c) {
     const uint32_t B = a->budget, T = a->n_tokens, b = B - rule_min(B, WINDOW);
-    if (b == 0 || T <= B || T < 2 * (uint64_t)b || a->n_layers == 1) {
+    if (b == 0 || T < 2 * (uint64_t)b || a->n_layers == 1) {
         allot_evenly(a, B, c);
         return;
     }

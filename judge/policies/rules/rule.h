@@ -89,7 +89,7 @@ typedef struct policy_rule {
     bool repeats;   /* its score feeds the prompt once more */
     head_score score;
     void (*rank)(const rank_ask *a, double *u); /* u [T]; NULL: by the scores */
-    /* c [L][G], none above T. NULL: B each. */
+    /* c [L][G], none above T; B is below T, else all is kept. NULL: B each. */
     void (*allot)(const allot_ask *a, uint32_t *c);
 } policy_rule;
 

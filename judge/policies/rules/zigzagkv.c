@@ -6,13 +6,9 @@
 
 #include "judge/policies/rules/rule.h"
 #include "judge/policies/rules/window_attention.h"
+#include "lib/base/order.h"
 
 enum { WINDOW = 32 };
-
-static int descending(const void *pa, const void *pb) {
-    const double a = *(const double *)pa, b = *(const double *)pb;
-    return (a < b) - (a > b);
-}
 
 static void score_head(const head_score *self, const prefill_head *h, const score_room *to) {
     const size_t T = (size_t)h->n_tokens;
@@ -21,11 +17,11 @@ static void score_head(const head_score *self, const prefill_head *h, const scor
         one.group = 1;
         one.attention = window_row(h, q, 0);
         window_mean(&one, self->window, to->scratch);
-        qsort(to->scratch, T, sizeof *to->scratch, descending);
+        qsort(to->scratch, T, sizeof *to->scratch, ckvc_order_double);
         double all = 0, sum = 0;
         for (size_t t = 0; t < T; t++) { all += to->scratch[t]; }
-        for (size_t n = 0; n < T && sum < 0.9 * all; n++) {
-            sum += to->scratch[n];
+        for (size_t n = T; n > 0 && sum < 0.9 * all; n--) {
+            sum += to->scratch[n - 1];
             to->layer->positions++;
         }
     }

@@ -300,6 +300,9 @@ TEST(pools_are_checked) {
         if (i != 3) { refused(plain, budget, CKVC_E_MISMATCH, words[i]); }
         if (i >= 3) { refused(records, budget, CKVC_E_MISMATCH, words[i]); }
     }
+    shard *old = fixture_of("score", 0, 6); /* position 0 of a prompt of 1,536 tokens */
+    old->features[CKVC_FEATURES_OWN + 8] = 1.5f;
+    refused(plain, fit_shard(old, "old.h5"), CKVC_E_DATA, "of an older ckvc");
     o.memory_max = 400; /* three prompts */
     refused(plain, NULL, CKVC_E_MEMORY, "--memory");
     o = fit_defaults();
