@@ -139,7 +139,6 @@ typedef struct tensor_block {
     uint32_t values, bytes;
 } tensor_block;
 tensor_block tensor_block_of(tensor_type type);
-int64_t tensor_n_values(const tensor_view *t);
 /* "[64,65]" -> text, rank <= TENSOR_MAX_RANK. */
 #define TENSOR_DIMS_TEXT 96
 const char *tensor_dims(const int64_t *dims, int32_t rank, char text[TENSOR_DIMS_TEXT]);

@@ -42,12 +42,6 @@ const char *tensor_dims(const int64_t *dims, int32_t rank, char text[TENSOR_DIMS
     return text;
 }
 
-int64_t tensor_n_values(const tensor_view *t) {
-    int64_t n = 1;
-    for (int32_t i = 0; i < t->rank; i++) { n *= t->dims[i]; }
-    return n;
-}
-
 static bool in_order(const tensor_view *t) { return t->pairwise == 0 && t->partial.rows == 0; }
 
 bool tensor_as_stored(const tensor_view *t) {

@@ -11,13 +11,14 @@ FUZZ {
     must(model_shape_context(&spec->shape) > 0 && model_shape_parameters(&spec->shape) > 0);
     for (size_t i = 0; i < spec->n_tensors; i++) {
         const tensor_view *t = &spec->tensors[i];
-        const uint32_t block = tensor_block_of(t->type).values;
+        const tensor_block block = tensor_block_of(t->type);
         float values[TENSOR_BLOCK_VALUES];
         fuzz_touch(t->data, t->bytes);
-        must(block <= TENSOR_BLOCK_VALUES);
-        if (block) {
-            must(tensor_n_values(t) % block == 0);
-            tensor_decode(t, tensor_n_values(t) - block, block, values);
+        must(block.values <= TENSOR_BLOCK_VALUES);
+        if (block.values) {
+            must(t->bytes >= block.bytes && t->bytes % block.bytes == 0);
+            tensor_decode(t, (int64_t)(t->bytes / block.bytes - 1) * block.values, block.values,
+                          values);
         }
     }
 }
