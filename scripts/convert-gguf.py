@@ -45,7 +45,8 @@ def tokenizer_of(reader):
     t.add_special_tokens([AddedToken(s, special=True, normalized=False) for s, k in zip(tokens, types) if k == CONTROL])
     name = {key: tokens[value(f"tokenizer.ggml.{key}_token_id")] for key in ("bos", "eos", "unknown", "padding") if f"tokenizer.ggml.{key}_token_id" in reader.fields}
     return PreTrainedTokenizerFast(tokenizer_object=t, bos_token=name.get("bos"), eos_token=name.get("eos"), unk_token=name.get("unknown"),
-                                   pad_token=name.get("padding"), clean_up_tokenization_spaces=False)
+                                   pad_token=name.get("padding"), clean_up_tokenization_spaces=False,
+                                   chat_template=value("tokenizer.chat_template") if "tokenizer.chat_template" in reader.fields else None)
 
 
 def main():
