@@ -63,8 +63,8 @@ def recovered(model, *options):
     def together(files):
         return (f"{COUNT[len(files)]} together" if len(files) > 1 else re.split(r"[-.]", os.path.basename(files[0]))[0]) + "=" + ",".join(files)
     each = [f"{name}={f}" for name in (*FRONT, "mixed", "chat") for f in there(name)] if model == FIRST else []
-    long = [(n, there(*(f"{name}-{n}k" for name in (*FRONT, "mixed", "chat")))) for n in (4, 8, 16)]
-    return rows(run(f"{HOME}/scripts/recovered.py", *options, together(there(*FRONT)), *each, *(f"{n},000 tokens, {together(files)}" for n, files in long if files)))
+    long = [(f"{n},000 tokens", there(*(f"{name}-{n}k" for name in names))) for n in (4, 8, 16) for names in ((*FRONT, "mixed"), ("chat",))]
+    return rows(run(f"{HOME}/scripts/recovered.py", *options, together(there(*FRONT)), *each, *(f"{length}, {together(files)}" for length, files in long if files)))
 
 
 def picture(model):
@@ -109,7 +109,7 @@ ok, losses = [], recovered(FIRST)
 for words, budget in ("a quarter", "T/4"), ("an eighth", "T/8"):
     prompts, loss, rule, of_rule = cells(losses, budget)
     ok.append(hold(f"README's {words}", README, rf"\| {words} \| \*\*(\S+)\*\* \| (\S+) \((.*?)\) \|", loss, of_rule, rule))
-ok.append(hold("README's KVzap", README, r"KVzap, fitted on the same prompts, loses (\S+) and\s(\S+)\. ", *(cell(losses, b, "KVzap, linear") for b in ("T/4", "T/8"))))
+ok.append(hold("README's KVzap", README, r"KVzap, fitted on the same prompts, loses\s(\S+) and\s(\S+)\.\s", *(cell(losses, b, "KVzap, linear") for b in ("T/4", "T/8"))))
 larger = recovered("qwen2.5-coder-1.5b")
 ok.append(hold("README's 1.5B", README, r"1\.5B loses (\S+) and (\S+) under its table, (\S+) and (\S+) under the best rules\.\n",
                *(cells(larger, b, "two")[i] for i in (1, 3) for b in ("T/4", "T/8"))))

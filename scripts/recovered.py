@@ -2,8 +2,8 @@
 """recovered.py [--kl] NAME=SCORES.jsonl[.xz][,SCORES.jsonl...] ...: what tables recover of the loss that compression costs, a Markdown table.
 
 Of each argument and budget, over held-out prompts: the first table's loss over the full cache (nats per token; --kl: the divergence of the next token's
-distribution from the full cache's), that of the best reference which reads the prompt once, of window attention pooled and of a random choice (one set a layer
-each), of KVzap in its linear form (scripts/kvzap.py), of KVzip, which reads it twice; and 1 - table / best. (a to b): 95% over prompts, percentile bootstrap,
+distribution from the full cache's), that of the best reference which reads the prompt once, of window attention pooled (one set a layer), of KVzap in its
+linear form (scripts/kvzap.py), of KVzip, which reads it twice; and 1 - table / best. (a to b): 95% over prompts, percentile bootstrap,
 those of one document drawn together. A reference that keeps fewer entries than the table (1% in the mean) is left out."""
 import collections
 import itertools
@@ -13,7 +13,7 @@ import random
 import sys
 
 DRAWS = 2000
-ALONE = "window-pooled", "random", "KVzapPress", "kvzip"
+ALONE = "window-pooled", "KVzapPress", "kvzip"
 NAMES = {"adakv": "AdaKV", "cake": "CAKE", "snapkv": "SnapKV", "tova": "TOVA", "h2o": "H2O", "pyramidkv": "PyramidKV", "streamingllm": "StreamingLLM",
          "expected-attention": "Expected Attention", "keydiff": "KeyDiff", "top-k": "paper's score", "dynamickv": "DynamicKV", "chunkkv": "ChunkKV",
          "fastkv": "FastKV", "rocketkv": "RocketKV", "vatp": "VATP", "zigzagkv": "ZigZagKV"}
@@ -58,7 +58,7 @@ def rows(name, paths, kl):
                *(f"{cost[p]:.3f}" if p in cost else "" for p in ALONE), f"{1 - cost[table] / cost[best]:.0%}"]
 
 
-lines = [["prompts", "B", "table", "best rule that reads the prompt once", "pooled window", "random", "KVzap, linear", "KVzip, reads it twice", "recovered"]]
+lines = [["prompts", "B", "table", "best rule that reads the prompt once", "pooled window", "KVzap, linear", "KVzip, reads it twice", "recovered"]]
 kl = sys.argv[1] == "--kl"
 for argument in sys.argv[1 + kl:]:
     name, paths = argument.split("=", 1)
