@@ -30,7 +30,7 @@ from .hf import attention_of, check_attention, device_of, geometry_of, original_
 from .manifest_prompts import CHUNK, Limits, Prompt, digest, plain_ids, read_prompts
 from .prefill import attention_rows, head_features, late_features, log_softmax
 from .run_writer import Run, sha256
-from .table import Array, Error, budget_tokens, head_floor
+from .table import Array, Error, budget_tokens, head_floor, refuse
 
 REPEAT = "Repeat the previous context exactly."  # behind a blank line
 TILE = 1 << 24  # numbers of attention at a time, float32
@@ -69,8 +69,7 @@ class Options:
                 ("repeat", self.repeat, 1 <= len(self.repeat.encode()) <= 255 and self.repeat.isprintable(), "a line of 1 to 255 bytes"),
                 ("positions", self.positions, self.positions >= 32, "32 or more"), ("seed", self.seed, 0 <= self.seed < 2**53, "0 to 9e15"),
                 ("part", self.part, self.part is None or 0 <= self.part[0] < self.part[1], "(i, n) with i below n")):
-            if not holds:
-                raise Error(f"{name}: got {got}, wanted {want}")
+            refuse(not holds, f"{name}: got {got}, wanted {want}")
 
 
 def part_of_job() -> Optional[Tuple[int, int]]:
@@ -79,8 +78,7 @@ def part_of_job() -> Optional[Tuple[int, int]]:
     part = (e.get("RANK", 0), e.get("WORLD_SIZE", 1))
     if part[1] == 1 and "SLURM_ARRAY_TASK_ID" in e:
         part = (e["SLURM_ARRAY_TASK_ID"] - e.get("SLURM_ARRAY_TASK_MIN", 0)) // e.get("SLURM_ARRAY_TASK_STEP", 1), e.get("SLURM_ARRAY_TASK_COUNT", 1)
-    if not part[0] < part[1]:
-        raise Error(f"this is task {part[0]} of {part[1]}, by the job's environment: want an array without gaps, or say part")
+    refuse(not part[0] < part[1], f"this is task {part[0]} of {part[1]}, by the job's environment: want an array without gaps, or say part")
     return part if part[1] > 1 else None
 
 
@@ -382,8 +380,7 @@ def calibrate(model: PreTrainedModel, tokenizer: Any, manifest: Union[str, os.Pa
     instruction = plain_ids(tokenizer, "\n\n" + o.repeat)
     limits = limits_of(config, o, len(instruction))
     prompts, sha = read_prompts(os.fspath(manifest), tokenizer, limits)
-    if all(p.heldout for p in prompts):
-        raise Error(f"{os.fspath(manifest)}: {len(prompts)} prompts are left, all held out: nothing is there to fit")
+    refuse(all(p.heldout for p in prompts), f"{os.fspath(manifest)}: {len(prompts)} prompts are left, all held out: nothing is there to fit")
     _check(o, prompts, config, limits)
     judges = [p.id for p in prompts if p.heldout and not p.select][: o.judges]
     taken = [p for p in prompts if not p.heldout or p.id in judges]
@@ -462,8 +459,7 @@ def main(verb: str, words: List[str]) -> str:
     p.add_argument("--shard", metavar="I/N", type=lambda x: tuple(map(int, x.split("/"))),
                    help="every N-th prompt from the I-th on; torchrun and Slurm arrays say it themselves")
     a = p.parse_args(words)
-    if a.shard and len(a.shard) != 2:
-        raise Usage(f"--shard: got {a.shard}, wanted I/N")
+    refuse(a.shard and len(a.shard) != 2, f"--shard: got {a.shard}, wanted I/N", Usage)
     o = options_of(a, part=a.shard)
     n, part = calibrate(*loaded(a), a.manifest, o, a.out), o.part or part_of_job()
     done = f"{n} prompts; wrote {f'part {part[0]}/{part[1]} into ' if part else ''}{a.out}; "

@@ -18,7 +18,7 @@ import zipfile
 
 import numpy as np
 
-from .table import ENTRY, FILE_MAX, FLAG_SHARES, HEADER, MAGIC, OPERATORS, SPECS, TYPES, Error, Table, budget_tokens, identifying
+from .table import ENTRY, FILE_MAX, FLAG_SHARES, HEADER, MAGIC, OPERATORS, SPECS, TYPES, Error, Table, budget_tokens, identifying, refuse
 
 ORDER = [name for name in SPECS if name not in ("pROV", "xFER", "META")]
 ORDER.insert(ORDER.index("SHARE"), "META")  # as the program writes them: the content id follows from it
@@ -43,8 +43,7 @@ def needed(module, what):
 
 def arrays_of(table):
     """{section: array} of a table, META as the bytes of its JSON, FLAGS: all but pROV, which names a host and a command line."""
-    if table.skipped:
-        raise Error(f"{table.name}: sections {' '.join(table.skipped)} are packed or unknown: pip install zstandard")
+    refuse(table.skipped, f"{table.name}: sections {' '.join(table.skipped)} are packed or unknown: pip install zstandard")
     arrays = dict(table.sections) | {name: np.frombuffer(raw, "u1") for name, raw in table.text.items() if name != "pROV"}
     return {name: arrays[name] for name in ORDER + ["xFER"] if name in arrays} | {"FLAGS": np.array([table.flags], "<u8")}
 
@@ -59,10 +58,8 @@ def table_bytes(path, arrays):
     entries, body, end = [], b"", 128 + 112 * len(arrays)
     for name in [x for x in ORDER + ["xFER"] if x in arrays]:
         a = arrays[name]
-        if a.dtype not in TYPES or a.ndim > 5:
-            raise Error(f"{path}: {name}: numbers of the type {a.dtype}: |u1, <f4, <f8, <u4 and <u8 are read")
-        if not a.flags.c_contiguous:
-            raise Error(f"{path}: {name}: the array is not row-major (write numpy.ascontiguousarray of it)")
+        refuse(a.dtype not in TYPES or a.ndim > 5, f"{path}: {name}: numbers of the type {a.dtype}: |u1, <f4, <f8, <u4 and <u8 are read")
+        refuse(not a.flags.c_contiguous, f"{path}: {name}: the array is not row-major (write numpy.ascontiguousarray of it)")
         raw, offset, dims = a.tobytes(), (end + 63) // 64 * 64, [*a.shape, 0, 0, 0, 0, 0][:5]
         sums = hashlib.sha256(raw).digest(), binascii.crc32(raw)
         body += bytes(offset - end) + raw
@@ -129,8 +126,7 @@ def from_safetensors(path, o):
     try:
         head = json.loads(data[8 : 8 + n])
         head.pop("__metadata__", None)
-        if len(head) > len(SPECS) + 1:
-            raise Error(f"{file}: {len(head)} arrays, a table has at most {len(SPECS) + 1}")
+        refuse(len(head) > len(SPECS) + 1, f"{file}: {len(head)} arrays, a table has at most {len(SPECS) + 1}")
         for name, a in head.items():
             begin, end = a["data_offsets"]
             arrays[name] = np.frombuffer(data[8 + n : ][begin:end], TYPES[OF_SAFETENSORS.index(a["dtype"])]).reshape(a["shape"])
@@ -212,8 +208,7 @@ def from_compilerkv(path, o):
     check_heads(path, o, L, H, 1)
     counts = {"window": 64, "n_kv_heads": 0} | {k: v for k, v in ours.items() if k in ("window", "n_kv_heads")}
     for key, value in counts.items():
-        if type(value) is not int or not 0 <= value < 2**32:
-            raise Error(f"{path}: manifest.json: ckvc.{key} is no whole number from 0 on")
+        refuse(type(value) is not int or not 0 <= value < 2**32, f"{path}: manifest.json: ckvc.{key} is no whole number from 0 on")
     G = o.heads[2] if o.heads else counts["n_kv_heads"]
     per_kv = weights.reshape(nB, L, G or H, -1) if H % (G or H) == 0 else None
     if per_kv is None or (per_kv != per_kv[..., :1]).any():
@@ -229,10 +224,8 @@ def from_compilerkv(path, o):
 
 def graded(t, o, kv=True):
     """[L, G] shares of a block over the largest."""
-    if t.share is None:
-        raise Error(f"{t.name}: this table has no budgets by head, and the format holds nothing else")
-    if kv and t.head_axis:
-        raise Error(f"{t.name}: the table's rows are query heads, the format's are KV heads, and how many share one is not known")
+    refuse(t.share is None, f"{t.name}: this table has no budgets by head, and the format holds nothing else")
+    refuse(kv and t.head_axis, f"{t.name}: the table's rows are query heads, the format's are KV heads, and how many share one is not known")
     if len(o.budget) > 1 or (not o.budget and t.n_budgets > 1):
         raise Usage(f"{t.name}: the table has {t.n_budgets} budgets, the format one number a head: --budget B says of which")
     if o.budget and o.budget[0] not in t.budgets:
@@ -273,8 +266,7 @@ def to_headkv(t, path, o):
 def from_headkv(path, o):
     L, H, G, _ = o.heads
     given, want = read_json(path), [f"{l}-{h}" for l in range(L) for h in range(H)]
-    if len(given) != len(want):
-        raise Error(f"{path}: {len(given)} heads, the model {o.model} has {L} layers of {H} query heads")
+    refuse(len(given) != len(want), f"{path}: {len(given)} heads, the model {o.model} has {L} layers of {H} query heads")
     means = []
     for key in want:
         samples = given.get(key)
@@ -346,8 +338,7 @@ def reals(path, rank):
 def from_folder(path, manifest, key, usual, rank):
     """An array of CompilerKV's folder, its first axis the budgets."""
     name = manifest.get(key, usual)
-    if not isinstance(name, str) or not name or "/" in name or name.startswith("."):
-        raise Error(f"{path}: manifest.json: {key} is no plain file name")
+    refuse(not isinstance(name, str) or not name or "/" in name or name.startswith("."), f"{path}: manifest.json: {key} is no plain file name")
     a = reals(os.path.join(path, name), rank).astype("<f4")
     return a if a.ndim == rank else a[None]
 
@@ -367,8 +358,7 @@ def restored(grid, usual):
 def read_text(path):
     with open(path, "rb") as f:
         data = f.read(TEXT_MAX + 1)
-    if len(data) > TEXT_MAX:
-        raise Error(f"{path}: more than {TEXT_MAX} bytes")
+    refuse(len(data) > TEXT_MAX, f"{path}: more than {TEXT_MAX} bytes")
     try:
         return data.decode()
     except UnicodeDecodeError as problem:
@@ -380,8 +370,7 @@ def read_json(path):
         o = json.loads(read_text(path))
     except (ValueError, RecursionError) as problem:
         raise Error(f"{path}: {problem}") from None
-    if not isinstance(o, dict):
-        raise Error(f"{path}: not a JSON object")
+    refuse(not isinstance(o, dict), f"{path}: not a JSON object")
     return o
 
 
@@ -428,8 +417,7 @@ def model_card(t, o):
         if report.get("schema") != "ckvc-report-1":
             raise Error(f"{o.report}: schema is {report.get('schema')}, want ckvc-report-1 (a report.json of `ckvc report`)")
         found = [x["verdict"] for x in report["tables"] if x["content_id"] == t.content_id]
-        if not found:
-            raise Error(f"{o.report}: a report of other tables: none has the content id {t.content_id}")
+        refuse(not found, f"{o.report}: a report of other tables: none has the content id {t.content_id}")
         judged = "It was judged" if found[0].get("leak_passed") else "No check says that it was judged"
         out.append(f"Its report's verdict: **{found[0]['word']}**. {judged} on prompts that share no text with those that it was made from. "
                    "Loss is in nats per token over the full cache (95% over documents).\n")
@@ -465,8 +453,7 @@ def to_records(run, path, o):
                 for line in records_of(f, os.path.basename(os.path.dirname(file))):
                     out.write(json.dumps(line) + "\n")
                     n += 1
-    if not n:
-        raise Error(f"{run}: no pass of this run has records")
+    refuse(not n, f"{run}: no pass of this run has records")
     return f"{n} records"
 
 
@@ -539,10 +526,8 @@ def options(verb, words):
         if getattr(o, name, None) and o.format not in formats:
             raise Usage(f"--{name.replace('_', '-')} is of --format {', '.join(formats)}, not of {o.format}")
     if verb == "import" and o.format in HEAD_NUMBERS:
-        if not o.model:
-            raise Usage(f"{o.input}: --model DIR is needed: whose layers and heads these are, and how many query heads read a KV head")
-        if not o.budget:
-            raise Usage(f"{o.input}: scores of heads have no budget: --budget B,... says for which the table is")
+        refuse(not o.model, f"{o.input}: --model DIR is needed: whose layers and heads these are, and how many query heads read a KV head", Usage)
+        refuse(not o.budget, f"{o.input}: scores of heads have no budget: --budget B,... says for which the table is", Usage)
     return o
 
 
@@ -550,8 +535,7 @@ def main(verb, words):
     """`export` or `import`: writes OUT whole or not at all, and returns the line that is printed."""
     o = options(verb, words)
     write_it, read_it = FORMATS[o.format]
-    if verb == "import" and not read_it:
-        raise Usage(f"--format {o.format} is written, never read")
+    refuse(verb == "import" and not read_it, f"--format {o.format} is written, never read", Usage)
     with tempfile.TemporaryDirectory(dir=os.path.dirname(os.path.abspath(o.out)), prefix=".tmp.") as beside:
         made = os.path.join(beside, "out.npz")
         if verb == "export":
@@ -569,8 +553,7 @@ def main(verb, words):
             write(data, made)
             t = Table(o.out, data)
             said = f"{o.out}: {t.n_layers} layers x {t.n_heads} {'query' if t.head_axis else 'KV'} heads, content id {t.content_id}"
-        if os.path.lexists(o.out) and not o.force:
-            raise FileExistsError(f"{o.out}: is there already; --force overwrites it")
+        refuse(os.path.lexists(o.out) and not o.force, f"{o.out}: is there already; --force overwrites it", FileExistsError)
         if os.path.isdir(o.out) and not os.path.islink(o.out):
             for name in os.listdir(made) if os.path.isdir(made) else []:
                 os.replace(os.path.join(made, name), os.path.join(o.out, name))

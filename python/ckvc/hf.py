@@ -26,7 +26,7 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMa
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .prefill import Geometry, Kept, Prefill, log_softmax
-from .table import Error, Table
+from .table import Error, Table, refuse
 
 IMPLEMENTATIONS = ("sdpa", "eager")  # those that take a mask by head
 REFUSED = {"prefill_chunk_size": "a prefill in chunks, of which the first would be taken for the prompt,", "assistant_model": "assisted generation",
@@ -65,8 +65,7 @@ def attention_of(model: PreTrainedModel, attention: Callable[..., Any], among: S
     """Inside it the model attends by `attention`, which takes what transformers' AttentionInterface hands over; gives the name of the
     implementation before. Error where that is not `among` these (none: any will do), and where the model has its own way."""
     name, before = f"ckvc_{id(attention):x}", model.config.get_text_config()._attn_implementation
-    if among and before not in among:
-        raise Error(f"attention implementation {before}: want {' or '.join(among)} (attn_implementation of from_pretrained)")
+    refuse(among and before not in among, f"attention implementation {before}: want {' or '.join(among)} (attn_implementation of from_pretrained)")
     AttentionInterface.register(name, attention)
     if before in ALL_MASK_ATTENTION_FUNCTIONS:
         AttentionMaskInterface.register(name, ALL_MASK_ATTENTION_FUNCTIONS[before])
@@ -98,8 +97,7 @@ def check_attention(module: torch.nn.Module, n_tokens: int, kwargs: Dict[str, An
     window = kwargs.get("sliding_window")
     why = f"a sliding window of {window}, shorter than the sequence of {n_tokens}, in every layer: positions go by themselves" if window and window < n_tokens \
         else "it caps its logits" if kwargs.get("softcap") else "its logits have a bias" if kwargs.get("position_bias") is not None else ""
-    if why:
-        raise Error(f"{type(module).__name__}: {why}; want plain softmax attention")
+    refuse(why, f"{type(module).__name__}: {why}; want plain softmax attention")
 
 
 class _Group(NamedTuple):
@@ -153,8 +151,7 @@ class KeptLayer(DynamicLayer):
 
     def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any) -> Tuple[torch.Tensor, torch.Tensor]:
         """Takes new keys and values [B, G, n, D], and gives them back: `attend` reads what is held."""
-        if not self.owner.active:
-            raise Error("a compressed cache is used inside `with ckvc.hf.compress(...)`, where it was made")
+        refuse(not self.owner.active, "a compressed cache is used inside `with ckvc.hf.compress(...)`, where it was made")
         n = key_states.shape[2]
         self.owner.check_new(self.owner._collecting is None)
         self.owner.check_context(self.get_seq_length() + n)
@@ -220,8 +217,7 @@ class KeptLayer(DynamicLayer):
     def crop(self, max_length: int) -> None:
         """max_length: how long it is to be; up to 0: how many tokens go."""
         n = max_length + self.get_seq_length() if max_length <= 0 else max_length
-        if n < self.shape[2]:
-            raise Error(f"a compressed prompt of {self.shape[2]} tokens cannot be cropped to {n}")
+        refuse(n < self.shape[2], f"a compressed prompt of {self.shape[2]} tokens cannot be cropped to {n}")
         gone = max(self.get_seq_length() - n, 0)
         self.new, self.queries = self.new - gone, self.queries[:, :, : max(self.queries.shape[2] - gone, 0)]
 
@@ -271,8 +267,7 @@ class Compression:
 
     def __enter__(self) -> Compression:
         base = self.model.base_model
-        if hasattr(self.model.generate, "ckvc"):
-            raise Error("the model is compressed by another `with` block already: leave that first")
+        refuse(hasattr(self.model.generate, "ckvc"), "the model is compressed by another `with` block already: leave that first")
         self._hooks = [base.register_forward_pre_hook(self._begin, with_kwargs=True), base.register_forward_hook(self._end, with_kwargs=True)]
         self._own_generate = vars(self.model).get("generate")
         self.model.generate = self._whole_prefill(self.model.generate)
@@ -402,8 +397,7 @@ class Compression:
 
     def _perplexities(self, hidden: torch.Tensor) -> List[float]:
         """exp of the mean loss of the last W prompt tokens."""
-        if self._ids is None:
-            raise Error("the table has perplexity bins, which need token ids: call the model with input_ids")
+        refuse(self._ids is None, "the table has perplexity bins, which need token ids: call the model with input_ids")
         W = self.table.window
         logits = self.model.get_output_embeddings()(hidden[:, -W - 1 : -1])
         loss = [-log_softmax(rows).gather(1, ids[-W:, None].to(rows.device)) for rows, ids in zip(logits, self._ids)]

@@ -14,7 +14,7 @@ from typing import Any, List, Optional
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .table import MODES, SCORES, Array, Error, Score
+from .table import MODES, SCORES, Array, Error, Score, refuse
 from .table import Table as NumpyTable
 
 MESSAGE = 1024
@@ -64,8 +64,7 @@ def _at(array: Optional[Array]) -> Optional[c_void_p]:
 
 def _whole(what: str, x: Any, end: int = 2**32) -> int:
     """A number that the library takes as it comes, for an index below `end`."""
-    if not isinstance(x, (int, np.integer)) or not 0 <= x < end:
-        raise Error(f"{what} is {x}, want a whole number from 0 to {end - 1}")
+    refuse(not isinstance(x, (int, np.integer)) or not 0 <= x < end, f"{what} is {x}, want a whole number from 0 to {end - 1}")
     return int(x)
 
 
@@ -83,8 +82,7 @@ class Table(NumpyTable):
     def __init__(self, name: str, data: bytes):
         super().__init__(name, data)
         self._c, self._handle, message = load(), c_void_p(), create_string_buffer(MESSAGE)
-        if self._c.ckvc_table_parse(name.encode(), data, len(data), byref(self._handle), message, MESSAGE):
-            raise Error(message.value.decode())
+        refuse(self._c.ckvc_table_parse(name.encode(), data, len(data), byref(self._handle), message, MESSAGE), message.value.decode())
 
     def __del__(self) -> None:
         if getattr(self, "_handle", None):
@@ -115,8 +113,7 @@ class Prefill:
         message, size = create_string_buffer(MESSAGE), self._c.ckvc_prefill_bytes(byref(request))
         self._workspace = np.empty(size, np.uint8) if size < 2**48 else None
         self._p = self._c.ckvc_prefill_begin(_at(self._workspace), size, byref(request), message, MESSAGE)
-        if not self._p:
-            raise Error(f"{table.name}: {message.value.decode()}")
+        refuse(not self._p, f"{table.name}: {message.value.decode()}")
         self.whole = bool(self._c.ckvc_prefill_keeps_all(self._p))  # no longer than the window: nothing needs to be handed over
         self.rows: int = self._c.ckvc_prefill_rows(self._p)
         """How many of the last queries or attention rows it wants."""

@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike
 
 from . import library
 from .exchange import Parser
-from .table import FEATURES, Array, Error, Score, budget_tokens
+from .table import FEATURES, Array, Error, Score, budget_tokens, refuse
 
 MAGIC, FILE_MAGIC, VERSION = 0xAF143CD8, 0x67677371, 3  # of a state in memory; of a file ("ggsq") and the version of its layout
 TYPES = {0: np.dtype("<f4"), 1: np.dtype("<f2")}  # ggml's F32 and F16
@@ -87,8 +87,7 @@ def read_gguf(path: Union[str, os.PathLike]) -> Tuple[Dict[str, Any], Optional[A
     name = os.fspath(path)
     b = _Bytes(name, np.memmap(name, np.uint8, "r") if os.path.getsize(name) else np.zeros(0, np.uint8))
     magic, version = b.one("<u4", "magic"), b.one("<u4", "version")
-    if magic != 0x46554747 or version not in (2, 3):
-        raise Error(f"{name}: magic 0x{magic:08x}, version {version}: want a GGUF file of version 2 or 3")
+    refuse(magic != 0x46554747 or version not in (2, 3), f"{name}: magic 0x{magic:08x}, version {version}: want a GGUF file of version 2 or 3")
     n_tensors, n_keys = b.one("<u8", "counts"), b.one("<u8", "counts")
 
     def text() -> str:
@@ -104,8 +103,7 @@ def read_gguf(path: Union[str, os.PathLike]) -> Tuple[Dict[str, Any], Optional[A
             else:
                 b.array(GGUF_TYPES.get(inner) or "u1", n, "array")
             return None
-        if not GGUF_TYPES.get(kind):
-            raise Error(f"{name}: byte {b.at}: a value of the unknown type {kind}")
+        refuse(not GGUF_TYPES.get(kind), f"{name}: byte {b.at}: a value of the unknown type {kind}")
         return b.one(GGUF_TYPES[kind], "value")
 
     meta = {text(): value(b.one("<u4", "type")) for _ in range(n_keys)}
@@ -114,13 +112,11 @@ def read_gguf(path: Union[str, os.PathLike]) -> Tuple[Dict[str, Any], Optional[A
         tensor, dims = text(), b.array("<u8", b.one("<u4", "rank"), "shape")
         kind, offset = b.one("<u4", "type"), b.one("<u8", "offset")
         if tensor == "rope_freqs.weight":
-            if kind != 0 or len(dims) != 1:
-                raise Error(f"{name}: tensor {tensor} has the type {kind} and {len(dims)} dimensions, want F32 and one")
+            refuse(kind != 0 or len(dims) != 1, f"{name}: tensor {tensor} has the type {kind} and {len(dims)} dimensions, want F32 and one")
             factors = (offset, int(dims[0]))
     if factors:
         unit = meta.get("general.alignment", 32)
-        if not isinstance(unit, int) or unit <= 0:
-            raise Error(f"{name}: key general.alignment is {unit}, want a number above 0")
+        refuse(not isinstance(unit, int) or unit <= 0, f"{name}: key general.alignment is {unit}, want a number above 0")
         return meta, _Bytes(name, b.data, -(-b.at // unit) * unit + factors[0]).array("<f4", factors[1], "rope_freqs.weight")
     return meta, None
 
@@ -129,15 +125,13 @@ def model_of(path: Union[str, os.PathLike]) -> Model:
     """The shape of a GGUF file of architecture llama, qwen2 or qwen3 whose keys are rotated whole; Error where it is another."""
     (meta, factors), name = read_gguf(path), os.fspath(path)
     arch = meta.get("general.architecture")
-    if arch not in PAIRWISE:
-        raise Error(f"{name}: architecture {arch}: want one of {', '.join(PAIRWISE)}")
+    refuse(arch not in PAIRWISE, f"{name}: architecture {arch}: want one of {', '.join(PAIRWISE)}")
     if meta.get("split.count", 1) not in (0, 1):
         raise Error(f"{name}: one file of {meta['split.count']}, the others may hold rope_freqs.weight: join them by `llama-gguf-split --merge`")
 
     def get(key: str, default: Any = None) -> Any:
         got = meta.get(f"{arch}.{key}", default)
-        if not isinstance(got, str if isinstance(default, str) else (int, float)):
-            raise Error(f"{name}: key {arch}.{key} is missing, or of another type")
+        refuse(not isinstance(got, str if isinstance(default, str) else (int, float)), f"{name}: key {arch}.{key} is missing, or of another type")
         return got
 
     L, H, width = (get(key) for key in ("block_count", "attention.head_count", "embedding_length"))
@@ -151,8 +145,7 @@ def model_of(path: Union[str, os.PathLike]) -> Model:
     with np.errstate(all="ignore"):
         inv_freq = np.float64(get("rope.freq_base", 10000.0)) ** (-np.arange(0, D, 2) / D)
         inv_freq = inv_freq / (factor if kind == "linear" and factor else 1) / (1 if factors is None else factors.astype(np.float64))
-    if not np.isfinite(inv_freq).all():
-        raise Error(f"{name}: rope.freq_base, rope.scaling.factor or rope_freqs.weight make frequencies that are not finite")
+    refuse(not np.isfinite(inv_freq).all(), f"{name}: rope.freq_base, rope.scaling.factor or rope_freqs.weight make frequencies that are not finite")
     return Model(name, L, H, G, D, inv_freq, PAIRWISE[arch])
 
 
@@ -180,8 +173,7 @@ def read_state(name: str, data: Array, model: Model) -> State:
     b = _Bytes(name, data)
     magic, second = b.one("<u4", "magic"), b.one("<u4", "version")
     if magic == FILE_MAGIC:
-        if second != VERSION:
-            raise Error(f"{name}: a sequence's file of version {second}; this package knows version {VERSION}")
+        refuse(second != VERSION, f"{name}: a sequence's file of version {second}; this package knows version {VERSION}")
         b.array("<i4", b.one("<u4", "number of tokens"), "tokens")
     elif magic != MAGIC:
         raise Error(f"{name}: magic 0x{magic:08x}: want a sequence's state of llama.cpp, 0x{MAGIC:08x}, or its file, 0x{FILE_MAGIC:08x}")
@@ -202,8 +194,7 @@ def read_state(name: str, data: Array, model: Model) -> State:
             raise Error(f"{name}: {T} cells up to position {cells['position'].max()}: want each from 0 on once; a cache that was cut or shifted "
                         "cannot be cut again")
         transposed, n_layers = b.one("<u4", "layout"), b.one("<u4", "number of layers")
-        if n_layers != L or transposed > 1:
-            raise Error(f"{name}: a cache of {n_layers} layers, {model.name} has {L}: the state of another model")
+        refuse(n_layers != L or transposed > 1, f"{name}: a cache of {n_layers} layers, {model.name} has {L}: the state of another model")
         found = State(name, head, n_streams, stream, int(cells["sequence"][0]), order, bool(transposed), [], [])
         for values in (False, True):
             for layer in range(L):
@@ -217,8 +208,7 @@ def read_state(name: str, data: Array, model: Model) -> State:
                                 "of another model")
                 x = b.array(TYPES[kind], T * row, what)
                 (found.values if values else found.keys).append(x.reshape((row, T) if values and transposed else (T, row)))
-    if not found:
-        raise Error(f"{name}: no tokens: the sequence is empty")
+    refuse(not found, f"{name}: no tokens: the sequence is empty")
     if b.at != len(data):
         raise Error(f"{name}: byte {b.at}: {len(data) - b.at} bytes behind the cache: layers of another kind (sliding windows), which cannot be cut")
     return found
@@ -226,8 +216,7 @@ def read_state(name: str, data: Array, model: Model) -> State:
 
 def score_of(table: library.Table, budget: float, n_tokens: int) -> Score:
     """The learned score of a table, a set a head; Error where it reads attention, which a state does not have, or leaves heads of several lengths."""
-    if not budget > 0:
-        raise Error(f"{table.name}: the budget is {budget}, want tokens from 1 up, or a share of the prompt below 1")
+    refuse(not budget > 0, f"{table.name}: the budget is {budget}, want tokens from 1 up, or a share of the prompt below 1")
     if table.relative:
         raise Error(f"{table.name}: its thresholds below shares leave heads of different length, and llama.cpp's share their cells: make a table by "
                     "`ckvc fit RUN --features 2`, of the demand alone")
@@ -314,8 +303,7 @@ def compact(llama: Any, seq_id: int, table: Union[library.Table, str, os.PathLik
 
     name = f"sequence {seq_id}"
     model = getattr(llama, "model_path", None) if model is None else model
-    if model is None:
-        raise Error(f"{name}: say whose state it is: compact(..., model=\"M.gguf\")")
+    refuse(model is None, f"{name}: say whose state it is: compact(..., model=\"M.gguf\")")
     asked = getattr(llama, "context_params", None)
     if asked is not None and (asked.rope_freq_base or asked.rope_freq_scale or asked.yarn_ext_factor > 0 or asked.rope_scaling_type >= 0):
         raise Error(f"{name}: the context was made with rope_ or yarn_ options of its own, which the file does not have: leave them out")
@@ -323,8 +311,7 @@ def compact(llama: Any, seq_id: int, table: Union[library.Table, str, os.PathLik
     goal = context if into is None else getattr(into, "ctx", into)
     in_place = goal == context
     for x in (context, goal):
-        if not 0 <= seq_id < c.llama_n_seq_max(x):
-            raise Error(f"{name}: the context has sequences 0 to {c.llama_n_seq_max(x) - 1}")
+        refuse(not 0 <= seq_id < c.llama_n_seq_max(x), f"{name}: the context has sequences 0 to {c.llama_n_seq_max(x) - 1}")
     model = model if isinstance(model, Model) else model_of(model)
     pointer = ctypes.POINTER(ctypes.c_uint8)
     data = np.empty(c.llama_state_seq_get_size(context, seq_id), np.uint8)
@@ -355,8 +342,7 @@ def compact_file(path: Union[str, os.PathLike], model: Union[Model, str, os.Path
     """Cuts a file of llama-server's /slots/N?action=save (or of llama_state_seq_save_file), and writes `out`, whole or not at all; its tokens stay.
     Error as of compact; FileExistsError where `out` is there and not `force`."""
     source, goal = os.fspath(path), os.fspath(out)
-    if os.path.lexists(goal) and not force:
-        raise FileExistsError(f"{goal}: is there already; --force overwrites it")
+    refuse(os.path.lexists(goal) and not force, f"{goal}: is there already; --force overwrites it", FileExistsError)
     data = np.fromfile(source, np.uint8)
     cut, said = _cut(source, data, model if isinstance(model, Model) else model_of(model), table, budget)
     with tempfile.TemporaryDirectory(dir=os.path.dirname(os.path.abspath(goal)), prefix=".tmp.") as beside:

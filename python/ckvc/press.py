@@ -19,7 +19,7 @@ from transformers.cache_utils import Cache, DynamicLayer
 
 from .hf import Compression
 from .prefill import Kept
-from .table import Error, Table
+from .table import Error, Table, refuse
 
 TABLE, CONFIG = "table.ckvt", "press_config.json"
 
@@ -28,8 +28,7 @@ class _Pressing(Compression):
     """Leaves a cache as kvpress has it: cut tensors, or `masked_key_indices` that its patched attention heeds."""
 
     def install(self, cache: Cache) -> None:
-        if len(self.kept) > 1:
-            raise Error(f"a batch of {len(self.kept)}: CompilerKVPress takes one prompt at a time")
+        refuse(len(self.kept) > 1, f"a batch of {len(self.kept)}: CompilerKVPress takes one prompt at a time")
         (kept,) = self.kept
         attention = {m.layer_idx: m for m in self.model.base_model.modules() if hasattr(m, "layer_idx") and hasattr(m, "num_key_value_groups")}
         lengths = {len(p) for of_layer in kept.positions for p in of_layer}

@@ -8,7 +8,7 @@ import json
 import math
 import os
 import struct
-from typing import Any, Dict, List, NoReturn, Optional, Tuple, Union
+from typing import Any, Dict, List, NoReturn, Optional, Tuple, Type, Union
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -50,6 +50,12 @@ PAPER_SCORE = Score("paper", 0, 0, False, 0, "shared")
 
 class Error(ValueError):
     """One line: file, place, got, wanted."""
+
+
+def refuse(when: object, problem: str, kind: Type[Exception] = Error) -> None:
+    """Raises a problem's kind where `when` is true. Its text is made either way: it must hold, and cost little, where nothing is wrong."""
+    if when:
+        raise kind(problem)
 
 
 def bin_index(edges: ArrayLike, value: float) -> int:
@@ -108,16 +114,14 @@ def _unpack(packed, raw_size):
     except ImportError:
         return None
     frame = zstandard.get_frame_parameters(packed)
-    if frame.content_size != raw_size or frame.window_size > WINDOW_MAX:
-        raise Error("zstd frame with another content size, or a window over 8 MiB")
+    refuse(frame.content_size != raw_size or frame.window_size > WINDOW_MAX, "zstd frame with another content size, or a window over 8 MiB")
     return zstandard.ZstdDecompressor().decompress(packed, allow_extra_data=False)
 
 
 def json_object(raw: bytes) -> Dict[str, Any]:
     """A JSON object; ValueError or RecursionError: it must be UTF-8 without NUL, with no key twice, finite numbers, integers of 64 bits."""
     def must(value, good, problem):
-        if not good:
-            raise ValueError(problem)
+        refuse(not good, problem)
         return value
 
     def finite(text):
@@ -154,28 +158,23 @@ class Table:
     def _fail(self, text: object) -> NoReturn:
         raise Error(f"{self.name}: {text}")
 
+    def _refuse(self, when: object, text: str) -> None:
+        refuse(when, f"{self.name}: {text}")
+
     def _check_header(self, data):
-        if data[:8] != MAGIC:
-            self._fail("byte 0: not a ckvt table")
-        if not 128 <= len(data) <= FILE_MAX:
-            self._fail(f"{len(data)} bytes, a table has 128 to {FILE_MAX}: the file is cut off, or none")
+        self._refuse(data[:8] != MAGIC, "byte 0: not a ckvt table")
+        self._refuse(not 128 <= len(data) <= FILE_MAX, f"{len(data)} bytes, a table has 128 to {FILE_MAX}: the file is cut off, or none")
         _, size, major, minor, order, _, self.flags, length, start, n, entry, self._identity, _, zero, crc_dir, crc = HEADER.unpack(data[:128])
-        if binascii.crc32(data[:124]) != crc:
-            self._fail("byte 124: wrong CRC-32 of the header: the file is damaged")
-        if major != 1:
-            self._fail(f"byte 10: format {major}.{minor}, this reader knows 1.x")
+        self._refuse(binascii.crc32(data[:124]) != crc, "byte 124: wrong CRC-32 of the header: the file is damaged")
+        self._refuse(major != 1, f"byte 10: format {major}.{minor}, this reader knows 1.x")
         for at, got, want in ((8, size, 128), (14, order, 0x0102), (32, length, len(data)), (40, start, 128), (52, entry, 112), (92, any(zero), 0)):
-            if got != want:
-                self._fail(f"byte {at}: got {got:d}, want {want:d}")
-        if self.flags >= 2 * FLAG_RELATIVE:
-            self._fail(f"byte 24: incompatible flags {self.flags:#x} are from a later format")
+            self._refuse(got != want, f"byte {at}: got {got:d}, want {want:d}")
+        self._refuse(self.flags >= 2 * FLAG_RELATIVE, f"byte 24: incompatible flags {self.flags:#x} are from a later format")
         self.operator = OPERATORS[self.flags % FLAG_SHARES]
         self.has_shares, self.relative = bool(self.flags & FLAG_SHARES), bool(self.flags & FLAG_RELATIVE)
         self._end = 128 + 112 * n  # of the directory
-        if not 1 <= n <= 256 or self._end > len(data):
-            self._fail(f"byte 48: {n} sections")
-        if binascii.crc32(data[128 : self._end]) != crc_dir:
-            self._fail("byte 120: wrong CRC-32 of the directory: the file is damaged")
+        self._refuse(not 1 <= n <= 256 or self._end > len(data), f"byte 48: {n} sections")
+        self._refuse(binascii.crc32(data[128 : self._end]) != crc_dir, "byte 120: wrong CRC-32 of the directory: the file is damaged")
 
     def _read_sections(self, data):
         end, identity, packed_of, self._dims = self._end, hashlib.sha256(), {}, {}
@@ -183,12 +182,10 @@ class Table:
             entry = data[at : at + 112]
             label, codec, kind, rank, zero, *dims, offset, stored, digest, crc, last = ENTRY.unpack(entry)
             name = label.rstrip(b"\0").decode("latin-1")
-            if not (name.isalnum() and name.isascii() and name[0].isalpha()):
-                self._fail(f"byte {at}: bad section name")
+            self._refuse(not (name.isalnum() and name.isascii() and name[0].isalpha()), f"byte {at}: bad section name")
             if codec > 1 or kind >= len(TYPES) or rank > 5 or any(dims[rank:]) or (kind == 0 and rank != 1):
                 self._fail(f"byte {at + 8}: section {name}: bad codec, type, rank or dimensions")
-            if zero or last:
-                self._fail(f"byte {at + 14}: section {name}: reserved field is not 0")
+            self._refuse(zero or last, f"byte {at + 14}: section {name}: reserved field is not 0")
             if name in packed_of or (name[0].isupper() and name not in RAW + EVIDENCE):
                 self._fail(f"byte {at}: section {name} is there twice or from a later format")
             if name in SPECS and (kind != int(SPECS[name][0]) or rank != max(len(SPECS[name]) - 1, 1)):
@@ -200,23 +197,19 @@ class Table:
             end = offset + stored
             if (codec == 0 and stored != raw_size) or (codec == 1 and name in RAW):
                 self._fail(f"byte {at + 64}: section {name}: wrong length or codec")
-            if binascii.crc32(packed) != crc:
-                self._fail(f"byte {offset}: section {name}: wrong CRC-32: the file is damaged")
+            self._refuse(binascii.crc32(packed) != crc, f"byte {offset}: section {name}: wrong CRC-32: the file is damaged")
             if name[0].isupper():
                 identity.update(identifying(entry))
             self._dims[name], packed_of[name] = tuple(dims[:rank]), (codec, packed, raw_size, TYPES[kind], digest)
-        if end != len(data):
-            self._fail(f"byte {end}: bytes behind the last section")
+        self._refuse(end != len(data), f"byte {end}: bytes behind the last section")
         together = [group for group in (EVIDENCE, LEARNED) if any(x in packed_of for x in group)]
         for name in sum(together, REQUIRED + (SHARES if self.has_shares else ())):
-            if name not in packed_of:
-                self._fail(f"section {name} is missing")
+            self._refuse(name not in packed_of, f"section {name} is missing")
         for name in SHARES + LEARNED + ("SHARELAY", "sSHARE"):
             if name in packed_of and not self.has_shares:
                 self._fail(f"section {name} is there, but byte 24 does not say so: flag {FLAG_SHARES:#x} is not set")
         self.content_id = identity.hexdigest()
-        if identity.digest() != self._identity:
-            self._fail("byte 56: the content id is not that of its sections")
+        self._refuse(identity.digest() != self._identity, "byte 56: the content id is not that of its sections")
         self._check_shape(*np.frombuffer(packed_of["SHAPE"][1][:44], TYPES[3]).tolist())
         unpacked, raw_of = 0, {}
         for name, (codec, packed, raw_size, kind, digest) in packed_of.items():
@@ -231,8 +224,7 @@ class Table:
             if raw is None:
                 self.skipped.append(name)
                 continue
-            if hashlib.sha256(raw).digest() != digest:
-                self._fail(f"section {name}: its SHA-256 is not the directory's")
+            self._refuse(hashlib.sha256(raw).digest() != digest, f"section {name}: its SHA-256 is not the directory's")
             if kind.itemsize > 1 and name in SPECS:
                 self.sections[name] = np.frombuffer(raw, kind).reshape(self._dims[name])
         self.text: Dict[str, bytes] = {k: raw_of[k] for k in ("META", "pROV", "xFER") if raw_of.get(k) is not None}
@@ -243,8 +235,7 @@ class Table:
 
     def _check_shape(self, *shape):
         """SHAPE, and every section's dimensions by it, before anything is unpacked."""
-        if len(shape) not in (8, 10):
-            self._fail("section SHAPE: want 8 or 10 values of u32")
+        self._refuse(len(shape) not in (8, 10), "section SHAPE: want 8 or 10 values of u32")
         (self.n_layers, self.n_query_heads, self.n_heads, self.n_entropy_bins, self.n_ppl_bins, self.n_budgets, self.window,
          self.head_axis), (visible, self.keep_window) = shape[:8], shape[8:] or (0, 0)
         L, H, G, E, P, nB = shape[:6]
@@ -257,8 +248,7 @@ class Table:
         for name, dims in self._dims.items():
             kind, *letters = SPECS.get(name, "0")
             want = tuple(n[x] if x in n else int(x) for x in letters)
-            if want and dims != want:
-                self._fail(f"section {name}: {TYPES[int(kind)]} {dims}, SHAPE wants {want}")
+            self._refuse(want and dims != want, f"section {name}: {TYPES[int(kind)]} {dims}, SHAPE wants {want}")
 
     def _check_values(self):
         s, shape = self.sections, self.sections["SHAPE"].tolist()
@@ -268,8 +258,7 @@ class Table:
         for names, (want, holds) in RULES.items():
             for name in s.keys() & names.split():
                 with np.errstate(all="ignore"):
-                    if not np.all(holds(s[name])):
-                        self._fail(f"section {name}: {want}")
+                    self._refuse(not np.all(holds(s[name])), f"section {name}: {want}")
         for q, n in (("QHEAD", "NHEAD"), ("QGATE", "NGATE")):
             if {q, n} <= s.keys() and not np.where(s[n] > 0, np.isfinite(s[q]), np.isneginf(s[q])).all():
                 self._fail(f"section {q}: want a finite value where an action was logged, -inf elsewhere")
@@ -310,17 +299,13 @@ class Table:
                 self._fail(f"section THETA: {D} features, version {version} has {fixed} and those of a key of even length")
 
     def _score(self, b, kind, window, pool, norm, features, mode):
-        if kind >= len(SCORES) or mode >= len(MODES):
-            self._fail(f"section SCORE[{b}]: score {kind} or mode {mode} is none that this reader knows")
-        if MODES[mode] == "layers" and self.layer_share is None:
-            self._fail(f"section SCORE[{b}]: mode layers, but section SHARELAY is missing")
+        self._refuse(kind >= len(SCORES) or mode >= len(MODES), f"section SCORE[{b}]: score {kind} or mode {mode} is none that this reader knows")
+        self._refuse(MODES[mode] == "layers" and self.layer_share is None, f"section SCORE[{b}]: mode layers, but section SHARELAY is missing")
         first = int(self.sections["SCORE"][0, 4])
-        if features != first:
-            self._fail(f"section SCORE[{b}]: features of version {features}, but of version {first} in SCORE[0]")
+        self._refuse(features != first, f"section SCORE[{b}]: features of version {features}, but of version {first} in SCORE[0]")
         if (features or self.theta is not None or SCORES[kind] == "learned") and features not in FEATURES:
             self._fail(f"section SCORE[{b}]: features of version {features} are none that this reader knows")
-        if features and self.theta is None:
-            self._fail(f"section SCORE[{b}]: features of version {features}, but section THETA is missing")
+        self._refuse(features and self.theta is None, f"section SCORE[{b}]: features of version {features}, but section THETA is missing")
         if SCORES[kind] == "learned" and (window != FEATURES[features][1] or pool or norm):
             self._fail(f"section SCORE[{b}]: window {window}, pool {pool}, norm {norm}: features of version {features} need {FEATURES[features][1]} "
                        "rows, no pool and no norm")
@@ -331,8 +316,7 @@ class Table:
     def _on_grid(self, name, grid):
         values, rounded = self.sections[name], grid.astype(np.float32)
         index = np.minimum(np.searchsorted(rounded, values), len(grid) - 1)
-        if not np.array_equal(rounded[index], values):
-            self._fail(f"section {name}: a value is off its grid")
+        self._refuse(not np.array_equal(rounded[index], values), f"section {name}: a value is off its grid")
         return index
 
     # ---- use ----
@@ -344,8 +328,7 @@ class Table:
     def budget_index(self, budget: float) -> int:
         """Index of a budget as it was calibrated (512, or a share such as 0.25)."""
         found = np.flatnonzero(self.budgets == budget)
-        if not len(found):
-            raise Error(f"{self.name}: no budget {budget:g}; it has {', '.join(f'{b:g}' for b in self.budgets)}")
+        refuse(not len(found), f"{self.name}: no budget {budget:g}; it has {', '.join(f'{b:g}' for b in self.budgets)}")
         return int(found[0])
 
     def nearest_budget(self, budget: float, n_tokens: int) -> int:
@@ -359,8 +342,7 @@ class Table:
         budget: this one (tokens, or a share below 1) in place of block b's own. mode: in place of the recommended one."""
         mode = mode or self.score[b].mode
         share = {"heads": self.share, "layers": self.layer_share}.get(mode)
-        if share is None:
-            raise Error(f"{self.name}: no shares for mode {mode}")
+        refuse(share is None, f"{self.name}: no shares for mode {mode}")
         clamp = budget_tokens(self.budgets[b] if budget is None else budget, n_tokens)
         f, recent = self.c_min[b]
         try:
@@ -375,12 +357,10 @@ class Table:
         if (self.n_layers, self.n_heads) != (n_layers, n_kv_heads) or (self.head_axis and n_query_heads != n_kv_heads):
             self._fail(f"is for {self.n_layers} layers x {self.n_heads} {'query' if self.head_axis else 'KV'} heads, the model has {n_layers} x "
                        f"{n_kv_heads} KV heads; `ckvc transfer` maps a table to another model")
-        if self.n_query_heads != n_query_heads:
-            self._fail(f"is for {self.n_query_heads} query heads, the model has {n_query_heads}")
+        self._refuse(self.n_query_heads != n_query_heads, f"is for {self.n_query_heads} query heads, the model has {n_query_heads}")
         if self.theta is not None:
             of_key = self.theta.shape[2] - FEATURES[self.score[0].features][0]
-            if of_key != head_dim:
-                self._fail(f"its learned score is for keys of {of_key} values, the model's have {head_dim}")
+            self._refuse(of_key != head_dim, f"its learned score is for keys of {of_key} values, the model's have {head_dim}")
 
     def check_budget(self, budget: float) -> None:
         if budget == 1 and not isinstance(budget, (int, np.integer)):
@@ -390,8 +370,7 @@ class Table:
         """Block, budget and mode that serve a prompt; Error where it cannot be served. budget: tokens, or a share of the prompt below 1;
         None: the table's only one. mode: in place of the one that the block recommends."""
         if budget is None:
-            if self.n_budgets > 1:
-                self._fail(f"which budget? It has {', '.join(f'{b:g}' for b in self.budgets)}")
+            self._refuse(self.n_budgets > 1, f"which budget? It has {', '.join(f'{b:g}' for b in self.budgets)}")
             budget = float(self.budgets[0])
         else:
             self.check_budget(budget)
