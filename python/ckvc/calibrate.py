@@ -6,8 +6,7 @@ piece where twice the prompt fits the context, else in chunks of 2,048 tokens th
 that transformers hands to attention. Shapes: L layers, H query heads, G KV heads, D head_dim, T prompt tokens, F features, P of them logged.
 
 Memory beside the model: the cache of twice the prompt; tiles of attention of TILE numbers, some at a time, and masks of MASK; of the prompt
-on the CPU 5 arrays [L, G, T] float64. Nothing is T x T.
-"""
+on the CPU 5 arrays [L, G, T] float64. Nothing is T x T."""
 from __future__ import annotations
 
 import dataclasses
@@ -16,7 +15,7 @@ import inspect
 import os
 import sys
 import time
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -30,7 +29,7 @@ from .hf import attention_of, check_attention, device_of, geometry_of, original_
 from .manifest_prompts import CHUNK, Limits, Prompt, digest, plain_ids, read_prompts
 from .prefill import attention_rows, head_features, late_features, log_softmax
 from .run_writer import Run, sha256
-from .table import Array, Error, budget_tokens, head_floor, refuse
+from .table import Array, Error, FilePath, budget_tokens, head_floor, refuse
 
 REPEAT = "Repeat the previous context exactly."  # behind a blank line
 TILE = 1 << 24  # numbers of attention at a time, float32
@@ -82,12 +81,8 @@ def part_of_job() -> Optional[Tuple[int, int]]:
     return part if part[1] > 1 else None
 
 
-# ---- counts ----
-
-
 def demand_counts(score: torch.Tensor, budget: int, floor: float, recent: int) -> torch.Tensor:
-    """Entries of each unit, [units], of score [units, T]: those of the units * budget highest that are above what every unit has anyway
-    (calib/demand/demand_meter.h). Of equal scores the lower unit's come first."""
+    """Entries [units] of score [units, T]: the units * budget highest, beside what each has anyway (demand_meter.h); of equals the lower unit's."""
     n, T = score.shape
     B = min(budget, T)
     m, forced = head_floor(floor, recent, B, T), min(recent + 1, T)
@@ -144,9 +139,6 @@ def draw_positions(target: Array, P: int, seed: int, prompt_id: str, head: int) 
     return np.array(sample)
 
 
-# ---- one prompt ----
-
-
 class Meter:
     """Measures prompts on a model, one by one. `attention` is what the model attends by while it does."""
 
@@ -175,8 +167,7 @@ class Meter:
         return original_attention(self.before, module, query, key, value, attention_mask, **kwargs)
 
     def _feed(self, cache: DynamicCache, ids: List[int], targets: List[int], take: Callable[..., None]) -> torch.Tensor:
-        """Tokens behind what the cache holds, in pieces whose mask is bounded; take(start, layer, queries [H, n, D], keys [G, all, D]) sees each
-        piece. Losses of `targets`, which the last rows predict, float64."""
+        """Feeds tokens behind the cache in pieces: take(start, layer, queries [H, n, D], keys [G, all, D]). Losses of `targets`, the last, float64."""
         past, start, losses = cache.get_seq_length(), 0, [torch.zeros(0, dtype=torch.float64)]
         first, cells = len(ids) - len(targets), MASK // (self.g.n_query_heads if self.before == "eager" else 1)
         while start < len(ids):
@@ -211,8 +202,7 @@ class Meter:
         return out.cpu()
 
     def _look(self, cache: DynamicCache, p: Prompt) -> Tuple[float, float]:
-        """The pass over a prompt -> self.y_r, y_c [L, G, T], self.last [L] of [H, rows, D]; the cache holds the prompt. Gives the perplexity of the
-        window and the continuation's loss."""
+        """One pass over a prompt: self.y_r, y_c [L, G, T], last [L] of [H, rows, D], cache. The window's perplexity, the continuation's loss."""
         g, T, W, ids, behind = self.g, p.n_tokens, self.o.window, p.tokens[: p.n_tokens], p.tokens[p.n_tokens :]
         self.y_r, self.y_c = (torch.zeros(g.n_layers, g.n_kv_heads, T, dtype=torch.float64) for _ in range(2))
         self.last: List[torch.Tensor] = [torch.zeros(0)] * g.n_layers
@@ -244,8 +234,7 @@ class Meter:
         return r_sem, float(full.mean())
 
     def _head(self, p: Prompt, layer: int, head: int, keys: torch.Tensor, values: torch.Tensor, columns: Dict[str, Array]) -> Tuple[torch.Tensor, ...]:
-        """A head's row of each column but demand's. Gives the attention of its window, of its last rows (sums [T]), its value norms [T], targets
-        [T] and the positions that are logged."""
+        """A head's row of each column but demand's. Attention of window and last rows (sums), value norms, targets, all [T]; which are logged."""
         g, T, W, group = self.g, p.n_tokens, self.o.window, self.group
         rows = self._rows_of(layer, head, self.last[layer], keys)
         mass, recent = rows[:, -W:].sum((0, 1), dtype=torch.float64).cpu(), rows[:, -ROWS:]
@@ -300,9 +289,6 @@ class Meter:
         return None
 
 
-# ---- all prompts ----
-
-
 def empty_columns(g: Any, o: Options, n: int, documents: bool) -> Dict[str, Array]:
     """Columns of /prompt (formats/shard/shard.md) for n rows, of zeros."""
     L, G, B, F = g.n_layers, g.n_kv_heads, len(o.budgets), FIXED + g.head_dim
@@ -328,14 +314,13 @@ def _check(o: Options, prompts: List[Prompt], config: Any, limits: Limits) -> No
     """Error where a budget is below what heads keep, or a position's angle depends on the sequence's length: keys could not be turned back."""
     rope, longest = getattr(config, "rope_parameters", None) or {}, max(p.n_tokens for p in prompts)
     kind, original = rope.get("rope_type"), rope.get("original_max_position_embeddings") or limits.context
-    if kind in ("dynamic", "longrope") and 2 * longest + limits.instruction > original:
-        raise Error(f"rotary frequencies of the kind {kind} change beyond {original} tokens, and the longest prompt has {longest}, which are repeated; say "
-                    f"max_tokens {(original - limits.instruction) // 2} or less")
+    refuse(kind in ("dynamic", "longrope") and 2 * longest + limits.instruction > original, f"rotary frequencies of the kind {kind} change beyond "
+           f"{original} tokens, and the longest prompt has {longest}, to be repeated; say max_tokens {(original - limits.instruction) // 2} or less")
     for p in prompts:
         for b in o.budgets:
-            if (B := budget_tokens(b, p.n_tokens)) <= o.recent and B < p.n_tokens:
-                raise Error(f'budget {b:g} is {B} of the {p.n_tokens} tokens of prompt "{p.id}", and every head keeps {o.recent + 1} (recent, and the first): '
-                            f"give {o.recent + 1} or more")
+            B = budget_tokens(b, p.n_tokens)
+            refuse(B <= o.recent and B < p.n_tokens, f'budget {b:g} is {B} of the {p.n_tokens} tokens of prompt "{p.id}", and every head keeps '
+                   f"{o.recent + 1} (recent, and the first): give {o.recent + 1} or more")
 
 
 def _header(o: Options, g: Any, model: PreTrainedModel, manifest: str) -> Dict[str, Any]:
@@ -371,7 +356,7 @@ def check_layers(model: PreTrainedModel) -> None:
         raise Error(f"{type(model).__name__}{has}: want a causal language model whose layers all attend")
 
 
-def calibrate(model: PreTrainedModel, tokenizer: Any, manifest: Union[str, os.PathLike], o: Options, out: Union[str, os.PathLike]) -> int:
+def calibrate(model: PreTrainedModel, tokenizer: Any, manifest: FilePath, o: Options, out: FilePath) -> int:
     """The pass over a manifest's prompts into the run directory `out`; how many it did. Killed, it goes on with resume; of a prompt in hand
     nothing is logged. Errors (one line): a model whose attention is not plain, or does not come through AttentionInterface; a prompt that
     cannot be taken; a budget below what heads keep; a folder of another model or setting; a disk that is full; too little device memory."""
@@ -413,9 +398,6 @@ def calibrate(model: PreTrainedModel, tokenizer: Any, manifest: Union[str, os.Pa
         model.train(training)
         run.close()
     return done
-
-
-# ---- command line ----
 
 
 def parser(verb: str, description: str, options: Sequence[str]) -> Parser:

@@ -18,7 +18,7 @@ import zipfile
 
 import numpy as np
 
-from .table import ENTRY, FILE_MAX, FLAG_SHARES, HEADER, MAGIC, OPERATORS, SPECS, TYPES, Error, Table, budget_tokens, identifying, refuse
+from .table import ENTRY, FILE_MAX, FLAG_SHARES, HEADER, MAGIC, OPERATORS, SHAPE, SPECS, TYPES, Error, Table, budget_tokens, identifying, refuse
 
 ORDER = [name for name in SPECS if name not in ("pROV", "xFER", "META")]
 ORDER.insert(ORDER.index("SHARE"), "META")  # as the program writes them: the content id follows from it
@@ -36,9 +36,6 @@ def needed(module, what):
         return importlib.import_module(module)
     except ImportError:
         raise Error(f"{what} needs the package {module}: pip install {module}{' hdf5plugin' * (module == 'h5py')}") from None
-
-
-# ---- sections <-> .ckvt ----
 
 
 def arrays_of(table):
@@ -75,15 +72,11 @@ def table_bytes(path, arrays):
 
 def imported(path, o, name, numbers, shape, flags=0, **meta):
     """A .ckvt of {section: numbers} and SHAPE, from a format that has no META."""
-    names = ("n_layers", "n_heads", "n_kv_heads", "n_entropy_bins", "n_perplexity_bins", "n_budgets", "window", "head_axis")
-    about = {"schema": "ckvc-table-1", "shape": dict(zip(names, shape)), "label": "imported", "fingerprint": None, "alpha_kind": "paper", "keep_window": 0,
+    about = {"schema": "ckvc-table-1", "shape": dict(zip(SHAPE, shape)), "label": "imported", "fingerprint": None, "alpha_kind": "paper", "keep_window": 0,
              "imported_from": name, "model_name": o.heads and os.path.basename(os.path.abspath(o.model)), "family": o.heads and o.heads[3]} | meta
     text = json.dumps(about, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
     arrays = {k: np.ascontiguousarray(v, TYPES[int(SPECS[k][0])]) for k, v in numbers.items()}
     return table_bytes(path, arrays | {"SHAPE": np.array(shape, "<u4"), "META": np.frombuffer(text, "u1"), "FLAGS": np.array([flags], "<u8")})
-
-
-# ---- whole tables ----
 
 
 def to_npz(t, path, o):
@@ -142,8 +135,7 @@ def to_gguf(t, path, o):
     w.add_string("ckvc.content_id", t.content_id)
     w.add_string("ckvc.meta", t.text["META"].decode())
     for name, a in arrays_of(t).items():
-        kept = name in ("FLAGS",) or (name in ORDER[: ORDER.index("QHEAD")] and name != "META")
-        if not kept or not a.size:
+        if name not in ("FLAGS", *ORDER[: ORDER.index("QHEAD")]) or name == "META" or not a.size:
             continue
         if a.dtype == "<f4":
             w.add_tensor("ckvc." + name.lower(), a)
@@ -156,22 +148,16 @@ def to_gguf(t, path, o):
     return "without the evidence"
 
 
-# ---- CompilerKV's folder ----
-
-
 def to_compilerkv(t, path, o):
-    tokens = []
-    if t.has_shares:
-        raise Error(f"{t.name}: this table gives heads budgets of their own, which CompilerKV's layout has no place for (safetensors and npz do)")
+    refuse(t.has_shares, f"{t.name}: it gives heads budgets of their own, which CompilerKV's layout has no place for (safetensors and npz do)")
     if t.operator != "paper" or t.alpha_kind != "paper" or t.keep_window:
         raise Error(f"{t.name}: a table of operator {t.operator}, alpha {t.alpha_kind}, the last {t.keep_window} kept: CompilerKV's is the paper's")
     for what, a, most in ("weight", t.weight, 1.5), ("threshold", t.tau, 1.0):
         if a.min() < np.float32(0.8) or a.max() > np.float32(most):
             raise Error(f"{t.name}: {what} {a.min():g} or {a.max():g} is outside of 0.8 ... {most:g}, which is refused")
-    for b in t.budgets.tolist():
-        if b < 1 and not o.length:
-            raise Usage(f"{t.name}: budget {b:g} is a share of the prompt, CompilerKV's are tokens: --length T says of how many")
-        tokens.append(budget_tokens(b, o.length))
+    for b in t.budgets if not o.length else ():
+        refuse(b < 1, f"{t.name}: budget {b:g} is a share of the prompt, CompilerKV's are tokens: --length T says of how many", Usage)
+    tokens = [budget_tokens(b, o.length) for b in t.budgets.tolist()]
     if 0 in tokens or len(set(tokens)) < len(tokens):
         raise Usage(f"{t.name}: of --length {o.length} the budgets are {tokens} tokens: less than a token, or two alike")
     records = {side: t.sections.get("N" + side) for side in ("HEAD", "GATE")}
@@ -197,8 +183,11 @@ def from_compilerkv(path, o):
     if (budgets is None) != bool(o.budget):
         raise Usage(f"{path}: its manifest has {'no budget_values: --budget B says what they are' if budgets is None else 'budgets: leave out --budget'}")
     budgets = numbers(path, o.budget if budgets is None else budgets, "budgets")
-    grids = [restored(numbers(path, manifest.get(key, usual.tolist()), key), usual)
-             for key, usual in (("head_actions", HEAD_GRID), ("gate_actions", GATE_GRID))]
+    grids = []
+    for key, usual in (("head_actions", HEAD_GRID), ("gate_actions", GATE_GRID)):  # from float32 to the doubles that they were
+        grid = numbers(path, manifest.get(key, usual.tolist()), key)
+        nearest = usual[np.abs(grid[:, None] - usual).argmin(1)]
+        grids.append(np.where(nearest.astype("f4") == grid.astype("f4"), nearest, grid))
     edges = [numbers(path, manifest.get(key), key) for key in ("entropy_edges", "ppl_edges")]
     (nB, L, H), (E, P) = weights.shape, tau.shape[2:]
     if [len(x) for x in edges] != [E - 1, P - 1]:
@@ -211,15 +200,11 @@ def from_compilerkv(path, o):
         refuse(type(value) is not int or not 0 <= value < 2**32, f"{path}: manifest.json: ckvc.{key} is no whole number from 0 on")
     G = o.heads[2] if o.heads else counts["n_kv_heads"]
     per_kv = weights.reshape(nB, L, G or H, -1) if H % (G or H) == 0 else None
-    if per_kv is None or (per_kv != per_kv[..., :1]).any():
-        raise Error(f"{path}: {H} query heads do not share {G} KV heads, or those that share a KV head have other weights: "
-                    'without "ckvc" in manifest.json, and without --model, rows are kept as query heads')
+    refuse(per_kv is None or (per_kv != per_kv[..., :1]).any(), f"{path}: {H} query heads do not share {G} KV heads, or those that share a KV head "
+           'have other weights: without "ckvc" in manifest.json, and without --model, rows are kept as query heads')
     content = dict(BUDGET=budgets, GRIDHEAD=grids[0], GRIDGATE=grids[1], WEIGHT=per_kv[..., 0].transpose(1, 2, 0), TAU=tau.transpose(1, 2, 3, 0),
                    EDGEENT=edges[0], EDGEPPL=edges[1])
     return imported(path, o, "compilerkv", content, (L, H, G or H, E, P, nB, counts["window"], int(not G)))
-
-
-# ---- one number a head ----
 
 
 def graded(t, o, kv=True):
@@ -299,9 +284,6 @@ def from_scores(path, o, name, scores):
     return imported(path, o, name, content, (L, H, G, 1, 1, nB, 64, 0), FLAG_SHARES | OPERATORS.index("no-threshold"), probe="no-threshold")
 
 
-# ---- what these share ----
-
-
 def per_query(t, a):
     """[L, G, n] -> [L, H, n]: each KV head for every query head that reads it, which keeps the same sets."""
     if a[0, 0].size * t.n_layers * t.n_query_heads > NUMBERS_MAX:
@@ -347,12 +329,6 @@ def numbers(path, values, key):
     if not isinstance(values, list) or not all(type(x) in (int, float) and math.isfinite(x) for x in values):
         raise Error(f"{path}: manifest.json: {key} is missing, or no list of finite numbers")
     return np.array(values, float)
-
-
-def restored(grid, usual):
-    """Values that went through float32 become the doubles that they were."""
-    nearest = usual[np.abs(grid[:, None] - usual).argmin(1)]
-    return np.where(nearest.astype("f4") == grid.astype("f4"), nearest, grid)
 
 
 def read_text(path):
@@ -440,9 +416,6 @@ def model_card(t, o):
     return "\n".join(out)
 
 
-# ---- records of a run ----
-
-
 def to_records(run, path, o):
     """One JSON object a record, keys as in CompilerKV's docs/calibration.md where there is one; a row of a KV head that several query heads
     read is `kv_head` and not `head`. Passes of scan and score have none."""
@@ -484,8 +457,6 @@ def records_of(f, name):
                 yield begin(kind, i, b, l) | ({head: h} if by_head else {}) | {
                     "action": float(actions[action]), "compressed_loss": float(p["action_loss"][i, b, l, h, action]), "entries": int(n)}
 
-
-# ---- the two commands ----
 
 FORMATS = {"safetensors": (to_safetensors, from_safetensors), "npz": (to_npz, from_npz), "compilerkv": (to_compilerkv, from_compilerkv),
            "duo-attention": (to_duo_attention, from_duo_attention), "headkv": (to_headkv, from_headkv), "kvzip": (to_kvzip, from_kvzip),

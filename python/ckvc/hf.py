@@ -1,20 +1,13 @@
-"""Kept sets in transformers: a context manager that prefills, keeps, and lets `generate` go on.
-
-    model = AutoModelForCausalLM.from_pretrained(folder)
-    with ckvc.hf.compress(model, ckvc.Table.read("tables.ckvt"), budget=0.25) as c:
-        out = model.generate(**tokenizer(text, return_tensors="pt"), max_new_tokens=100)
-    print(c.holds, c.kept[0].entries, c.kept_bytes, c.full_bytes)
+"""Kept sets in transformers: a context manager, `compress`, that prefills, keeps, and lets `generate` go on; README.md has an example.
 
 The prompt is what fills an empty cache. What is kept of it is decided when its last layer is there; new tokens attend to that and to
-each other, at positions T, T + 1, ... as ever. Shapes: B sequences, H query heads, G KV heads, T prompt tokens, D head_dim.
-"""
+each other, at positions T, T + 1, ... as ever. Shapes: B sequences, H query heads, G KV heads, T prompt tokens, D head_dim."""
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import functools
 import inspect
-import os
 import sys
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
@@ -26,7 +19,7 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMa
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .prefill import Geometry, Kept, Prefill, log_softmax
-from .table import Error, Table, refuse
+from .table import Error, FilePath, Table, refuse
 
 IMPLEMENTATIONS = ("sdpa", "eager")  # those that take a mask by head
 REFUSED = {"prefill_chunk_size": "a prefill in chunks, of which the first would be taken for the prompt,", "assistant_model": "assisted generation",
@@ -81,8 +74,7 @@ def attention_of(model: PreTrainedModel, attention: Callable[..., Any], among: S
 
 
 def original_attention(before: str, module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-    """What the implementation of that name gives of an attention module: of eager each model file has its own; flash_attention_2 and its
-    like look up their own name."""
+    """What the implementation of that name gives: of eager each model file has its own; flash_attention_2 and its like look up their own name."""
     attend = sys.modules[type(module).__module__].eager_attention_forward if before == "eager" else ALL_ATTENTION_FUNCTIONS[before]
     config, name = module.config, module.config._attn_implementation
     config._attn_implementation_internal = before
@@ -111,14 +103,12 @@ class _Group(NamedTuple):
 
 
 class KeptLayer(DynamicLayer):
-    """A cache layer that holds the kept keys and values of a prompt, each head's own number of them, and all new ones. To
-    transformers it is as long as the whole sequence, so that positions go on at T."""
+    """A cache layer of a prompt's kept keys and values, each head's own number, and all new ones. To transformers it is as long as the sequence."""
 
     SPARE = 32  # rows of a group for tokens to come
 
     def __init__(self, keys: torch.Tensor, values: torch.Tensor, positions: List[torch.Tensor], queries: torch.Tensor, owner: Compression):
-        """keys, values [B, G, T, D] of the whole prompt, whose kept rows are copied; positions [B * G]: ascending; queries [B, H, rows, D]: the
-        prompt's last, no more than the owner wants."""
+        """keys, values [B, G, T, D] of the whole prompt: kept rows are copied; positions [B * G]: ascending; queries [B, H, rows, D]: its last."""
         super().__init__()
         self.lazy_initialization(keys, values)
         self.shape, self.owner, self.kept, self.starts, self.queries, self.read = keys.shape, owner, owner.kept, owner.starts, queries, 0
@@ -337,8 +327,7 @@ class Compression:
         first = [0] * shape[0]  # of each sequence's prompt: behind what pads it on the left
         if padding is not None:
             first = (padding != 0).int().argmax(dim=1).tolist()
-            if not all(bool(row[start:].all()) for row, start in zip(padding, first)):
-                raise Error("a batch that is padded on the right: want padding_side='left'")
+            refuse(not all(row[start:].all() for row, start in zip(padding, first)), "a batch that is padded on the right: want padding_side='left'")
         self._width = shape[1]
         self.check_context(self._width)
         self.starts = list(zip(first, self._first_positions(first, kwargs.get("position_ids"))))
@@ -440,8 +429,7 @@ class Compression:
         what is held, later turns included, is ranked as if just prefilled, by the newest queries. Gives the new `kept`. Error where the cache is not
         the one cut here last, where cropping took the newest queries away, and where the table has bins of perplexity, which only a prefill knows."""
         layers = [cache.layers[l] for l in self._rows if l < len(cache.layers)]
-        if not layers or not all(isinstance(layer, KeptLayer) and layer.kept is self.kept for layer in layers):
-            raise Error("recompress: want the cache that was cut here last")
+        refuse(not layers or any(getattr(x, "kept", None) is not self.kept for x in layers), "recompress: want the cache that was cut here last")
         self.starts, n = layers[0].starts, cache.get_seq_length()
         prefills = self._prefills(n)
         if any(layer.queries.shape[2] < min(self.rows, n) for layer in layers):
@@ -489,7 +477,7 @@ class Compression:
         return mask & seen if mask.dtype == torch.bool else mask.masked_fill(~seen, torch.finfo(mask.dtype).min)
 
 
-def compress(model: PreTrainedModel, table: Union[Table, str, os.PathLike], budget: Optional[float] = None, mode: Optional[str] = None) -> Compression:
+def compress(model: PreTrainedModel, table: Union[Table, FilePath], budget: Optional[float] = None, mode: Optional[str] = None) -> Compression:
     """A context manager: inside it, prompts that fill an empty cache are compressed by the table, and `generate` goes on from what is kept.
     What comes after the prompt, a second turn's text too, is kept whole until `recompress`.
 
@@ -500,8 +488,8 @@ def compress(model: PreTrainedModel, table: Union[Table, str, os.PathLike], budg
     return Compression(model, table if isinstance(table, Table) else Table.read(table), budget, mode)
 
 
-def calibrate(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, manifest: Union[str, os.PathLike], budgets: Sequence[float],
-              out: Union[str, os.PathLike], **options: Any) -> None:
+def calibrate(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, manifest: FilePath, budgets: Sequence[float], out: FilePath,
+              **options: Any) -> None:
     """`ckvc.calibrate.calibrate`; budgets and options: those of its `Options`."""
     from .calibrate import Options, calibrate as run  # h5py is needed for nothing else here
     run(model, tokenizer, manifest, Options(budgets=tuple(budgets), **options), out)

@@ -1,7 +1,6 @@
 """From a prefill to the kept sets by the C library (libckvc_policy, lib/policy/ckvc_policy.h) and ctypes, for engines that have no torch.
 
-Where the library is: $CKVC_LIBRARY, else libckvc_policy.so beside this file, else where the loader finds it.
-"""
+Where the library is: $CKVC_LIBRARY, else libckvc_policy.so beside this file, else where the loader finds it."""
 from __future__ import annotations
 
 import ctypes
@@ -93,8 +92,7 @@ class Prefill:
     """Statistics and kept sets of one prompt by the library, for engines without torch: for each layer `queries` (or `attention`) and then
     `cache`, at the end `keep`. Float32 in, tile by tile; Error with the library's line where something is refused.
 
-    query_scale: the logits' scale, where queries are handed over; 0: attention rows are. inv_freq [D / 2]: what cached keys were rotated
-    with; None: they come before rotation."""
+    query_scale: the logits' scale, where queries are handed over; 0: attention rows are. inv_freq [D / 2]: cached keys' rotation; None: not yet."""
 
     def __init__(self, table: Table, n_query_heads: int, head_dim: int, n_tokens: int, budget: float, inv_freq: Optional[ArrayLike] = None,
                  query_scale: float = 0.0, n_layers: Optional[int] = None, n_kv_heads: Optional[int] = None,

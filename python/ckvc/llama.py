@@ -2,20 +2,13 @@
 
 All layers and heads of llama.cpp's cache share its cells, but keys are cached after their rotation. So a cell may hold one token for one head and
 another for the next, and a set a head fits, all of one length. A sequence's state is read by llama.cpp's public call, cut, and put back; it then has
-B cells, and the next token's position is T still.
-
-    llm = llama_cpp.Llama("model.gguf", n_ctx=4096)
-    llm.eval(tokens)                                      # a prompt of T tokens
-    print(ckvc.llama.compact(llm, 0, "table.ckvt", 0.5))  # cells, bytes
-    llm.eval(more)                                        # goes on at position T
+B cells, and the next token's position is T still. README.md has an example.
 
 A state has no attention rows, so a table serves whose learned score needs none (`ckvc fit --features 2`). Of such a table its score is taken and not
-its shares: every head keeps B, as under the floor 1. L layers, G KV heads, D head_dim, T tokens, B budget.
-"""
+its shares: every head keeps B, as under the floor 1. L layers, G KV heads, D head_dim, T tokens, B budget."""
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import os
 import tempfile
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Union
@@ -25,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from . import library
 from .exchange import Parser
-from .table import FEATURES, Array, Error, Score, budget_tokens, refuse
+from .table import FEATURES, Array, Error, FilePath, Score, budget_tokens, refuse
 
 MAGIC, FILE_MAGIC, VERSION = 0xAF143CD8, 0x67677371, 3  # of a state in memory; of a file ("ggsq") and the version of its layout
 TYPES = {0: np.dtype("<f4"), 1: np.dtype("<f2")}  # ggml's F32 and F16
@@ -79,10 +72,7 @@ class _Bytes:
         return self.array(dtype, 1, what)[0].item()
 
 
-# ---- the model, of its GGUF file ----
-
-
-def read_gguf(path: Union[str, os.PathLike]) -> Tuple[Dict[str, Any], Optional[Array]]:
+def read_gguf(path: FilePath) -> Tuple[Dict[str, Any], Optional[Array]]:
     """Metadata but for arrays, and the divisors of the frequencies (rope_freqs.weight), where there are any."""
     name = os.fspath(path)
     b = _Bytes(name, np.memmap(name, np.uint8, "r") if os.path.getsize(name) else np.zeros(0, np.uint8))
@@ -121,7 +111,7 @@ def read_gguf(path: Union[str, os.PathLike]) -> Tuple[Dict[str, Any], Optional[A
     return meta, None
 
 
-def model_of(path: Union[str, os.PathLike]) -> Model:
+def model_of(path: FilePath) -> Model:
     """The shape of a GGUF file of architecture llama, qwen2 or qwen3 whose keys are rotated whole; Error where it is another."""
     (meta, factors), name = read_gguf(path), os.fspath(path)
     arch = meta.get("general.architecture")
@@ -149,13 +139,8 @@ def model_of(path: Union[str, os.PathLike]) -> Model:
     return Model(name, L, H, G, D, inv_freq, PAIRWISE[arch])
 
 
-# ---- a state ----
-
-
-@dataclasses.dataclass
-class State:
-    """A sequence's part of a cache. order [T]: the cell of each position. keys: L of [T, G D], values: the same, or [G D, T] where transposed;
-    views of the bytes that were read."""
+class State(NamedTuple):
+    """A sequence's part of a cache. order [T]: each position's cell. keys: L of [T, G D], values: alike, or [G D, T] if transposed; views."""
     name: str
     head: Array  # what is before the streams' sizes
     n_streams: int
@@ -179,8 +164,7 @@ def read_state(name: str, data: Array, model: Model) -> State:
         raise Error(f"{name}: magic 0x{magic:08x}: want a sequence's state of llama.cpp, 0x{MAGIC:08x}, or its file, 0x{FILE_MAGIC:08x}")
     head, L, row = data[: b.at], model.n_layers, model.n_kv_heads * model.head_dim
     n_streams = b.one("<u4", "number of streams")
-    if not 0 < n_streams < SIZE_MAX:
-        raise Error(f"{name}: byte {b.at - 4}: {n_streams} streams: the cache of another kind of model, or the state of another llama.cpp")
+    refuse(not 0 < n_streams < SIZE_MAX, f"{name}: byte {b.at - 4}: {n_streams} streams: a cache of another kind of model, or of another llama.cpp")
     found: Optional[State] = None
     for stream in range(n_streams):
         T = b.one("<u4", "number of cells")
@@ -190,9 +174,8 @@ def read_state(name: str, data: Array, model: Model) -> State:
         order = np.argsort(cells["position"], kind="stable")
         if found or (cells["sequences"] != 1).any() or (cells["sequence"] != cells["sequence"][0]).any():
             raise Error(f"{name}: its cells belong to several sequences, or are not those of a text model: want one sequence's state")
-        if not np.array_equal(cells["position"][order], np.arange(T)):
-            raise Error(f"{name}: {T} cells up to position {cells['position'].max()}: want each from 0 on once; a cache that was cut or shifted "
-                        "cannot be cut again")
+        refuse(not np.array_equal(cells["position"][order], np.arange(T)), f"{name}: {T} cells up to position {cells['position'].max()}: want each "
+               "from 0 on once; a cache that was cut or shifted cannot be cut again")
         transposed, n_layers = b.one("<u4", "layout"), b.one("<u4", "number of layers")
         refuse(n_layers != L or transposed > 1, f"{name}: a cache of {n_layers} layers, {model.name} has {L}: the state of another model")
         found = State(name, head, n_streams, stream, int(cells["sequence"][0]), order, bool(transposed), [], [])
@@ -203,9 +186,8 @@ def read_state(name: str, data: Array, model: Model) -> State:
                 if kind not in TYPES:
                     raise Error(f"{name}: byte {at}: {what} have ggml's type {kind}: want F32 (0) or F16 (1): quantised caches cannot be cut")
                 size = b.one("<u4" if values and transposed else "<u8", what) * (b.one("<u4", what) if values and transposed else 1)
-                if size != row * TYPES[kind].itemsize:
-                    raise Error(f"{name}: byte {at}: {what} have {size} bytes a token, those of {model.name} {row * TYPES[kind].itemsize}: the state "
-                                "of another model")
+                refuse(size != row * TYPES[kind].itemsize, f"{name}: byte {at}: {what} have {size} bytes a token, those of {model.name} "
+                       f"{row * TYPES[kind].itemsize}: the state of another model")
                 x = b.array(TYPES[kind], T * row, what)
                 (found.values if values else found.keys).append(x.reshape((row, T) if values and transposed else (T, row)))
     refuse(not found, f"{name}: no tokens: the sequence is empty")
@@ -217,14 +199,12 @@ def read_state(name: str, data: Array, model: Model) -> State:
 def score_of(table: library.Table, budget: float, n_tokens: int) -> Score:
     """The learned score of a table, a set a head; Error where it reads attention, which a state does not have, or leaves heads of several lengths."""
     refuse(not budget > 0, f"{table.name}: the budget is {budget}, want tokens from 1 up, or a share of the prompt below 1")
-    if table.relative:
-        raise Error(f"{table.name}: its thresholds below shares leave heads of different length, and llama.cpp's share their cells: make a table by "
-                    "`ckvc fit RUN --features 2`, of the demand alone")
+    refuse(table.relative, f"{table.name}: its thresholds below shares leave heads of different length, and llama.cpp's share their cells: make a "
+           "table by `ckvc fit RUN --features 2`, of the demand alone")
     score = table.score[table.nearest_budget(budget, n_tokens)]
     features = table.score[0].features if table.theta is not None else 0
-    if not features or FEATURES[features][1]:
-        raise Error(f"{table.name}: its score ({score.kind}{f', features of version {features}' if features else ''}) reads attention, which a state "
-                    "of llama.cpp does not have: make a table by `ckvc fit RUN --features 2`, of the same run")
+    refuse(not features or FEATURES[features][1], f"{table.name}: its score ({score.kind}{f', features of version {features}' if features else ''}) "
+           "reads attention, which a state of llama.cpp does not have: make a table by `ckvc fit RUN --features 2`, of the same run")
     return Score("learned", 0, 0, False, features, "heads")
 
 
@@ -274,7 +254,7 @@ def cut_state(state: State, sets: Array) -> Array:
     return np.concatenate([np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in cut])
 
 
-def _cut(name: str, data: Array, model: Model, table: Union[library.Table, str, os.PathLike], budget: float) -> Tuple[Optional[Array], Compacted]:
+def _cut(name: str, data: Array, model: Model, table: Union[library.Table, FilePath], budget: float) -> Tuple[Optional[Array], Compacted]:
     """The bytes of the cut state, None where all is kept; and what became of it."""
     if not isinstance(table, library.Table):
         table = library.Table.read(os.fspath(table))
@@ -286,13 +266,9 @@ def _cut(name: str, data: Array, model: Model, table: Union[library.Table, str, 
     return cut_state(state, sets), Compacted(T, sets.shape[2], full, full // T * sets.shape[2])
 
 
-# ---- llama-cpp-python ----
-
-
-def compact(llama: Any, seq_id: int, table: Union[library.Table, str, os.PathLike], budget: float,
-            model: Optional[Union[Model, str, os.PathLike]] = None, into: Any = None) -> Compacted:
-    """Cuts sequence seq_id of a context of llama-cpp-python, which has just read a prompt of T tokens, to `budget` (tokens from 1 up, a share of T
-    below); decoding goes on at position T.
+def compact(llama: Any, seq_id: int, table: Union[library.Table, FilePath], budget: float,
+            model: Optional[Union[Model, FilePath]] = None, into: Any = None) -> Compacted:
+    """Cuts sequence seq_id of a context that has just read T tokens to `budget` (tokens from 1 up, a share of T below); position T comes next.
 
     llama: a Llama or a llama_context pointer, with a cache of F16 or F32. Call a Llama's reset() before a text that does not begin with this whole
     prompt: it would take what both begin with for cached. table: a library.Table or the path of a .ckvt. model: the GGUF file, where llama is a
@@ -322,9 +298,9 @@ def compact(llama: Any, seq_id: int, table: Union[library.Table, str, os.PathLik
         return said
     of_cell = CELL.itemsize + said.full_bytes // said.n_tokens
     one_by_one = sum(c.llama_state_seq_get_size(context, s) // of_cell for s in range(c.llama_n_seq_max(context)))
-    if in_place and one_by_one > c.llama_state_seq_get_size(context, -1) // of_cell:  # shared ones are counted once where all are asked for
-        raise Error(f"{name}: sequences of this context share cells (llama_memory_seq_cp), which cannot be cut for one of them: cut before sharing, or "
-                    "into another context")
+    # Shared cells are counted once where all sequences are asked for.
+    refuse(in_place and one_by_one > c.llama_state_seq_get_size(context, -1) // of_cell, f"{name}: sequences of this context share cells "
+           "(llama_memory_seq_cp), which cannot be cut for one of them: cut before sharing, or into another context")
     cut = data if cut is None else cut
     if c.llama_state_seq_set_data(goal, cut.ctypes.data_as(pointer), len(cut), seq_id) != len(cut):
         if in_place and c.llama_state_seq_set_data(context, data.ctypes.data_as(pointer), len(data), seq_id) != len(data):
@@ -334,11 +310,8 @@ def compact(llama: Any, seq_id: int, table: Union[library.Table, str, os.PathLik
     return said
 
 
-# ---- llama-server's files ----
-
-
-def compact_file(path: Union[str, os.PathLike], model: Union[Model, str, os.PathLike], table: Union[library.Table, str, os.PathLike], budget: float,
-                 out: Union[str, os.PathLike], force: bool = False) -> Compacted:
+def compact_file(path: FilePath, model: Union[Model, FilePath], table: Union[library.Table, FilePath], budget: float,
+                 out: FilePath, force: bool = False) -> Compacted:
     """Cuts a file of llama-server's /slots/N?action=save (or of llama_state_seq_save_file), and writes `out`, whole or not at all; its tokens stay.
     Error as of compact; FileExistsError where `out` is there and not `force`."""
     source, goal = os.fspath(path), os.fspath(out)

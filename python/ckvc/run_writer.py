@@ -1,5 +1,4 @@
-"""Writes a run directory (formats/run/run.md) with one demand pass, whose shards (formats/shard/shard.md) have a prompt each: what is published
-stays, whatever kills the process. numpy and h5py."""
+"""Writes a run directory (formats/run/run.md) of one demand pass, a prompt a shard (formats/shard/shard.md), by h5py: what is published stays."""
 from __future__ import annotations
 
 import errno
@@ -139,8 +138,6 @@ class Run:
     def _published(self) -> Set[int]:
         return {line["shard"] for line in self._lines if "sha256" in line}
 
-    # ---- opening ----
-
     def _lock(self, name: str, shared: bool) -> None:
         f = open(os.path.join(self.out, name), "a+")
         self._locks.append(f)
@@ -211,8 +208,6 @@ class Run:
         for k, v in line.items():
             if (was := self._lines[0].get(k)) != v:
                 raise Error(f"{self._journal}: {PASS} was begun with {k} {str(was)[:40]}, now it is {str(v)[:40]}: go on as before, or choose another out")
-
-    # ---- writing ----
 
     def _path(self, k: int) -> str:
         return os.path.join(self._folder, f"shard-{k:05}.h5")

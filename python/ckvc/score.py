@@ -3,8 +3,7 @@ fit --choose` and `ckvc report` read; and `compile`, which calibrates, fits, cho
 
 A prompt is prefilled once. Each policy's cache is cut from that, and its continuation is fed in one piece. References: full, top-k, snapkv and adakv
 as the C program has them, and kvpress's presses by their class, each with a prefill of its own and the continuation token by token.
-KVzap by a model of scripts/kvzap.py is cut from the prompt's prefill, as tables are.
-"""
+KVzap by a model of scripts/kvzap.py is cut from the prompt's prefill, as tables are."""
 from __future__ import annotations
 
 import contextlib
@@ -29,7 +28,7 @@ from .exchange import Usage, needed
 from .fingerprint import fingerprint
 from .hf import Compression, device_of, geometry_of, with_cache
 from .manifest_prompts import Prompt, plain_ids, read_prompts
-from .prefill import Geometry, Kept, Prefill, _largest, _max_pool, attention_rows, log_softmax
+from .prefill import Geometry, Kept, Prefill, _largest, _pool, attention_rows, log_softmax
 from .run_writer import canonical, publish
 from .table import FEATURES, PAPER_SCORE, Error, Score, Table, budget_tokens, refuse
 
@@ -84,8 +83,8 @@ class Scoring(Compression):
     def prefill(self, p: Prompt) -> None:
         """The prompt's cache, last queries, risks; `full`, log-probabilities [C, vocabulary] of the continuation."""
         self.p, self.cache, self._done, T = p, DynamicCache(), {}, p.n_tokens
-        with reading(self.model if self.kvzap else None, self._by_hidden_state):
-            self.zapped: Dict[int, torch.Tensor] = {}
+        self.zapped: Dict[int, torch.Tensor] = {}
+        with reading(self.model if self.kvzap else None, lambda layer, x: self.zapped.update({layer: self.kvzap.layers[layer](x).T})):
             rows = self.feed(p.tokens[:T], self.cache, min(self.window, T - 1) + 1)
         self.check_rows(self.cache)
         self.first, loss = rows[-1:], -rows[:-1].gather(1, torch.tensor(p.tokens[T - len(rows) + 1 : T], device=rows.device)[:, None])
@@ -128,7 +127,7 @@ class Scoring(Compression):
             s, before = torch.full((G, T), math.inf, dtype=torch.float64), max(T - LAST, 0)
             for g, queries in enumerate(q.unflatten(0, (G, -1)) if before else ()):
                 rows = attention_rows(queries[:, -LAST:], keys[g], scaling, None, None if sinks is None else sinks.view(G, -1)[g])
-                s[g, :before] = _max_pool(rows.mean((0, 1), dtype=torch.float64)[:before], 7).cpu()
+                s[g, :before] = _pool(rows.mean((0, 1), dtype=torch.float64)[:before], 7).cpu()
             s, counts = s if mode == "heads" else s.sum(dim=0, keepdim=True), [B] * G
             if policy == "adakv" and mode == "heads":  # a fifth of B to each head, the rest to the best of all
                 least = min(max(int(0.2 * B), LAST), B)
@@ -138,9 +137,6 @@ class Scoring(Compression):
             sets = [_largest(x, torch.zeros(T, dtype=torch.bool), n).numpy() for x, n in zip(s, counts)]
             positions.append(sets * (G // len(sets)))
         return Kept(mode, T, positions)
-
-    def _by_hidden_state(self, layer: int, hidden: torch.Tensor) -> None:
-        self.zapped[layer] = self.kvzap.layers[layer](hidden).T
 
     def _by_kvzap(self, policy: str, budget: float, B: int) -> Kept:
         """KVzap's scores, the first and last positions above all: the B·L·G best of all heads and layers, or all from the budget's threshold on."""
@@ -290,8 +286,7 @@ def read_beside(path: str, prompts: Sequence[Prompt]) -> Tuple[str, Dict[Tuple[s
 
 
 def write_scores(out: str, model: PreTrainedModel, manifest: str, prompts: Sequence[Prompt], *of: Any, beside: Optional[str] = None, **what: Any) -> int:
-    """The lines of `score` into the file `out`, which appears whole; how many. manifest: its SHA-256. beside: as of read_beside. Error where losses
-    of the full cache differ from those there."""
+    """The lines of `score` into `out`, which appears whole; how many. manifest: its SHA-256. beside: whose full losses must agree (read_beside)."""
     (name, losses), lines = read_beside(beside, prompts) if beside else (fingerprint(model), {}), []
     for x in score(model, prompts, *of, **what):
         other = losses.get((x["id"], x["token_hash"]), x["loss_full"])

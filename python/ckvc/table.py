@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[Any]
+FilePath = Union[str, os.PathLike]
 
 MAGIC = b"\x89CKV\r\n\x1a\n"
 HEADER, ENTRY = struct.Struct("<8s4H4Q2I32sI28s2I"), struct.Struct("<8s4H5Q2Q32s2I")  # of the file, and of a section in the directory
@@ -42,6 +43,7 @@ FILE_MAX, UNPACKED_MAX, JSON_MAX, WINDOW_MAX = 1 << 31, 1 << 30, 1 << 26, 8 << 2
 OPERATORS = ("paper", "no-utility", "no-threshold", "mean-pool")  # the header's incompatible flags, 0 to 3
 FLAG_SHARES, FLAG_RELATIVE = 4, 8
 FEATURES = {1: (24, 64), 2: (11, 0)}  # by version: how many beside the numbers of the key; last rows of the attention that they read
+SHAPE = ("n_layers", "n_heads", "n_kv_heads", "n_entropy_bins", "n_perplexity_bins", "n_budgets", "window", "head_axis")  # as META names its values
 SCORES, MODES = ("paper", "window", "learned"), ("shared", "heads", "layers")
 
 Score = collections.namedtuple("Score", "kind window pool norm features mode")  # what a table recommends for a budget
@@ -74,11 +76,10 @@ def head_floor(f: float, recent: int, budget: int, n_tokens: int) -> int:
 
 
 def capacities(share: ArrayLike, budget: int, n_tokens: int, floor: int) -> Array:
-    """How many positions each unit keeps, in the shape of share: `budget` on the mean, none below floor (table.md, "Budgets for heads").
-    The library's numbers: every step is a double's, in its order."""
+    """How many positions each unit keeps, in share's shape: `budget` on the mean, none below floor (table.md). The library's steps, in doubles."""
     units = np.asarray(share, np.float64)
-    if floor > budget:
-        raise Error(f"a budget of {budget} tokens is below what every {'head' if units.ndim == 2 else 'layer'} must keep; the least is {floor}")
+    unit = "head" if units.ndim == 2 else "layer"
+    refuse(floor > budget, f"a budget of {budget} tokens is below what every {unit} must keep; the least is {floor}")
     if budget >= n_tokens:
         return np.full(units.shape, n_tokens)
     total, smallest = units.size * budget, float(units.min(where=units > 0, initial=math.inf))
@@ -150,7 +151,7 @@ class Table:
         self._check_values()
 
     @classmethod
-    def read(cls, path: Union[str, os.PathLike]) -> Table:
+    def read(cls, path: FilePath) -> Table:
         """Reads a file and checks every sum: Error with one line, or OSError."""
         with open(path, "rb") as f:
             return cls(str(path), f.read(min(os.fstat(f.fileno()).st_size, FILE_MAX + 1)))
@@ -195,8 +196,7 @@ class Table:
                 self._fail(f"byte {at + 56}: section {name}: bytes {offset} + {stored} are not its place")
             packed = data[offset : offset + stored]
             end = offset + stored
-            if (codec == 0 and stored != raw_size) or (codec == 1 and name in RAW):
-                self._fail(f"byte {at + 64}: section {name}: wrong length or codec")
+            self._refuse(name in RAW if codec else stored != raw_size, f"byte {at + 64}: section {name}: wrong length or codec")
             self._refuse(binascii.crc32(packed) != crc, f"byte {offset}: section {name}: wrong CRC-32: the file is damaged")
             if name[0].isupper():
                 identity.update(identifying(entry))
@@ -253,8 +253,7 @@ class Table:
     def _check_values(self):
         s, shape = self.sections, self.sections["SHAPE"].tolist()
         self.budgets, self.head_grid, self.gate_grid = s["BUDGET"], s["GRIDHEAD"], s["GRIDGATE"]
-        self.weight, self.tau = s["WEIGHT"], s["TAU"]
-        self.edges_entropy, self.edges_ppl = s["EDGEENT"], s["EDGEPPL"]
+        self.weight, self.tau, self.edges_entropy, self.edges_ppl = (s[name] for name in ("WEIGHT", "TAU", "EDGEENT", "EDGEPPL"))
         for names, (want, holds) in RULES.items():
             for name in s.keys() & names.split():
                 with np.errstate(all="ignore"):
@@ -267,8 +266,7 @@ class Table:
         self._check_shares()
         if self.relative and not (self.has_shares and self.operator == "no-threshold"):
             self._fail("section TAU: thresholds on scores over their mean are of tables with shares and the operator no-threshold")
-        names = ("n_layers", "n_heads", "n_kv_heads", "n_entropy_bins", "n_perplexity_bins", "n_budgets", "window", "head_axis")
-        got, want = (self.meta.get("schema"), self.meta.get("shape")), ("ckvc-table-1", dict(zip(names, shape)))
+        got, want = (self.meta.get("schema"), self.meta.get("shape")), ("ckvc-table-1", dict(zip(SHAPE, shape)))
         if json.dumps(got, sort_keys=True) != json.dumps(want, sort_keys=True):  # 1 is neither 1.0 nor true
             self._fail("section META: schema is not ckvc-table-1, or shape does not agree with SHAPE")
         alpha, keep, probe = self.meta.get("alpha_kind"), self.meta.get("keep_window", self.keep_window), self.meta.get("probe")
@@ -278,11 +276,9 @@ class Table:
             self._fail(f"section META: probe is {probe}, but the header's flags say the operator {self.operator}")
 
     def _check_shares(self):
-        """Budgets for heads: share [L, G, nB] or None, layer_share [L, nB] or None, c_min [nB, 2], score [nB] of Score; theta [L, G, D] and
-        mass [L, G] of a learned score, or None."""
+        """Budgets for heads, and the score of each budget: what the class names from `share` on."""
         s, nB = self.sections, self.n_budgets
-        self.share, self.layer_share, self.c_min = (s.get(name) for name in ("SHARE", "SHARELAY", "CMIN"))
-        self.theta, self.mass = (s.get(name) for name in LEARNED)
+        self.share, self.layer_share, self.c_min, self.theta, self.mass = (s.get(name) for name in ("SHARE", "SHARELAY", "CMIN", *LEARNED))
         self.score = [PAPER_SCORE] * nB
         if not self.has_shares:
             return
@@ -291,35 +287,31 @@ class Table:
                 self._fail(f"section CMIN[{b}]: {f} and {recent}: want a share of the budget, and a whole number of positions")
             if self.budgets[b] >= 1 and recent + 1 > self.budgets[b]:
                 self._fail(f"section CMIN[{b}]: c_min is {recent + 1:.0f}, above the {self.budgets[b]:.0f} tokens of its budget")
-        self.score = [self._score(b, *map(int, row)) for b, row in enumerate(s["SCORE"])]
+        first = int(s["SCORE"][0, 4])
+        for b, (kind, window, pool, norm, features, mode) in enumerate(s["SCORE"].tolist()):
+            at = f"section SCORE[{b}]"
+            self._refuse(kind >= len(SCORES) or mode >= len(MODES), f"{at}: score {kind} or mode {mode} is none that this reader knows")
+            self._refuse(MODES[mode] == "layers" and self.layer_share is None, f"{at}: mode layers, but section SHARELAY is missing")
+            self._refuse(features != first, f"{at}: features of version {features}, but of version {first} in SCORE[0]")
+            if (features or self.theta is not None or SCORES[kind] == "learned") and features not in FEATURES:
+                self._fail(f"{at}: features of version {features} are none that this reader knows")
+            self._refuse(features and self.theta is None, f"{at}: features of version {features}, but section THETA is missing")
+            if SCORES[kind] == "learned" and (window != FEATURES[features][1] or pool or norm):
+                self._fail(f"{at}: window {window}, pool {pool}, norm {norm}: features of version {features} need {FEATURES[features][1]} rows, "
+                           "no pool and no norm")
+            if (kind == 1 and (window < 1 or pool % 2 == 0 or norm > 1)) or (kind == 0 and (window or pool or norm)):
+                self._fail(f"{at}: window {window}, pool {pool}, norm {norm} do not suit the score {SCORES[kind]}")
+            self.score[b] = Score(SCORES[kind], window, pool, bool(norm), features, MODES[mode])
         if self.theta is not None:
-            version, D = self.score[0].features, self.theta.shape[2]
-            fixed = FEATURES[version][0]
+            D, fixed = self.theta.shape[2], FEATURES[first][0]
             if D < fixed + 2 or (D - fixed) % 2:
-                self._fail(f"section THETA: {D} features, version {version} has {fixed} and those of a key of even length")
-
-    def _score(self, b, kind, window, pool, norm, features, mode):
-        self._refuse(kind >= len(SCORES) or mode >= len(MODES), f"section SCORE[{b}]: score {kind} or mode {mode} is none that this reader knows")
-        self._refuse(MODES[mode] == "layers" and self.layer_share is None, f"section SCORE[{b}]: mode layers, but section SHARELAY is missing")
-        first = int(self.sections["SCORE"][0, 4])
-        self._refuse(features != first, f"section SCORE[{b}]: features of version {features}, but of version {first} in SCORE[0]")
-        if (features or self.theta is not None or SCORES[kind] == "learned") and features not in FEATURES:
-            self._fail(f"section SCORE[{b}]: features of version {features} are none that this reader knows")
-        self._refuse(features and self.theta is None, f"section SCORE[{b}]: features of version {features}, but section THETA is missing")
-        if SCORES[kind] == "learned" and (window != FEATURES[features][1] or pool or norm):
-            self._fail(f"section SCORE[{b}]: window {window}, pool {pool}, norm {norm}: features of version {features} need {FEATURES[features][1]} "
-                       "rows, no pool and no norm")
-        if (kind == 1 and (window < 1 or pool % 2 == 0 or norm > 1)) or (kind == 0 and (window or pool or norm)):
-            self._fail(f"section SCORE[{b}]: window {window}, pool {pool}, norm {norm} do not suit the score {SCORES[kind]}")
-        return Score(SCORES[kind], window, pool, bool(norm), features, MODES[mode])
+                self._fail(f"section THETA: {D} features, version {first} has {fixed} and those of a key of even length")
 
     def _on_grid(self, name, grid):
         values, rounded = self.sections[name], grid.astype(np.float32)
         index = np.minimum(np.searchsorted(rounded, values), len(grid) - 1)
         self._refuse(not np.array_equal(rounded[index], values), f"section {name}: a value is off its grid")
         return index
-
-    # ---- use ----
 
     def bins(self, r_struct: float, r_sem: float) -> Tuple[int, int]:
         """Entropy and perplexity bin of a prompt."""
@@ -332,8 +324,7 @@ class Table:
         return int(found[0])
 
     def nearest_budget(self, budget: float, n_tokens: int) -> int:
-        """Index of the block that serves a budget (tokens, or a share below 1) for a prompt of n_tokens: that very budget, else the
-        nearest by ratio (the least |log(b / B)|), of two equally near the lower."""
+        """The block that serves a budget (tokens, or a share below 1) of n_tokens: its own, else the nearest by ratio, the lower of two."""
         have, want = (np.where(b >= 1, b, b * n_tokens) for b in (self.budgets, np.float64(budget)))
         return int(np.lexsort((have, np.maximum(have, want) / np.minimum(have, want), self.budgets != budget))[0])
 
@@ -388,8 +379,7 @@ class Table:
         """alpha [T], mean 1, as the table wants it: from mass [T], the attention of the last `window` rows added over rows, layers and heads."""
         alpha = np.array(mass, np.float64)
         if self.alpha_kind == "visible":
-            left = np.minimum(np.arange(len(alpha), 0, -1), self.window)
-            alpha /= left / self.window
+            alpha /= np.minimum(np.arange(len(alpha), 0, -1), self.window) / self.window
         return alpha * (len(alpha) / alpha.sum())
 
     def info(self) -> str:
