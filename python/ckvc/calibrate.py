@@ -119,8 +119,7 @@ def philox(seed: int, key: int, stage: int, n_blocks: int) -> List[int]:
 
 
 def draw_positions(target: Array, P: int, seed: int, prompt_id: str, head: int) -> Array:
-    """Which positions of a head are logged, at most P: the first 4, the last 8 and those with the highest targets [T] (of equal ones the later),
-    P / 2 together, ascending; then as many others, drawn evenly."""
+    """A head's logged positions, at most P: first 4, last 8, highest targets [T] (of equals the later), P / 2 ascending; then others, drawn."""
     T = len(target)
     if T <= P:
         return np.arange(T)
@@ -151,11 +150,10 @@ class Meter:
         self._rows = {layer: row for row, layer in enumerate(self.g.layers)}
         self.sinks: Dict[int, Optional[torch.Tensor]] = {}  # by row, [H]
 
-    def attention(self, module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
-                  attention_mask: Optional[torch.Tensor], **kwargs: Any) -> Any:
+    def attention(self, module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, *more: Any, **kwargs: Any) -> Any:
         g, row = self.g, self._rows.get(getattr(module, "layer_idx", -1))
         if row is None:  # of a layer that does not see every token
-            return original_attention(self.before, module, query, key, value, attention_mask, **kwargs)
+            return original_attention(self.before, module, query, key, *more, **kwargs)
         check_attention(module, key.shape[2], kwargs)
         if query.shape[1] != g.n_query_heads or key.shape[1] != g.n_kv_heads or key.shape[3] != g.head_dim or g.head_dim % 2:
             raise Error(f"attention with {query.shape[1]} query heads and {key.shape[1]} KV heads of {key.shape[3]}, the configuration has {g.n_query_heads}, "
@@ -164,7 +162,7 @@ class Meter:
             self.scaling, self.sinks[row] = kwargs.get("scaling") or query.shape[3] ** -0.5, kwargs.get("s_aux")
             self._take(row, query[0], key[0])
         self._seen += 1
-        return original_attention(self.before, module, query, key, value, attention_mask, **kwargs)
+        return original_attention(self.before, module, query, key, *more, **kwargs)
 
     def _feed(self, cache: DynamicCache, ids: List[int], targets: List[int], take: Callable[..., None]) -> torch.Tensor:
         """Feeds tokens behind the cache in pieces: take(start, layer, queries [H, n, D], keys [G, all, D]). Losses of `targets`, the last, float64."""
@@ -409,10 +407,10 @@ def parser(verb: str, description: str, options: Sequence[str]) -> Parser:
     p.add_argument("-o", "--out", required=True, help="what to make")
     p.add_argument("--dtype", default="auto", help="of weights and cache: float32, bfloat16, float16; auto: the model's")
     p.add_argument("--device", help="cpu, cuda:0 ..., or auto: spread over all; without it the process's own GPU, or cpu")
-    for f in dataclasses.fields(Options):
-        if f.name in options:
-            given = dict(action="store_true") if f.type == "bool" else dict(type={"int": int, "float": float, "str": str}[f.type], default=f.default, help=f"{f.default}")
-            p.add_argument("--" + f.name.replace("_", "-"), **given)
+    for f in (f for f in dataclasses.fields(Options) if f.name in options):
+        kind = {"int": int, "float": float, "str": str}.get(f.type)
+        given = dict(type=kind, default=f.default, help=f"{f.default}") if kind else dict(action="store_true")
+        p.add_argument("--" + f.name.replace("_", "-"), **given)
     return p
 
 

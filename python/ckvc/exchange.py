@@ -79,10 +79,6 @@ def imported(path, o, name, numbers, shape, flags=0, **meta):
     return table_bytes(path, arrays | {"SHAPE": np.array(shape, "<u4"), "META": np.frombuffer(text, "u1"), "FLAGS": np.array([flags], "<u8")})
 
 
-def to_npz(t, path, o):
-    np.savez(path, **arrays_of(t))
-
-
 def from_npz(path, o):
     with zipfile.ZipFile(path) as z:
         for entry in z.infolist():
@@ -114,8 +110,7 @@ def from_safetensors(path, o):
     file = os.path.join(path, "model.safetensors")
     with open(file, "rb") as f:
         data = f.read(FILE_MAX)
-    n = int.from_bytes(data[:8], "little")
-    arrays = {}
+    n, arrays = int.from_bytes(data[:8], "little"), {}
     try:
         head = json.loads(data[8 : 8 + n])
         head.pop("__metadata__", None)
@@ -177,7 +172,13 @@ def to_compilerkv(t, path, o):
 
 def from_compilerkv(path, o):
     manifest = read_json(os.path.join(path, "manifest.json"))
-    weights, tau = (from_folder(path, manifest, *x) for x in (("head_table", "W_head.npy", 3), ("gate_table", "T_gate.npy", 4)))
+    arrays = []
+    for key, usual, rank in (("head_table", "W_head.npy", 3), ("gate_table", "T_gate.npy", 4)):  # their first axis: budgets
+        name = manifest.get(key, usual)
+        refuse(not isinstance(name, str) or not name or "/" in name or name.startswith("."), f"{path}: manifest.json: {key} is no plain file name")
+        a = reals(os.path.join(path, name), rank).astype("<f4")
+        arrays.append(a if a.ndim == rank else a[None])
+    weights, tau = arrays
     ours = manifest.get("ckvc", {})
     budgets = ours.get("budgets", manifest.get("budget_values"))
     if (budgets is None) != bool(o.budget):
@@ -266,16 +267,11 @@ def to_kvzip(t, path, o):
     return "rows are KV heads; torch.save(torch.from_numpy(numpy.load(F))) makes KVzip's .pt of it"
 
 
-def from_kvzip(path, o):
-    return from_scores(path, o, "kvzip", reals(path, 2))
-
-
 def from_scores(path, o, name, scores):
     """A table of budgets for heads: shares in proportion to scores [L, G], mean 1, the same at every budget."""
     L, H, G, _ = o.heads
     check_heads(path, o, *(scores.shape if scores.ndim == 2 else (len(scores), 0)), 2)
-    if not (np.isfinite(scores) & (scores >= 0)).all() or not scores.any():
-        raise Error(f"{path}: score {scores.min():g}: want finite numbers from 0 up, and one above 0")
+    refuse(not (scores.min() >= 0 and 0 < scores.max() < np.inf), f"{path}: score {scores.min():g}: want finite numbers from 0 up, and one above 0")
     nB = len(o.budget)
     mean = np.cumsum(scores / scores.size)[-1]  # one after the other: the same bits everywhere
     share = np.repeat(scores[..., None] / mean, nB, axis=-1)
@@ -315,14 +311,6 @@ def reals(path, rank):
     if not np.isfinite(a).all():
         raise Error(f"{path}: a number is {a[~np.isfinite(a)][0]}")
     return a
-
-
-def from_folder(path, manifest, key, usual, rank):
-    """An array of CompilerKV's folder, its first axis the budgets."""
-    name = manifest.get(key, usual)
-    refuse(not isinstance(name, str) or not name or "/" in name or name.startswith("."), f"{path}: manifest.json: {key} is no plain file name")
-    a = reals(os.path.join(path, name), rank).astype("<f4")
-    return a if a.ndim == rank else a[None]
 
 
 def numbers(path, values, key):
@@ -458,8 +446,9 @@ def records_of(f, name):
                     "action": float(actions[action]), "compressed_loss": float(p["action_loss"][i, b, l, h, action]), "entries": int(n)}
 
 
-FORMATS = {"safetensors": (to_safetensors, from_safetensors), "npz": (to_npz, from_npz), "compilerkv": (to_compilerkv, from_compilerkv),
-           "duo-attention": (to_duo_attention, from_duo_attention), "headkv": (to_headkv, from_headkv), "kvzip": (to_kvzip, from_kvzip),
+FORMATS = {"safetensors": (to_safetensors, from_safetensors), "npz": (lambda t, path, o: np.savez(path, **arrays_of(t)), from_npz),
+           "compilerkv": (to_compilerkv, from_compilerkv), "duo-attention": (to_duo_attention, from_duo_attention),
+           "headkv": (to_headkv, from_headkv), "kvzip": (to_kvzip, lambda path, o: from_scores(path, o, "kvzip", reals(path, 2))),
            "gguf": (to_gguf, None), "records": (to_records, None)}
 HEAD_NUMBERS = ("duo-attention", "headkv", "kvzip")
 
@@ -510,8 +499,7 @@ def main(verb, words):
     with tempfile.TemporaryDirectory(dir=os.path.dirname(os.path.abspath(o.out)), prefix=".tmp.") as beside:
         made = os.path.join(beside, "out.npz")
         if verb == "export":
-            source = o.input if o.format == "records" else Table.read(o.input)
-            note = write_it(source, made, o)
+            note = write_it(o.input if o.format == "records" else Table.read(o.input), made, o)
             said = f"{o.out}: {o.format}" + (f"; {note}" if note else "")
         else:
             o.heads = model_heads(o.model) if o.model else None

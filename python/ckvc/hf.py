@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Op
 
 import torch
 import torch.nn.functional as F
-from transformers import AttentionInterface, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AttentionInterface, PreTrainedModel
 from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -253,8 +253,6 @@ class Compression:
         self._attends, self._before = contextlib.ExitStack(), ""  # the implementation before `_attention`; "": the model has its own
         self._scaling = 1.0
 
-    # ---- the with block ----
-
     def __enter__(self) -> Compression:
         base = self.model.base_model
         refuse(hasattr(self.model.generate, "ckvc"), "the model is compressed by another `with` block already: leave that first")
@@ -291,9 +289,8 @@ class Compression:
         def checked(*args: Any, **kwargs: Any) -> Any:
             given = {**kwargs, **signature.bind_partial(*args).arguments}
             config = given.get("generation_config") or self.model.generation_config
-            for name, why in REFUSED.items():
-                if given.get(name, getattr(config, name, None)) not in (None, False):
-                    raise Error(f"{why} ({name}) does not go with a compressed cache: leave it out")
+            for k, why in REFUSED.items():
+                refuse(given.get(k, getattr(config, k, None)) not in (None, False), f"{why} ({k}) does not go with a compressed cache: leave it out")
             return generate(*args, **kwargs)
         vars(checked)["ckvc"] = True  # for __enter__
         return checked
@@ -302,8 +299,6 @@ class Compression:
         """Error where a sequence of n_tokens does not fit the model."""
         if self._context is not None and n_tokens > self._context:
             raise Error(f"{n_tokens} tokens are more than the model's context of {self._context} (config.json, max_position_embeddings)")
-
-    # ---- a prefill ----
 
     def check_new(self, holds: bool) -> None:
         """Error where what was taken for a prompt, for its call had no cache or an empty one, came behind others."""
@@ -330,7 +325,13 @@ class Compression:
             refuse(not all(row[start:].all() for row, start in zip(padding, first)), "a batch that is padded on the right: want padding_side='left'")
         self._width = shape[1]
         self.check_context(self._width)
-        self.starts = list(zip(first, self._first_positions(first, kwargs.get("position_ids"))))
+        positions, at = kwargs.get("position_ids"), first  # of each prompt's first token, by which its key was rotated
+        if positions is not None:
+            rows = [row[start:] for row, start in zip(positions.expand(len(first), -1), first)] if positions.ndim == 2 else []
+            refuse(not rows or any((row.diff() != 1).any() for row in rows),
+                   "position_ids that leave gaps, or padding in a mask by layer (static caches): want each prompt's ascending by one")
+            at = [int(row[0]) for row in rows]
+        self.starts = list(zip(first, at))
         self._collecting = self._prefills(self._width)
         dynamic = all(type(x) in (DynamicLayer, DynamicSlidingWindowLayer) for x in getattr(cache, "layers", ()))
         if self.rows or getattr(cache, "offloading", False) or not dynamic:
@@ -340,15 +341,6 @@ class Compression:
         slide = not {"full_attention", "attention"}.intersection(getattr(config, "layer_types", None) or ())
         check_attention(self.model, self._width, {"sliding_window": getattr(config, "sliding_window", None) if slide else None,
                                                   "softcap": getattr(config, "attn_logit_softcapping", None)})
-
-    def _first_positions(self, first: List[int], position_ids: Optional[torch.Tensor]) -> List[int]:
-        """Position of each prompt's first token, by which its key was rotated."""
-        if position_ids is None:
-            return first
-        rows = [row[start:] for row, start in zip(position_ids.expand(len(first), -1), first)] if position_ids.ndim == 2 else []
-        if not rows or any(bool((row.diff() != 1).any()) for row in rows):
-            raise Error("position_ids that leave gaps, or padding in a mask by layer (static caches): want each prompt's ascending by one")
-        return [int(row[0]) for row in rows]
 
     def _prefills(self, width: int) -> List[Prefill]:
         out = [Prefill(self.table, self.geometry, width - first, self.budget, self.mode, offset) for first, offset in self.starts]
@@ -367,8 +359,13 @@ class Compression:
         if not self._before:
             for row, layer in enumerate(cache.layers[l] for l in self.geometry.layers):
                 self._collect(collected, row, layer.keys[:, :, :0], layer.keys, layer.values)
-        wanted = any(p.needs_r_sem for p in collected)
-        r_sem = self._perplexities(output.last_hidden_state) if wanted else [None] * len(collected)
+        r_sem: List[Optional[float]] = [None] * len(collected)
+        if any(p.needs_r_sem for p in collected):  # exp of the mean loss of the last W prompt tokens
+            refuse(self._ids is None, "the table has perplexity bins, which need token ids: call the model with input_ids")
+            W = self.table.window
+            logits = self.model.get_output_embeddings()(output.last_hidden_state[:, -W - 1 : -1])
+            loss = [-log_softmax(rows).gather(1, ids[-W:, None].to(rows.device)) for rows, ids in zip(logits, self._ids)]
+            r_sem = [float(x.mean(dtype=torch.float64).exp()) for x in loss]
         self.kept = [p.keep(r) for p, r in zip(collected, r_sem)]
         self.install(cache)
 
@@ -383,14 +380,6 @@ class Compression:
                 cache.layers[l].update(layer.keys, layer.values)
             elif layer.is_sliding and getattr(layer, "max_cache_len", window) >= window:
                 raise Error(f"{type(self.model).__name__}: layer {l} slides: the prompt of {self._width} tokens fills its window of {window}, or a static cache may")
-
-    def _perplexities(self, hidden: torch.Tensor) -> List[float]:
-        """exp of the mean loss of the last W prompt tokens."""
-        refuse(self._ids is None, "the table has perplexity bins, which need token ids: call the model with input_ids")
-        W = self.table.window
-        logits = self.model.get_output_embeddings()(hidden[:, -W - 1 : -1])
-        loss = [-log_softmax(rows).gather(1, ids[-W:, None].to(rows.device)) for rows, ids in zip(logits, self._ids)]
-        return [float(x.mean(dtype=torch.float64).exp()) for x in loss]
 
     def install(self, cache: Cache) -> None:
         """Cuts the cache of the prompts to what is kept, or hides the rest where its class cannot be cut."""
@@ -432,10 +421,10 @@ class Compression:
         refuse(not layers or any(getattr(x, "kept", None) is not self.kept for x in layers), "recompress: want the cache that was cut here last")
         self.starts, n = layers[0].starts, cache.get_seq_length()
         prefills = self._prefills(n)
-        if any(layer.queries.shape[2] < min(self.rows, n) for layer in layers):
-            raise Error("recompress: the queries that rank were cropped away; feed the next turn first")
-        if any(p.needs_r_sem for p in prefills):
-            raise Error("recompress: the table has bins of perplexity, which a prefill alone knows; start again from an empty cache")
+        refuse(any(layer.queries.shape[2] < min(self.rows, n) for layer in layers),
+               "recompress: the queries that rank were cropped away; feed the next turn first")
+        refuse(any(p.needs_r_sem for p in prefills),
+               "recompress: the table has bins of perplexity, which a prefill alone knows; start again from an empty cache")
         for row, layer in enumerate(layers):
             keys, values, held = layer.spread()
             for b, (p, (first, _)) in enumerate(zip(prefills, self.starts)):
@@ -450,8 +439,6 @@ class Compression:
         self._queries.append(query[:, :, max(n - self.rows, 0) :].clone())
         for b, (p, (first, _)) in enumerate(zip(prefills, self.starts)):
             p.layer(query[b, :, max(n - p.rows, first) :], key[b, :, first:n], value[b, :, first:n], self._scaling, None, self._sinks.get(row))
-
-    # ---- attention ----
 
     def _attention(self, module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
                    attention_mask: Optional[torch.Tensor], **kwargs: Any) -> Any:
@@ -488,8 +475,7 @@ def compress(model: PreTrainedModel, table: Union[Table, FilePath], budget: Opti
     return Compression(model, table if isinstance(table, Table) else Table.read(table), budget, mode)
 
 
-def calibrate(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, manifest: FilePath, budgets: Sequence[float], out: FilePath,
-              **options: Any) -> None:
+def calibrate(model: PreTrainedModel, tokenizer: Any, manifest: FilePath, budgets: Sequence[float], out: FilePath, **options: Any) -> None:
     """`ckvc.calibrate.calibrate`; budgets and options: those of its `Options`."""
     from .calibrate import Options, calibrate as run  # h5py is needed for nothing else here
     run(model, tokenizer, manifest, Options(budgets=tuple(budgets), **options), out)

@@ -113,8 +113,7 @@ class Prefill:
         self._p = self._c.ckvc_prefill_begin(_at(self._workspace), size, byref(request), message, MESSAGE)
         refuse(not self._p, f"{table.name}: {message.value.decode()}")
         self.whole = bool(self._c.ckvc_prefill_keeps_all(self._p))  # no longer than the window: nothing needs to be handed over
-        self.rows: int = self._c.ckvc_prefill_rows(self._p)
-        """How many of the last queries or attention rows it wants."""
+        self.rows: int = self._c.ckvc_prefill_rows(self._p)  # how many of the last queries or attention rows it wants
         self.needs_r_sem = bool(self._c.ckvc_prefill_reads_r_sem(self._p))
 
     def _checked(self, refused: int) -> None:

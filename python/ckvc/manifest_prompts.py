@@ -99,10 +99,8 @@ def _ids(tokenizer: Any, entry: Dict[str, Any], text: str) -> List[int]:
             text = tokenizer.apply_chat_template(entry["messages"], tokenize=False, add_generation_prompt=last != "assistant")
         except Exception as why:  # of any kind: the template is a program
             raise Error(f"\"messages\": {why or type(why).__name__}; want a list of objects with role and content, and a chat template") from None
-    plain = plain_ids(tokenizer, text)
-    if "messages" in entry:
-        return plain
-    whole = list(tokenizer(text, verbose=False)["input_ids"])
+        return plain_ids(tokenizer, text)
+    plain, whole = plain_ids(tokenizer, text), list(tokenizer(text, verbose=False)["input_ids"])
     return whole[: next(i for i in range(len(whole) + 1) if whole[i : i + len(plain)] == plain)] + plain
 
 
@@ -114,12 +112,10 @@ def _build(tokenizer: Any, entry: Dict[str, Any], text: str, limits: Limits, lin
         refuse(not own, "the continuation is empty; leave it out or give at least one token")
     C = min(len(own), limits.continuation) if own else limits.continuation
     T = len(ids) if own else len(ids) - C
-    if T < limits.window + 1:
-        if limits.skip_short:
-            return None
-        more = 0 if own else C
-        raise Error(f"has {len(ids)} tokens, need at least {limits.window + 1 + more} (window {limits.window} + 1"
-                         f"{'' if own else ' + continuation'}); skip_short drops such prompts")
+    if T < limits.window + 1 and limits.skip_short:
+        return None
+    refuse(T < limits.window + 1, f"has {len(ids)} tokens, need at least {limits.window + 1 + len(ids) - T} (window {limits.window} + 1"
+           f"{'' if own else ' + continuation'}); skip_short drops such prompts")
     wrong = [t for t in ids + own if t >= limits.vocabulary]
     if wrong:
         raise Error(f"token {wrong[0]}: the model's vocabulary has ids 0 to {limits.vocabulary - 1}")

@@ -159,8 +159,7 @@ class Prefill:
         self._needs_alpha = self.score.kind == "paper" or late or table.n_entropy_bins > 1
         self._short = n_tokens <= table.window
         self.needs_r_sem = table.n_ppl_bins > 1 and not self._short
-        self.rows = max(table.window if self._needs_alpha else 0, self.score.window)
-        """How many of the last queries `layer` wants, or all where the prompt has fewer."""
+        self.rows = max(table.window if self._needs_alpha else 0, self.score.window)  # last queries that `layer` wants, or all of a shorter prompt
         self._late = [] if late else None
         self._scores: List[torch.Tensor] = []
         self._norms: List[torch.Tensor] = []

@@ -1,6 +1,7 @@
 """Writes a run directory (formats/run/run.md) of one demand pass, a prompt a shard (formats/shard/shard.md), by h5py: what is published stays."""
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import hashlib
@@ -18,10 +19,8 @@ import numpy as np
 
 from .table import Array, Error, refuse
 
-try:
+with contextlib.suppress(ImportError):  # a plugin of HDF5_PLUGIN_PATH serves as well, and readers take deflate
     import hdf5plugin  # noqa: F401  (tells HDF5 of the zstd filter)
-except ImportError:
-    pass  # a plugin of HDF5_PLUGIN_PATH serves as well, and readers take deflate
 
 PASS = "pass-01-demand"
 NONE = {  # of groups that have no rows here: columns by type

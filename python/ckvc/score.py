@@ -120,8 +120,7 @@ class Scoring(Compression):
         return kept, made
 
     def _by_head(self, policy: str, B: int, mode: str) -> Kept:
-        """snapkv or adakv: scores of the last rows, largest of 7 positions, and the last themselves. In modes `shared` and `layers` one set of B a
-        layer, by the sum over its heads: adakv's counts are B on average."""
+        """snapkv or adakv: scores of the last rows, largest of 7, and the last themselves. `shared`, `layers`: B of each layer, by its heads' sum."""
         T, G, positions = self.p.n_tokens, self.geometry.n_kv_heads, []
         for q, keys, _, scaling, _, sinks in self._layers():
             s, before = torch.full((G, T), math.inf, dtype=torch.float64), max(T - LAST, 0)
@@ -143,11 +142,10 @@ class Scoring(Compression):
         said = self.kvzap.config.ckvc[f"{budget:g}"]  # check_recent
         s = torch.stack([x for _, x in sorted(self.zapped.items())]).double().cpu()  # [L, G, T]
         s[..., :SINKS] = s[..., s.shape[2] - said["recent"] :] = math.inf
+        kept = s >= said["threshold"]
         if policy == "KVzapPress":
-            best, kept = s.flatten().sort(descending=True, stable=True).indices[: B * s[..., 0].numel()], torch.zeros(s.numel(), dtype=torch.bool)
-            kept[best] = True
-        else:
-            kept = s >= said["threshold"]
+            best = s.flatten().sort(descending=True, stable=True).indices[: B * s[..., 0].numel()]
+            kept = torch.zeros(s.numel(), dtype=torch.bool).index_fill(0, best, True)
         return Kept("heads", s.shape[2], [[np.flatnonzero(head) for head in layer] for layer in kept.view(s.shape).numpy()])
 
     def _from(self, kept: Kept) -> torch.Tensor:

@@ -8,7 +8,7 @@ import json
 import math
 import os
 import struct
-from typing import Any, Dict, List, NoReturn, Optional, Tuple, Type, Union
+from typing import Any, Dict, List, Optional, Tuple, Type, Union
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -156,9 +156,6 @@ class Table:
         with open(path, "rb") as f:
             return cls(str(path), f.read(min(os.fstat(f.fileno()).st_size, FILE_MAX + 1)))
 
-    def _fail(self, text: object) -> NoReturn:
-        raise Error(f"{self.name}: {text}")
-
     def _refuse(self, when: object, text: str) -> None:
         refuse(when, f"{self.name}: {text}")
 
@@ -184,16 +181,16 @@ class Table:
             label, codec, kind, rank, zero, *dims, offset, stored, digest, crc, last = ENTRY.unpack(entry)
             name = label.rstrip(b"\0").decode("latin-1")
             self._refuse(not (name.isalnum() and name.isascii() and name[0].isalpha()), f"byte {at}: bad section name")
-            if codec > 1 or kind >= len(TYPES) or rank > 5 or any(dims[rank:]) or (kind == 0 and rank != 1):
-                self._fail(f"byte {at + 8}: section {name}: bad codec, type, rank or dimensions")
+            self._refuse(codec > 1 or kind >= len(TYPES) or rank > 5 or any(dims[rank:]) or (kind == 0 and rank != 1),
+                         f"byte {at + 8}: section {name}: bad codec, type, rank or dimensions")
             self._refuse(zero or last, f"byte {at + 14}: section {name}: reserved field is not 0")
-            if name in packed_of or (name[0].isupper() and name not in RAW + EVIDENCE):
-                self._fail(f"byte {at}: section {name} is there twice or from a later format")
-            if name in SPECS and (kind != int(SPECS[name][0]) or rank != max(len(SPECS[name]) - 1, 1)):
-                self._fail(f"byte {at + 10}: section {name}: type {kind}, rank {rank}")
+            self._refuse(name in packed_of or (name[0].isupper() and name not in RAW + EVIDENCE),
+                         f"byte {at}: section {name} is there twice or from a later format")
+            self._refuse(name in SPECS and (kind != int(SPECS[name][0]) or rank != max(len(SPECS[name]) - 1, 1)),
+                         f"byte {at + 10}: section {name}: type {kind}, rank {rank}")
             raw_size = TYPES[kind].itemsize * math.prod(dims[:rank])
-            if offset != (end + 63) // 64 * 64 or offset + stored > len(data) or any(data[end:offset]):
-                self._fail(f"byte {at + 56}: section {name}: bytes {offset} + {stored} are not its place")
+            self._refuse(offset != (end + 63) // 64 * 64 or offset + stored > len(data) or any(data[end:offset]),
+                         f"byte {at + 56}: section {name}: bytes {offset} + {stored} are not its place")
             packed = data[offset : offset + stored]
             end = offset + stored
             self._refuse(name in RAW if codec else stored != raw_size, f"byte {at + 64}: section {name}: wrong length or codec")
@@ -205,21 +202,20 @@ class Table:
         together = [group for group in (EVIDENCE, LEARNED) if any(x in packed_of for x in group)]
         for name in sum(together, REQUIRED + (SHARES if self.has_shares else ())):
             self._refuse(name not in packed_of, f"section {name} is missing")
-        for name in SHARES + LEARNED + ("SHARELAY", "sSHARE"):
-            if name in packed_of and not self.has_shares:
-                self._fail(f"section {name} is there, but byte 24 does not say so: flag {FLAG_SHARES:#x} is not set")
+        for name in () if self.has_shares else (*SHARES, *LEARNED, "SHARELAY", "sSHARE"):
+            self._refuse(name in packed_of, f"section {name} is there, but byte 24 does not say so: flag {FLAG_SHARES:#x} is not set")
         self.content_id = identity.hexdigest()
         self._refuse(identity.digest() != self._identity, "byte 56: the content id is not that of its sections")
         self._check_shape(*np.frombuffer(packed_of["SHAPE"][1][:44], TYPES[3]).tolist())
         unpacked, raw_of = 0, {}
         for name, (codec, packed, raw_size, kind, digest) in packed_of.items():
             unpacked += codec * raw_size
-            if unpacked > UNPACKED_MAX or (SPECS.get(name) == "0" and raw_size > JSON_MAX):
-                self._fail(f"section {name}: {raw_size} bytes when unpacked are more than the format allows")
+            self._refuse(unpacked > UNPACKED_MAX or (SPECS.get(name) == "0" and raw_size > JSON_MAX),
+                         f"section {name}: {raw_size} bytes when unpacked are more than the format allows")
             try:
                 raw = packed if codec == 0 else _unpack(packed, raw_size) if name in SPECS else None
             except Exception as problem:  # zstandard has its own exceptions
-                self._fail(f"section {name}: {problem}")
+                raise Error(f"{self.name}: section {name}: {problem}")
             raw_of[name] = raw
             if raw is None:
                 self.skipped.append(name)
@@ -231,7 +227,7 @@ class Table:
         try:
             self.meta, self.prov, self.xfer = (json_object(self.text[k]) if k in self.text else None for k in ("META", "pROV", "xFER"))
         except (ValueError, RecursionError) as problem:
-            self._fail(f"section META, pROV or xFER: {problem}")
+            raise Error(f"{self.name}: section META, pROV or xFER: {problem}")
 
     def _check_shape(self, *shape):
         """SHAPE, and every section's dimensions by it, before anything is unpacked."""
@@ -240,9 +236,9 @@ class Table:
          self.head_axis), (visible, self.keep_window) = shape[:8], shape[8:] or (0, 0)
         L, H, G, E, P, nB = shape[:6]
         h, g = (math.prod(self._dims[name]) for name in ("GRIDHEAD", "GRIDGATE"))
-        if (not all(1 <= n <= 65535 for n in shape[:6]) or self.window < 1 or self.head_axis > 1 or visible > 1 or H % G or (self.head_axis and H != G)
-                or not 1 <= h <= 4096 or not 1 <= g <= 4096):
-            self._fail(f"section SHAPE: {shape} and grids of {h} and {g} actions are none of a table")
+        self._refuse(not all(1 <= n <= 65535 for n in shape[:6]) or self.window < 1 or self.head_axis > 1 or visible > 1 or H % G
+                     or (self.head_axis and H != G) or not 1 <= h <= 4096 or not 1 <= g <= 4096,
+                     f"section SHAPE: {shape} and grids of {h} and {g} actions are none of a table")
         self.alpha_kind = ("paper", "visible")[visible]
         n = dict(L=L, G=G, E=E, P=P, e=E - 1, p=P - 1, B=nB, h=h, g=g, D=self._dims.get("THETA", (0, 0, 0))[2], S=10 if visible or self.keep_window else 8)
         for name, dims in self._dims.items():
@@ -259,21 +255,21 @@ class Table:
                 with np.errstate(all="ignore"):
                     self._refuse(not np.all(holds(s[name])), f"section {name}: {want}")
         for q, n in (("QHEAD", "NHEAD"), ("QGATE", "NGATE")):
-            if {q, n} <= s.keys() and not np.where(s[n] > 0, np.isfinite(s[q]), np.isneginf(s[q])).all():
-                self._fail(f"section {q}: want a finite value where an action was logged, -inf elsewhere")
+            self._refuse({q, n} <= s.keys() and not np.where(s[n] > 0, np.isfinite(s[q]), np.isneginf(s[q])).all(),
+                         f"section {q}: want a finite value where an action was logged, -inf elsewhere")
         # The float32 of a table stand for the doubles of its grids: those are what every machine multiplies with.
         self.head_action, self.gate_action = self._on_grid("WEIGHT", self.head_grid), self._on_grid("TAU", self.gate_grid)
         self._check_shares()
-        if self.relative and not (self.has_shares and self.operator == "no-threshold"):
-            self._fail("section TAU: thresholds on scores over their mean are of tables with shares and the operator no-threshold")
+        self._refuse(self.relative and not (self.has_shares and self.operator == "no-threshold"),
+                     "section TAU: thresholds on scores over their mean are of tables with shares and the operator no-threshold")
         got, want = (self.meta.get("schema"), self.meta.get("shape")), ("ckvc-table-1", dict(zip(SHAPE, shape)))
-        if json.dumps(got, sort_keys=True) != json.dumps(want, sort_keys=True):  # 1 is neither 1.0 nor true
-            self._fail("section META: schema is not ckvc-table-1, or shape does not agree with SHAPE")
+        self._refuse(json.dumps(got, sort_keys=True) != json.dumps(want, sort_keys=True),  # 1 is neither 1.0 nor true
+                     "section META: schema is not ckvc-table-1, or shape does not agree with SHAPE")
         alpha, keep, probe = self.meta.get("alpha_kind"), self.meta.get("keep_window", self.keep_window), self.meta.get("probe")
-        if (isinstance(alpha, str) and (alpha == "visible") != (self.alpha_kind == "visible")) or (keep if type(keep) is int else 0) != self.keep_window:
-            self._fail("section META: alpha_kind or keep_window is not what SHAPE says")
+        self._refuse((isinstance(alpha, str) and (alpha == "visible") != (self.alpha_kind == "visible"))
+                     or (keep if type(keep) is int else 0) != self.keep_window, "section META: alpha_kind or keep_window is not what SHAPE says")
         if (probe if probe in OPERATORS else "paper") != self.operator:
-            self._fail(f"section META: probe is {probe}, but the header's flags say the operator {self.operator}")
+            raise Error(f"{self.name}: section META: probe is {probe}, but the header's flags say the operator {self.operator}")
 
     def _check_shares(self):
         """Budgets for heads, and the score of each budget: what the class names from `share` on."""
@@ -283,29 +279,28 @@ class Table:
         if not self.has_shares:
             return
         for b, (f, recent) in enumerate(self.c_min):
-            if not (0 <= f <= 1 and 0 <= recent < 2**32 - 1 and recent == math.floor(recent)):
-                self._fail(f"section CMIN[{b}]: {f} and {recent}: want a share of the budget, and a whole number of positions")
-            if self.budgets[b] >= 1 and recent + 1 > self.budgets[b]:
-                self._fail(f"section CMIN[{b}]: c_min is {recent + 1:.0f}, above the {self.budgets[b]:.0f} tokens of its budget")
+            self._refuse(not (0 <= f <= 1 and 0 <= recent < 2**32 - 1 and recent == math.floor(recent)),
+                         f"section CMIN[{b}]: {f} and {recent}: want a share of the budget, and a whole number of positions")
+            self._refuse(self.budgets[b] >= 1 and recent + 1 > self.budgets[b],
+                         f"section CMIN[{b}]: c_min is {recent + 1:.0f}, above the {self.budgets[b]:.0f} tokens of its budget")
         first = int(s["SCORE"][0, 4])
         for b, (kind, window, pool, norm, features, mode) in enumerate(s["SCORE"].tolist()):
             at = f"section SCORE[{b}]"
             self._refuse(kind >= len(SCORES) or mode >= len(MODES), f"{at}: score {kind} or mode {mode} is none that this reader knows")
             self._refuse(MODES[mode] == "layers" and self.layer_share is None, f"{at}: mode layers, but section SHARELAY is missing")
             self._refuse(features != first, f"{at}: features of version {features}, but of version {first} in SCORE[0]")
-            if (features or self.theta is not None or SCORES[kind] == "learned") and features not in FEATURES:
-                self._fail(f"{at}: features of version {features} are none that this reader knows")
+            self._refuse((features or self.theta is not None or SCORES[kind] == "learned") and features not in FEATURES,
+                         f"{at}: features of version {features} are none that this reader knows")
             self._refuse(features and self.theta is None, f"{at}: features of version {features}, but section THETA is missing")
             if SCORES[kind] == "learned" and (window != FEATURES[features][1] or pool or norm):
-                self._fail(f"{at}: window {window}, pool {pool}, norm {norm}: features of version {features} need {FEATURES[features][1]} rows, "
-                           "no pool and no norm")
-            if (kind == 1 and (window < 1 or pool % 2 == 0 or norm > 1)) or (kind == 0 and (window or pool or norm)):
-                self._fail(f"{at}: window {window}, pool {pool}, norm {norm} do not suit the score {SCORES[kind]}")
+                raise Error(f"{self.name}: {at}: window {window}, pool {pool}, norm {norm}: features of version {features} need "
+                            f"{FEATURES[features][1]} rows, no pool and no norm")
+            self._refuse((kind == 1 and (window < 1 or pool % 2 == 0 or norm > 1)) or (kind == 0 and (window or pool or norm)),
+                         f"{at}: window {window}, pool {pool}, norm {norm} do not suit the score {SCORES[kind]}")
             self.score[b] = Score(SCORES[kind], window, pool, bool(norm), features, MODES[mode])
         if self.theta is not None:
-            D, fixed = self.theta.shape[2], FEATURES[first][0]
-            if D < fixed + 2 or (D - fixed) % 2:
-                self._fail(f"section THETA: {D} features, version {first} has {fixed} and those of a key of even length")
+            D, n = self.theta.shape[2], FEATURES[first][0]
+            self._refuse(D < n + 2 or (D - n) % 2, f"section THETA: {D} features, version {first} has {n} and those of a key of even length")
 
     def _on_grid(self, name, grid):
         values, rounded = self.sections[name], grid.astype(np.float32)
@@ -339,23 +334,23 @@ class Table:
         try:
             return capacities(share[..., b], clamp, n_tokens, head_floor(f, int(recent), clamp, n_tokens))
         except Error as problem:
-            self._fail(problem)
+            raise Error(f"{self.name}: {problem}")
 
     def check_model(self, n_layers: int, n_query_heads: int, n_kv_heads: int, head_dim: int) -> None:
         """Error where the table is for another model, or nobody should deploy it: the library's words."""
-        if self.operator != "paper" and not (self.has_shares and self.operator == "no-threshold"):
-            self._fail(f"a probe's table, fitted for the operator {self.operator}; deploy one of the paper's operator")
-        if (self.n_layers, self.n_heads) != (n_layers, n_kv_heads) or (self.head_axis and n_query_heads != n_kv_heads):
-            self._fail(f"is for {self.n_layers} layers x {self.n_heads} {'query' if self.head_axis else 'KV'} heads, the model has {n_layers} x "
-                       f"{n_kv_heads} KV heads; `ckvc transfer` maps a table to another model")
+        self._refuse(self.operator != "paper" and not (self.has_shares and self.operator == "no-threshold"),
+                     f"a probe's table, fitted for the operator {self.operator}; deploy one of the paper's operator")
+        self._refuse((self.n_layers, self.n_heads) != (n_layers, n_kv_heads) or (self.head_axis and n_query_heads != n_kv_heads),
+                     f"is for {self.n_layers} layers x {self.n_heads} {'query' if self.head_axis else 'KV'} heads, the model has {n_layers} x "
+                     f"{n_kv_heads} KV heads; `ckvc transfer` maps a table to another model")
         self._refuse(self.n_query_heads != n_query_heads, f"is for {self.n_query_heads} query heads, the model has {n_query_heads}")
         if self.theta is not None:
             of_key = self.theta.shape[2] - FEATURES[self.score[0].features][0]
             self._refuse(of_key != head_dim, f"its learned score is for keys of {of_key} values, the model's have {head_dim}")
 
     def check_budget(self, budget: float) -> None:
-        if budget == 1 and not isinstance(budget, (int, np.integer)):
-            self._fail("a budget of 1.0, which may be a token or a share: write 1 for 1 token, 0.99 for nearly all of a prompt")
+        self._refuse(budget == 1 and not isinstance(budget, (int, np.integer)),
+                     "a budget of 1.0, which may be a token or a share: write 1 for 1 token, 0.99 for nearly all of a prompt")
 
     def begin(self, budget: Optional[float], n_tokens: int, mode: Optional[str] = None) -> Tuple[int, float, str]:
         """Block, budget and mode that serve a prompt; Error where it cannot be served. budget: tokens, or a share of the prompt below 1;
@@ -365,14 +360,14 @@ class Table:
             budget = float(self.budgets[0])
         else:
             self.check_budget(budget)
-        if not 0 < budget < 2**32 or (budget >= 1 and budget != math.floor(budget)):
-            self._fail(f"a budget of {budget:.10g}: want whole tokens from 1 up, or a share of the prompt between 0 and 1")
+        self._refuse(not 0 < budget < 2**32 or (budget >= 1 and budget != math.floor(budget)),
+                     f"a budget of {budget:.10g}: want whole tokens from 1 up, or a share of the prompt between 0 and 1")
         b, tokens = self.nearest_budget(budget, n_tokens), budget_tokens(budget, n_tokens)
         mode = mode or self.score[b].mode
         if mode != "shared" and n_tokens > self.window:  # a shorter one is kept whole
             self.capacities(b, n_tokens, mode, budget)  # or its refusal
         elif tokens < 1 and n_tokens > self.window:
-            self._fail("a budget of 0 tokens is below what every layer must keep; the least is 1")
+            raise Error(f"{self.name}: a budget of 0 tokens is below what every layer must keep; the least is 1")
         return b, budget, mode
 
     def window_alpha(self, mass: ArrayLike) -> Array:
