@@ -165,7 +165,7 @@ class Meter:
         return original_attention(self.before, module, query, key, *more, **kwargs)
 
     def _feed(self, cache: DynamicCache, ids: List[int], targets: List[int], take: Callable[..., None]) -> torch.Tensor:
-        """Feeds tokens behind the cache in pieces: take(start, layer, queries [H, n, D], keys [G, all, D]). Losses of `targets`, the last, float64."""
+        """Feeds tokens behind the cache: take(start, layer, queries [H, n, D], keys [G, all, D]). Losses of `targets`, the last, float64."""
         past, start, losses = cache.get_seq_length(), 0, [torch.zeros(0, dtype=torch.float64)]
         first, cells = len(ids) - len(targets), MASK // (self.g.n_query_heads if self.before == "eager" else 1)
         while start < len(ids):
