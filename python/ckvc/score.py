@@ -142,10 +142,11 @@ class Scoring(Compression):
         said = self.kvzap.config.ckvc[f"{budget:g}"]  # check_recent
         s = torch.stack([x for _, x in sorted(self.zapped.items())]).double().cpu()  # [L, G, T]
         s[..., :SINKS] = s[..., s.shape[2] - said["recent"] :] = math.inf
-        kept = s >= said["threshold"]
         if policy == "KVzapPress":
-            best = s.flatten().sort(descending=True, stable=True).indices[: B * s[..., 0].numel()]
-            kept = torch.zeros(s.numel(), dtype=torch.bool).index_fill(0, best, True)
+            best, kept = s.flatten().sort(descending=True, stable=True).indices[: B * s[..., 0].numel()], torch.zeros(s.numel(), dtype=torch.bool)
+            kept[best] = True
+        else:
+            kept = s >= said["threshold"]
         return Kept("heads", s.shape[2], [[np.flatnonzero(head) for head in layer] for layer in kept.view(s.shape).numpy()])
 
     def _from(self, kept: Kept) -> torch.Tensor:
