@@ -1,8 +1,6 @@
-"""`python3 -m ckvc T.ckvt ...` prints a summary of each table; verbs are exchange.py's, and calibrate.py's and score.py's, which need torch;
-`compact` is llama.py's."""
+"""`python3 -m ckvc T.ckvt ...` prints a summary of each table; verbs are those of exchange.py, llama.py, and, by torch, calibrate.py and score.py."""
 import importlib
 import sys
-from typing import List
 
 from . import Error, Table
 from .exchange import Usage
@@ -10,7 +8,7 @@ from .exchange import Usage
 VERBS = {"export": "exchange", "import": "exchange", "calibrate": "calibrate", "score": "score", "compile": "score", "compact": "llama"}
 
 
-def main(words: List[str]) -> int:
+def main(words: list[str]) -> int:
     """Prints; the exit status: 0, 64 (usage), 65 (bad input), 66 (a file that cannot be read), 69 (no module), 73 (a file in the way), 75 (stopped)."""
     verb = words[0] if words and words[0] in VERBS else ""
     if not words or words[0] in ("-h", "--help"):

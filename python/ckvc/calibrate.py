@@ -6,8 +6,7 @@ piece where twice the prompt fits the context, else in chunks of 2,048 tokens th
 that transformers hands to attention. Shapes: L layers, H query heads, G KV heads, D head_dim, T prompt tokens, F features, P of them logged.
 
 Memory beside the model: the cache of twice the prompt; tiles of attention of TILE numbers, some at a time, and masks of MASK; of the prompt
-on the CPU 5 arrays [L, G, T] float64. Nothing is T x T.
-"""
+on the CPU 5 arrays [L, G, T] float64. Nothing is T x T."""
 from __future__ import annotations
 
 import dataclasses
@@ -16,7 +15,7 @@ import inspect
 import os
 import sys
 import time
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -30,7 +29,7 @@ from .hf import attention_of, check_attention, device_of, geometry_of, original_
 from .manifest_prompts import CHUNK, Limits, Prompt, digest, plain_ids, read_prompts
 from .prefill import attention_rows, head_features, late_features, log_softmax
 from .run_writer import Run, sha256
-from .table import Array, Error, budget_tokens, head_floor
+from .table import Array, Error, FilePath, budget_tokens, head_floor, refuse
 
 REPEAT = "Repeat the previous context exactly."  # behind a blank line
 TILE = 1 << 24  # numbers of attention at a time, float32
@@ -69,8 +68,7 @@ class Options:
                 ("repeat", self.repeat, 1 <= len(self.repeat.encode()) <= 255 and self.repeat.isprintable(), "a line of 1 to 255 bytes"),
                 ("positions", self.positions, self.positions >= 32, "32 or more"), ("seed", self.seed, 0 <= self.seed < 2**53, "0 to 9e15"),
                 ("part", self.part, self.part is None or 0 <= self.part[0] < self.part[1], "(i, n) with i below n")):
-            if not holds:
-                raise Error(f"{name}: got {got}, wanted {want}")
+            refuse(not holds, f"{name}: got {got}, wanted {want}")
 
 
 def part_of_job() -> Optional[Tuple[int, int]]:
@@ -79,17 +77,12 @@ def part_of_job() -> Optional[Tuple[int, int]]:
     part = (e.get("RANK", 0), e.get("WORLD_SIZE", 1))
     if part[1] == 1 and "SLURM_ARRAY_TASK_ID" in e:
         part = (e["SLURM_ARRAY_TASK_ID"] - e.get("SLURM_ARRAY_TASK_MIN", 0)) // e.get("SLURM_ARRAY_TASK_STEP", 1), e.get("SLURM_ARRAY_TASK_COUNT", 1)
-    if not part[0] < part[1]:
-        raise Error(f"this is task {part[0]} of {part[1]}, by the job's environment: want an array without gaps, or say part")
+    refuse(not part[0] < part[1], f"this is task {part[0]} of {part[1]}, by the job's environment: want an array without gaps, or say part")
     return part if part[1] > 1 else None
 
 
-# ---- counts ----
-
-
 def demand_counts(score: torch.Tensor, budget: int, floor: float, recent: int) -> torch.Tensor:
-    """Entries of each unit, [units], of score [units, T]: those of the units * budget highest that are above what every unit has anyway
-    (calib/demand/demand_meter.h). Of equal scores the lower unit's come first."""
+    """Entries [units] of score [units, T]: the units * budget highest, beside what each has anyway (demand_meter.h); of equals the lower unit's."""
     n, T = score.shape
     B = min(budget, T)
     m, forced = head_floor(floor, recent, B, T), min(recent + 1, T)
@@ -126,8 +119,7 @@ def philox(seed: int, key: int, stage: int, n_blocks: int) -> List[int]:
 
 
 def draw_positions(target: Array, P: int, seed: int, prompt_id: str, head: int) -> Array:
-    """Which positions of a head are logged, at most P: the first 4, the last 8 and those with the highest targets [T] (of equal ones the later),
-    P / 2 together, ascending; then as many others, drawn evenly."""
+    """A head's logged positions, at most P: first 4, last 8, highest targets [T] (of equals the later), P / 2 ascending; then others, drawn."""
     T = len(target)
     if T <= P:
         return np.arange(T)
@@ -146,9 +138,6 @@ def draw_positions(target: Array, P: int, seed: int, prompt_id: str, head: int) 
     return np.array(sample)
 
 
-# ---- one prompt ----
-
-
 class Meter:
     """Measures prompts on a model, one by one. `attention` is what the model attends by while it does."""
 
@@ -161,11 +150,10 @@ class Meter:
         self._rows = {layer: row for row, layer in enumerate(self.g.layers)}
         self.sinks: Dict[int, Optional[torch.Tensor]] = {}  # by row, [H]
 
-    def attention(self, module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
-                  attention_mask: Optional[torch.Tensor], **kwargs: Any) -> Any:
+    def attention(self, module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, *more: Any, **kwargs: Any) -> Any:
         g, row = self.g, self._rows.get(getattr(module, "layer_idx", -1))
         if row is None:  # of a layer that does not see every token
-            return original_attention(self.before, module, query, key, value, attention_mask, **kwargs)
+            return original_attention(self.before, module, query, key, *more, **kwargs)
         check_attention(module, key.shape[2], kwargs)
         if query.shape[1] != g.n_query_heads or key.shape[1] != g.n_kv_heads or key.shape[3] != g.head_dim or g.head_dim % 2:
             raise Error(f"attention with {query.shape[1]} query heads and {key.shape[1]} KV heads of {key.shape[3]}, the configuration has {g.n_query_heads}, "
@@ -174,11 +162,10 @@ class Meter:
             self.scaling, self.sinks[row] = kwargs.get("scaling") or query.shape[3] ** -0.5, kwargs.get("s_aux")
             self._take(row, query[0], key[0])
         self._seen += 1
-        return original_attention(self.before, module, query, key, value, attention_mask, **kwargs)
+        return original_attention(self.before, module, query, key, *more, **kwargs)
 
     def _feed(self, cache: DynamicCache, ids: List[int], targets: List[int], take: Callable[..., None]) -> torch.Tensor:
-        """Tokens behind what the cache holds, in pieces whose mask is bounded; take(start, layer, queries [H, n, D], keys [G, all, D]) sees each
-        piece. Losses of `targets`, which the last rows predict, float64."""
+        """Feeds tokens behind the cache: take(start, layer, queries [H, n, D], keys [G, all, D]). Losses of `targets`, the last, float64."""
         past, start, losses = cache.get_seq_length(), 0, [torch.zeros(0, dtype=torch.float64)]
         first, cells = len(ids) - len(targets), MASK // (self.g.n_query_heads if self.before == "eager" else 1)
         while start < len(ids):
@@ -213,8 +200,7 @@ class Meter:
         return out.cpu()
 
     def _look(self, cache: DynamicCache, p: Prompt) -> Tuple[float, float]:
-        """The pass over a prompt -> self.y_r, y_c [L, G, T], self.last [L] of [H, rows, D]; the cache holds the prompt. Gives the perplexity of the
-        window and the continuation's loss."""
+        """One pass over a prompt: self.y_r, y_c [L, G, T], last [L] of [H, rows, D], cache. The window's perplexity, the continuation's loss."""
         g, T, W, ids, behind = self.g, p.n_tokens, self.o.window, p.tokens[: p.n_tokens], p.tokens[p.n_tokens :]
         self.y_r, self.y_c = (torch.zeros(g.n_layers, g.n_kv_heads, T, dtype=torch.float64) for _ in range(2))
         self.last: List[torch.Tensor] = [torch.zeros(0)] * g.n_layers
@@ -246,8 +232,7 @@ class Meter:
         return r_sem, float(full.mean())
 
     def _head(self, p: Prompt, layer: int, head: int, keys: torch.Tensor, values: torch.Tensor, columns: Dict[str, Array]) -> Tuple[torch.Tensor, ...]:
-        """A head's row of each column but demand's. Gives the attention of its window, of its last rows (sums [T]), its value norms [T], targets
-        [T] and the positions that are logged."""
+        """A head's row of each column but demand's. Attention of window and last rows (sums), value norms, targets, all [T]; which are logged."""
         g, T, W, group = self.g, p.n_tokens, self.o.window, self.group
         rows = self._rows_of(layer, head, self.last[layer], keys)
         mass, recent = rows[:, -W:].sum((0, 1), dtype=torch.float64).cpu(), rows[:, -ROWS:]
@@ -302,9 +287,6 @@ class Meter:
         return None
 
 
-# ---- all prompts ----
-
-
 def empty_columns(g: Any, o: Options, n: int, documents: bool) -> Dict[str, Array]:
     """Columns of /prompt (formats/shard/shard.md) for n rows, of zeros."""
     L, G, B, F = g.n_layers, g.n_kv_heads, len(o.budgets), FIXED + g.head_dim
@@ -330,14 +312,13 @@ def _check(o: Options, prompts: List[Prompt], config: Any, limits: Limits) -> No
     """Error where a budget is below what heads keep, or a position's angle depends on the sequence's length: keys could not be turned back."""
     rope, longest = getattr(config, "rope_parameters", None) or {}, max(p.n_tokens for p in prompts)
     kind, original = rope.get("rope_type"), rope.get("original_max_position_embeddings") or limits.context
-    if kind in ("dynamic", "longrope") and 2 * longest + limits.instruction > original:
-        raise Error(f"rotary frequencies of the kind {kind} change beyond {original} tokens, and the longest prompt has {longest}, which are repeated; say "
-                    f"max_tokens {(original - limits.instruction) // 2} or less")
+    refuse(kind in ("dynamic", "longrope") and 2 * longest + limits.instruction > original, f"rotary frequencies of the kind {kind} change beyond "
+           f"{original} tokens, and the longest prompt has {longest}, to be repeated; say max_tokens {(original - limits.instruction) // 2} or less")
     for p in prompts:
         for b in o.budgets:
-            if (B := budget_tokens(b, p.n_tokens)) <= o.recent and B < p.n_tokens:
-                raise Error(f'budget {b:g} is {B} of the {p.n_tokens} tokens of prompt "{p.id}", and every head keeps {o.recent + 1} (recent, and the first): '
-                            f"give {o.recent + 1} or more")
+            B = budget_tokens(b, p.n_tokens)
+            refuse(B <= o.recent and B < p.n_tokens, f'budget {b:g} is {B} of the {p.n_tokens} tokens of prompt "{p.id}", and every head keeps '
+                   f"{o.recent + 1} (recent, and the first): give {o.recent + 1} or more")
 
 
 def _header(o: Options, g: Any, model: PreTrainedModel, manifest: str) -> Dict[str, Any]:
@@ -373,7 +354,7 @@ def check_layers(model: PreTrainedModel) -> None:
         raise Error(f"{type(model).__name__}{has}: want a causal language model whose layers all attend")
 
 
-def calibrate(model: PreTrainedModel, tokenizer: Any, manifest: Union[str, os.PathLike], o: Options, out: Union[str, os.PathLike]) -> int:
+def calibrate(model: PreTrainedModel, tokenizer: Any, manifest: FilePath, o: Options, out: FilePath) -> int:
     """The pass over a manifest's prompts into the run directory `out`; how many it did. Killed, it goes on with resume; of a prompt in hand
     nothing is logged. Errors (one line): a model whose attention is not plain, or does not come through AttentionInterface; a prompt that
     cannot be taken; a budget below what heads keep; a folder of another model or setting; a disk that is full; too little device memory."""
@@ -382,8 +363,7 @@ def calibrate(model: PreTrainedModel, tokenizer: Any, manifest: Union[str, os.Pa
     instruction = plain_ids(tokenizer, "\n\n" + o.repeat)
     limits = limits_of(config, o, len(instruction))
     prompts, sha = read_prompts(os.fspath(manifest), tokenizer, limits)
-    if all(p.heldout for p in prompts):
-        raise Error(f"{os.fspath(manifest)}: {len(prompts)} prompts are left, all held out: nothing is there to fit")
+    refuse(all(p.heldout for p in prompts), f"{os.fspath(manifest)}: {len(prompts)} prompts are left, all held out: nothing is there to fit")
     _check(o, prompts, config, limits)
     judges = [p.id for p in prompts if p.heldout and not p.select][: o.judges]
     taken = [p for p in prompts if not p.heldout or p.id in judges]
@@ -418,9 +398,6 @@ def calibrate(model: PreTrainedModel, tokenizer: Any, manifest: Union[str, os.Pa
     return done
 
 
-# ---- command line ----
-
-
 def parser(verb: str, description: str, options: Sequence[str]) -> Parser:
     """Of `python3 -m ckvc VERB MODEL ...`, with these of Options."""
     p = Parser(prog=f"python3 -m ckvc {verb}", description=description)
@@ -430,10 +407,10 @@ def parser(verb: str, description: str, options: Sequence[str]) -> Parser:
     p.add_argument("-o", "--out", required=True, help="what to make")
     p.add_argument("--dtype", default="auto", help="of weights and cache: float32, bfloat16, float16; auto: the model's")
     p.add_argument("--device", help="cpu, cuda:0 ..., or auto: spread over all; without it the process's own GPU, or cpu")
-    for f in dataclasses.fields(Options):
-        if f.name in options:
-            given = dict(action="store_true") if f.type == "bool" else dict(type={"int": int, "float": float, "str": str}[f.type], default=f.default, help=f"{f.default}")
-            p.add_argument("--" + f.name.replace("_", "-"), **given)
+    for f in (f for f in dataclasses.fields(Options) if f.name in options):
+        kind = {"int": int, "float": float, "str": str}.get(f.type)
+        given = dict(type=kind, default=f.default, help=f"{f.default}") if kind else dict(action="store_true")
+        p.add_argument("--" + f.name.replace("_", "-"), **given)
     return p
 
 
@@ -462,8 +439,7 @@ def main(verb: str, words: List[str]) -> str:
     p.add_argument("--shard", metavar="I/N", type=lambda x: tuple(map(int, x.split("/"))),
                    help="every N-th prompt from the I-th on; torchrun and Slurm arrays say it themselves")
     a = p.parse_args(words)
-    if a.shard and len(a.shard) != 2:
-        raise Usage(f"--shard: got {a.shard}, wanted I/N")
+    refuse(a.shard and len(a.shard) != 2, f"--shard: got {a.shard}, wanted I/N", Usage)
     o = options_of(a, part=a.shard)
     n, part = calibrate(*loaded(a), a.manifest, o, a.out), o.part or part_of_job()
     done = f"{n} prompts; wrote {f'part {part[0]}/{part[1]} into ' if part else ''}{a.out}; "

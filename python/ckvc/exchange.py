@@ -18,7 +18,7 @@ import zipfile
 
 import numpy as np
 
-from .table import ENTRY, FILE_MAX, FLAG_SHARES, HEADER, MAGIC, OPERATORS, SPECS, TYPES, Error, Table, budget_tokens, identifying
+from .table import ENTRY, FILE_MAX, FLAG_SHARES, HEADER, MAGIC, OPERATORS, SHAPE, SPECS, TYPES, Error, Table, budget_tokens, identifying, refuse
 
 ORDER = [name for name in SPECS if name not in ("pROV", "xFER", "META")]
 ORDER.insert(ORDER.index("SHARE"), "META")  # as the program writes them: the content id follows from it
@@ -38,13 +38,9 @@ def needed(module, what):
         raise Error(f"{what} needs the package {module}: pip install {module}{' hdf5plugin' * (module == 'h5py')}") from None
 
 
-# ---- sections <-> .ckvt ----
-
-
 def arrays_of(table):
     """{section: array} of a table, META as the bytes of its JSON, FLAGS: all but pROV, which names a host and a command line."""
-    if table.skipped:
-        raise Error(f"{table.name}: sections {' '.join(table.skipped)} are packed or unknown: pip install zstandard")
+    refuse(table.skipped, f"{table.name}: sections {' '.join(table.skipped)} are packed or unknown: pip install zstandard")
     arrays = dict(table.sections) | {name: np.frombuffer(raw, "u1") for name, raw in table.text.items() if name != "pROV"}
     return {name: arrays[name] for name in ORDER + ["xFER"] if name in arrays} | {"FLAGS": np.array([table.flags], "<u8")}
 
@@ -59,10 +55,8 @@ def table_bytes(path, arrays):
     entries, body, end = [], b"", 128 + 112 * len(arrays)
     for name in [x for x in ORDER + ["xFER"] if x in arrays]:
         a = arrays[name]
-        if a.dtype not in TYPES or a.ndim > 5:
-            raise Error(f"{path}: {name}: numbers of the type {a.dtype}: |u1, <f4, <f8, <u4 and <u8 are read")
-        if not a.flags.c_contiguous:
-            raise Error(f"{path}: {name}: the array is not row-major (write numpy.ascontiguousarray of it)")
+        refuse(a.dtype not in TYPES or a.ndim > 5, f"{path}: {name}: numbers of the type {a.dtype}: |u1, <f4, <f8, <u4 and <u8 are read")
+        refuse(not a.flags.c_contiguous, f"{path}: {name}: the array is not row-major (write numpy.ascontiguousarray of it)")
         raw, offset, dims = a.tobytes(), (end + 63) // 64 * 64, [*a.shape, 0, 0, 0, 0, 0][:5]
         sums = hashlib.sha256(raw).digest(), binascii.crc32(raw)
         body += bytes(offset - end) + raw
@@ -78,19 +72,11 @@ def table_bytes(path, arrays):
 
 def imported(path, o, name, numbers, shape, flags=0, **meta):
     """A .ckvt of {section: numbers} and SHAPE, from a format that has no META."""
-    names = ("n_layers", "n_heads", "n_kv_heads", "n_entropy_bins", "n_perplexity_bins", "n_budgets", "window", "head_axis")
-    about = {"schema": "ckvc-table-1", "shape": dict(zip(names, shape)), "label": "imported", "fingerprint": None, "alpha_kind": "paper", "keep_window": 0,
+    about = {"schema": "ckvc-table-1", "shape": dict(zip(SHAPE, shape)), "label": "imported", "fingerprint": None, "alpha_kind": "paper", "keep_window": 0,
              "imported_from": name, "model_name": o.heads and os.path.basename(os.path.abspath(o.model)), "family": o.heads and o.heads[3]} | meta
     text = json.dumps(about, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
     arrays = {k: np.ascontiguousarray(v, TYPES[int(SPECS[k][0])]) for k, v in numbers.items()}
     return table_bytes(path, arrays | {"SHAPE": np.array(shape, "<u4"), "META": np.frombuffer(text, "u1"), "FLAGS": np.array([flags], "<u8")})
-
-
-# ---- whole tables ----
-
-
-def to_npz(t, path, o):
-    np.savez(path, **arrays_of(t))
 
 
 def from_npz(path, o):
@@ -124,13 +110,11 @@ def from_safetensors(path, o):
     file = os.path.join(path, "model.safetensors")
     with open(file, "rb") as f:
         data = f.read(FILE_MAX)
-    n = int.from_bytes(data[:8], "little")
-    arrays = {}
+    n, arrays = int.from_bytes(data[:8], "little"), {}
     try:
         head = json.loads(data[8 : 8 + n])
         head.pop("__metadata__", None)
-        if len(head) > len(SPECS) + 1:
-            raise Error(f"{file}: {len(head)} arrays, a table has at most {len(SPECS) + 1}")
+        refuse(len(head) > len(SPECS) + 1, f"{file}: {len(head)} arrays, a table has at most {len(SPECS) + 1}")
         for name, a in head.items():
             begin, end = a["data_offsets"]
             arrays[name] = np.frombuffer(data[8 + n : ][begin:end], TYPES[OF_SAFETENSORS.index(a["dtype"])]).reshape(a["shape"])
@@ -146,8 +130,7 @@ def to_gguf(t, path, o):
     w.add_string("ckvc.content_id", t.content_id)
     w.add_string("ckvc.meta", t.text["META"].decode())
     for name, a in arrays_of(t).items():
-        kept = name in ("FLAGS",) or (name in ORDER[: ORDER.index("QHEAD")] and name != "META")
-        if not kept or not a.size:
+        if name not in ("FLAGS", *ORDER[: ORDER.index("QHEAD")]) or name == "META" or not a.size:
             continue
         if a.dtype == "<f4":
             w.add_tensor("ckvc." + name.lower(), a)
@@ -160,22 +143,16 @@ def to_gguf(t, path, o):
     return "without the evidence"
 
 
-# ---- CompilerKV's folder ----
-
-
 def to_compilerkv(t, path, o):
-    tokens = []
-    if t.has_shares:
-        raise Error(f"{t.name}: this table gives heads budgets of their own, which CompilerKV's layout has no place for (safetensors and npz do)")
+    refuse(t.has_shares, f"{t.name}: it gives heads budgets of their own, which CompilerKV's layout has no place for (safetensors and npz do)")
     if t.operator != "paper" or t.alpha_kind != "paper" or t.keep_window:
         raise Error(f"{t.name}: a table of operator {t.operator}, alpha {t.alpha_kind}, the last {t.keep_window} kept: CompilerKV's is the paper's")
     for what, a, most in ("weight", t.weight, 1.5), ("threshold", t.tau, 1.0):
         if a.min() < np.float32(0.8) or a.max() > np.float32(most):
             raise Error(f"{t.name}: {what} {a.min():g} or {a.max():g} is outside of 0.8 ... {most:g}, which is refused")
-    for b in t.budgets.tolist():
-        if b < 1 and not o.length:
-            raise Usage(f"{t.name}: budget {b:g} is a share of the prompt, CompilerKV's are tokens: --length T says of how many")
-        tokens.append(budget_tokens(b, o.length))
+    for b in t.budgets if not o.length else ():
+        refuse(b < 1, f"{t.name}: budget {b:g} is a share of the prompt, CompilerKV's are tokens: --length T says of how many", Usage)
+    tokens = [budget_tokens(b, o.length) for b in t.budgets.tolist()]
     if 0 in tokens or len(set(tokens)) < len(tokens):
         raise Usage(f"{t.name}: of --length {o.length} the budgets are {tokens} tokens: less than a token, or two alike")
     records = {side: t.sections.get("N" + side) for side in ("HEAD", "GATE")}
@@ -195,14 +172,23 @@ def to_compilerkv(t, path, o):
 
 def from_compilerkv(path, o):
     manifest = read_json(os.path.join(path, "manifest.json"))
-    weights, tau = (from_folder(path, manifest, *x) for x in (("head_table", "W_head.npy", 3), ("gate_table", "T_gate.npy", 4)))
+    arrays = []
+    for key, usual, rank in (("head_table", "W_head.npy", 3), ("gate_table", "T_gate.npy", 4)):  # their first axis: budgets
+        name = manifest.get(key, usual)
+        refuse(not isinstance(name, str) or not name or "/" in name or name.startswith("."), f"{path}: manifest.json: {key} is no plain file name")
+        a = reals(os.path.join(path, name), rank).astype("<f4")
+        arrays.append(a if a.ndim == rank else a[None])
+    weights, tau = arrays
     ours = manifest.get("ckvc", {})
     budgets = ours.get("budgets", manifest.get("budget_values"))
     if (budgets is None) != bool(o.budget):
         raise Usage(f"{path}: its manifest has {'no budget_values: --budget B says what they are' if budgets is None else 'budgets: leave out --budget'}")
     budgets = numbers(path, o.budget if budgets is None else budgets, "budgets")
-    grids = [restored(numbers(path, manifest.get(key, usual.tolist()), key), usual)
-             for key, usual in (("head_actions", HEAD_GRID), ("gate_actions", GATE_GRID))]
+    grids = []
+    for key, usual in (("head_actions", HEAD_GRID), ("gate_actions", GATE_GRID)):  # from float32 to the doubles that they were
+        grid = numbers(path, manifest.get(key, usual.tolist()), key)
+        nearest = usual[np.abs(grid[:, None] - usual).argmin(1)]
+        grids.append(np.where(nearest.astype("f4") == grid.astype("f4"), nearest, grid))
     edges = [numbers(path, manifest.get(key), key) for key in ("entropy_edges", "ppl_edges")]
     (nB, L, H), (E, P) = weights.shape, tau.shape[2:]
     if [len(x) for x in edges] != [E - 1, P - 1]:
@@ -212,27 +198,20 @@ def from_compilerkv(path, o):
     check_heads(path, o, L, H, 1)
     counts = {"window": 64, "n_kv_heads": 0} | {k: v for k, v in ours.items() if k in ("window", "n_kv_heads")}
     for key, value in counts.items():
-        if type(value) is not int or not 0 <= value < 2**32:
-            raise Error(f"{path}: manifest.json: ckvc.{key} is no whole number from 0 on")
+        refuse(type(value) is not int or not 0 <= value < 2**32, f"{path}: manifest.json: ckvc.{key} is no whole number from 0 on")
     G = o.heads[2] if o.heads else counts["n_kv_heads"]
     per_kv = weights.reshape(nB, L, G or H, -1) if H % (G or H) == 0 else None
-    if per_kv is None or (per_kv != per_kv[..., :1]).any():
-        raise Error(f"{path}: {H} query heads do not share {G} KV heads, or those that share a KV head have other weights: "
-                    'without "ckvc" in manifest.json, and without --model, rows are kept as query heads')
+    refuse(per_kv is None or (per_kv != per_kv[..., :1]).any(), f"{path}: {H} query heads do not share {G} KV heads, or those that share a KV head "
+           'have other weights: without "ckvc" in manifest.json, and without --model, rows are kept as query heads')
     content = dict(BUDGET=budgets, GRIDHEAD=grids[0], GRIDGATE=grids[1], WEIGHT=per_kv[..., 0].transpose(1, 2, 0), TAU=tau.transpose(1, 2, 3, 0),
                    EDGEENT=edges[0], EDGEPPL=edges[1])
     return imported(path, o, "compilerkv", content, (L, H, G or H, E, P, nB, counts["window"], int(not G)))
 
 
-# ---- one number a head ----
-
-
 def graded(t, o, kv=True):
     """[L, G] shares of a block over the largest."""
-    if t.share is None:
-        raise Error(f"{t.name}: this table has no budgets by head, and the format holds nothing else")
-    if kv and t.head_axis:
-        raise Error(f"{t.name}: the table's rows are query heads, the format's are KV heads, and how many share one is not known")
+    refuse(t.share is None, f"{t.name}: this table has no budgets by head, and the format holds nothing else")
+    refuse(kv and t.head_axis, f"{t.name}: the table's rows are query heads, the format's are KV heads, and how many share one is not known")
     if len(o.budget) > 1 or (not o.budget and t.n_budgets > 1):
         raise Usage(f"{t.name}: the table has {t.n_budgets} budgets, the format one number a head: --budget B says of which")
     if o.budget and o.budget[0] not in t.budgets:
@@ -273,8 +252,7 @@ def to_headkv(t, path, o):
 def from_headkv(path, o):
     L, H, G, _ = o.heads
     given, want = read_json(path), [f"{l}-{h}" for l in range(L) for h in range(H)]
-    if len(given) != len(want):
-        raise Error(f"{path}: {len(given)} heads, the model {o.model} has {L} layers of {H} query heads")
+    refuse(len(given) != len(want), f"{path}: {len(given)} heads, the model {o.model} has {L} layers of {H} query heads")
     means = []
     for key in want:
         samples = given.get(key)
@@ -289,25 +267,17 @@ def to_kvzip(t, path, o):
     return "rows are KV heads; torch.save(torch.from_numpy(numpy.load(F))) makes KVzip's .pt of it"
 
 
-def from_kvzip(path, o):
-    return from_scores(path, o, "kvzip", reals(path, 2))
-
-
 def from_scores(path, o, name, scores):
     """A table of budgets for heads: shares in proportion to scores [L, G], mean 1, the same at every budget."""
     L, H, G, _ = o.heads
     check_heads(path, o, *(scores.shape if scores.ndim == 2 else (len(scores), 0)), 2)
-    if not (np.isfinite(scores) & (scores >= 0)).all() or not scores.any():
-        raise Error(f"{path}: score {scores.min():g}: want finite numbers from 0 up, and one above 0")
+    refuse(not (scores.min() >= 0 and 0 < scores.max() < np.inf), f"{path}: score {scores.min():g}: want finite numbers from 0 up, and one above 0")
     nB = len(o.budget)
     mean = np.cumsum(scores / scores.size)[-1]  # one after the other: the same bits everywhere
     share = np.repeat(scores[..., None] / mean, nB, axis=-1)
     content = dict(BUDGET=o.budget, GRIDHEAD=HEAD_GRID, GRIDGATE=GATE_GRID, WEIGHT=np.ones((L, G, nB)), TAU=np.full((L, 1, 1, nB), 0.9), EDGEENT=[],
                    EDGEPPL=[], SHARE=share, CMIN=[[o.c_min, 8]] * nB, SCORE=[[1, 32, 7, 1, 0, 1]] * nB)
     return imported(path, o, name, content, (L, H, G, 1, 1, nB, 64, 0), FLAG_SHARES | OPERATORS.index("no-threshold"), probe="no-threshold")
-
-
-# ---- what these share ----
 
 
 def per_query(t, a):
@@ -343,32 +313,16 @@ def reals(path, rank):
     return a
 
 
-def from_folder(path, manifest, key, usual, rank):
-    """An array of CompilerKV's folder, its first axis the budgets."""
-    name = manifest.get(key, usual)
-    if not isinstance(name, str) or not name or "/" in name or name.startswith("."):
-        raise Error(f"{path}: manifest.json: {key} is no plain file name")
-    a = reals(os.path.join(path, name), rank).astype("<f4")
-    return a if a.ndim == rank else a[None]
-
-
 def numbers(path, values, key):
     if not isinstance(values, list) or not all(type(x) in (int, float) and math.isfinite(x) for x in values):
         raise Error(f"{path}: manifest.json: {key} is missing, or no list of finite numbers")
     return np.array(values, float)
 
 
-def restored(grid, usual):
-    """Values that went through float32 become the doubles that they were."""
-    nearest = usual[np.abs(grid[:, None] - usual).argmin(1)]
-    return np.where(nearest.astype("f4") == grid.astype("f4"), nearest, grid)
-
-
 def read_text(path):
     with open(path, "rb") as f:
         data = f.read(TEXT_MAX + 1)
-    if len(data) > TEXT_MAX:
-        raise Error(f"{path}: more than {TEXT_MAX} bytes")
+    refuse(len(data) > TEXT_MAX, f"{path}: more than {TEXT_MAX} bytes")
     try:
         return data.decode()
     except UnicodeDecodeError as problem:
@@ -380,8 +334,7 @@ def read_json(path):
         o = json.loads(read_text(path))
     except (ValueError, RecursionError) as problem:
         raise Error(f"{path}: {problem}") from None
-    if not isinstance(o, dict):
-        raise Error(f"{path}: not a JSON object")
+    refuse(not isinstance(o, dict), f"{path}: not a JSON object")
     return o
 
 
@@ -428,8 +381,7 @@ def model_card(t, o):
         if report.get("schema") != "ckvc-report-1":
             raise Error(f"{o.report}: schema is {report.get('schema')}, want ckvc-report-1 (a report.json of `ckvc report`)")
         found = [x["verdict"] for x in report["tables"] if x["content_id"] == t.content_id]
-        if not found:
-            raise Error(f"{o.report}: a report of other tables: none has the content id {t.content_id}")
+        refuse(not found, f"{o.report}: a report of other tables: none has the content id {t.content_id}")
         judged = "It was judged" if found[0].get("leak_passed") else "No check says that it was judged"
         out.append(f"Its report's verdict: **{found[0]['word']}**. {judged} on prompts that share no text with those that it was made from. "
                    "Loss is in nats per token over the full cache (95% over documents).\n")
@@ -452,9 +404,6 @@ def model_card(t, o):
     return "\n".join(out)
 
 
-# ---- records of a run ----
-
-
 def to_records(run, path, o):
     """One JSON object a record, keys as in CompilerKV's docs/calibration.md where there is one; a row of a KV head that several query heads
     read is `kv_head` and not `head`. Passes of scan and score have none."""
@@ -465,8 +414,7 @@ def to_records(run, path, o):
                 for line in records_of(f, os.path.basename(os.path.dirname(file))):
                     out.write(json.dumps(line) + "\n")
                     n += 1
-    if not n:
-        raise Error(f"{run}: no pass of this run has records")
+    refuse(not n, f"{run}: no pass of this run has records")
     return f"{n} records"
 
 
@@ -498,10 +446,9 @@ def records_of(f, name):
                     "action": float(actions[action]), "compressed_loss": float(p["action_loss"][i, b, l, h, action]), "entries": int(n)}
 
 
-# ---- the two commands ----
-
-FORMATS = {"safetensors": (to_safetensors, from_safetensors), "npz": (to_npz, from_npz), "compilerkv": (to_compilerkv, from_compilerkv),
-           "duo-attention": (to_duo_attention, from_duo_attention), "headkv": (to_headkv, from_headkv), "kvzip": (to_kvzip, from_kvzip),
+FORMATS = {"safetensors": (to_safetensors, from_safetensors), "npz": (lambda t, path, o: np.savez(path, **arrays_of(t)), from_npz),
+           "compilerkv": (to_compilerkv, from_compilerkv), "duo-attention": (to_duo_attention, from_duo_attention),
+           "headkv": (to_headkv, from_headkv), "kvzip": (to_kvzip, lambda path, o: from_scores(path, o, "kvzip", reals(path, 2))),
            "gguf": (to_gguf, None), "records": (to_records, None)}
 HEAD_NUMBERS = ("duo-attention", "headkv", "kvzip")
 
@@ -539,10 +486,8 @@ def options(verb, words):
         if getattr(o, name, None) and o.format not in formats:
             raise Usage(f"--{name.replace('_', '-')} is of --format {', '.join(formats)}, not of {o.format}")
     if verb == "import" and o.format in HEAD_NUMBERS:
-        if not o.model:
-            raise Usage(f"{o.input}: --model DIR is needed: whose layers and heads these are, and how many query heads read a KV head")
-        if not o.budget:
-            raise Usage(f"{o.input}: scores of heads have no budget: --budget B,... says for which the table is")
+        refuse(not o.model, f"{o.input}: --model DIR is needed: whose layers and heads these are, and how many query heads read a KV head", Usage)
+        refuse(not o.budget, f"{o.input}: scores of heads have no budget: --budget B,... says for which the table is", Usage)
     return o
 
 
@@ -550,13 +495,11 @@ def main(verb, words):
     """`export` or `import`: writes OUT whole or not at all, and returns the line that is printed."""
     o = options(verb, words)
     write_it, read_it = FORMATS[o.format]
-    if verb == "import" and not read_it:
-        raise Usage(f"--format {o.format} is written, never read")
+    refuse(verb == "import" and not read_it, f"--format {o.format} is written, never read", Usage)
     with tempfile.TemporaryDirectory(dir=os.path.dirname(os.path.abspath(o.out)), prefix=".tmp.") as beside:
         made = os.path.join(beside, "out.npz")
         if verb == "export":
-            source = o.input if o.format == "records" else Table.read(o.input)
-            note = write_it(source, made, o)
+            note = write_it(o.input if o.format == "records" else Table.read(o.input), made, o)
             said = f"{o.out}: {o.format}" + (f"; {note}" if note else "")
         else:
             o.heads = model_heads(o.model) if o.model else None
@@ -569,8 +512,7 @@ def main(verb, words):
             write(data, made)
             t = Table(o.out, data)
             said = f"{o.out}: {t.n_layers} layers x {t.n_heads} {'query' if t.head_axis else 'KV'} heads, content id {t.content_id}"
-        if os.path.lexists(o.out) and not o.force:
-            raise FileExistsError(f"{o.out}: is there already; --force overwrites it")
+        refuse(os.path.lexists(o.out) and not o.force, f"{o.out}: is there already; --force overwrites it", FileExistsError)
         if os.path.isdir(o.out) and not os.path.islink(o.out):
             for name in os.listdir(made) if os.path.isdir(made) else []:
                 os.replace(os.path.join(made, name), os.path.join(o.out, name))

@@ -26,7 +26,7 @@ Line = Tuple[str, str, List[int], str]
 
 
 def _shape_lines(config: Any) -> Optional[str]:
-    """model_shape_lines of lib/model/model_spec.c; None: not a model of the C program."""
+    """model_shape_lines of lib/model/model_spec.c behind its first line; None: not a model of the C program."""
     rope, kind = dict(config.rope_parameters or {}), config.model_type
     scheme = rope.get("rope_type") or "default"
     share = float(rope.get("partial_rotary_factor") or 1)
@@ -34,8 +34,8 @@ def _shape_lines(config: Any) -> Optional[str]:
             or config.hidden_act not in ("silu", "swish") or any(getattr(config, k, None) for k in FOREIGN):
         return None
     H, D = config.num_attention_heads, getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    out = [f"family={kind}", f"layers={config.num_hidden_layers}", f"heads={H}", f"kv_heads={config.num_key_value_heads}", f"head_dim={D}",
-           f"width={config.hidden_size}", f"intermediate={config.intermediate_size}", f"vocab={config.vocab_size}",
+    out = ["ckvc-model-1", f"family={kind}", f"layers={config.num_hidden_layers}", f"heads={H}", f"kv_heads={config.num_key_value_heads}",
+           f"head_dim={D}", f"width={config.hidden_size}", f"intermediate={config.intermediate_size}", f"vocab={config.vocab_size}",
            f"rms_eps={config.rms_norm_eps:.17g}", f"rope_theta={rope.get('rope_theta', 10000.0):.17g}"]
     if scheme != "default":
         out += [f"rope={scheme}", f"rope_factor={rope['factor']:.17g}"]
@@ -63,12 +63,6 @@ def _line(name: str, kind: str, t: torch.Tensor) -> Line:
     return name, kind, list(t.shape), hashlib.sha256(data).hexdigest()
 
 
-def _of_file(path: str) -> List[Line]:
-    """Tensors of a safetensors file, some at a time: hashing is what takes long."""
-    with safe_open(path, "pt") as f, concurrent.futures.ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        return list(pool.map(lambda name: _line(name, f.get_slice(name).get_dtype(), f.get_tensor(name)), f.keys()))
-
-
 def folder_of(model: PreTrainedModel) -> Optional[str]:
     """The folder that the model was loaded from, of the hub's cache, too; None: it was not."""
     name = model.config._name_or_path
@@ -90,15 +84,15 @@ def fingerprint(model: PreTrainedModel) -> str:
     elif folder and os.path.exists(index):
         with open(index, encoding="utf-8") as f:
             files = [os.path.join(folder, name) for name in sorted(set(json.load(f)["weight_map"].values()))]
-    tensors = [line for path in files for line in _of_file(path)]
+    tensors: List[Line] = []
+    for path in files:  # some tensors at a time: hashing is what takes long
+        with safe_open(path, "pt") as f, concurrent.futures.ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+            tensors += pool.map(lambda name: _line(name, f.get_slice(name).get_dtype(), f.get_tensor(name)), f.keys())
     if not files:
         tensors = [_line(name, NAMES.get(t.dtype, str(t.dtype)), t) for name, t in model.state_dict().items()]
     shape = _shape_lines(config) if files and config is model.config else None
     if shape is None:
         said = {k: v for k, v in model.config.to_dict().items() if k[0] != "_" and k not in ("transformers_version", "dtype")}
-        shape = canonical(json.loads(json.dumps(said, default=str))) + "\n"
-        head = "ckvc-model-torch-1\n"
-    else:
-        head = "ckvc-model-1\n"
+        shape = f"ckvc-model-torch-1\n{canonical(json.loads(json.dumps(said, default=str)))}\n"
     text = "".join(f"{name}\t{kind}\t[{','.join(map(str, dims))}]\t{digest}\n" for name, kind, dims, digest in sorted(tensors, key=lambda t: t[0].encode()))
-    return sha256(head + shape + text)
+    return sha256(shape + text)

@@ -1,32 +1,25 @@
-"""Kept sets in transformers: a context manager that prefills, keeps, and lets `generate` go on.
-
-    model = AutoModelForCausalLM.from_pretrained(folder)
-    with ckvc.hf.compress(model, ckvc.Table.read("tables.ckvt"), budget=0.25) as c:
-        out = model.generate(**tokenizer(text, return_tensors="pt"), max_new_tokens=100)
-    print(c.holds, c.kept[0].entries, c.kept_bytes, c.full_bytes)
+"""Kept sets in transformers: a context manager, `compress`, that prefills, keeps, and lets `generate` go on; README.md has an example.
 
 The prompt is what fills an empty cache. What is kept of it is decided when its last layer is there; new tokens attend to that and to
-each other, at positions T, T + 1, ... as ever. Shapes: B sequences, H query heads, G KV heads, T prompt tokens, D head_dim.
-"""
+each other, at positions T, T + 1, ... as ever. Shapes: B sequences, H query heads, G KV heads, T prompt tokens, D head_dim."""
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import functools
 import inspect
-import os
 import sys
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 import torch.nn.functional as F
-from transformers import AttentionInterface, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AttentionInterface, PreTrainedModel
 from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .prefill import Geometry, Kept, Prefill, log_softmax
-from .table import Error, Table
+from .table import Error, FilePath, Table, refuse
 
 IMPLEMENTATIONS = ("sdpa", "eager")  # those that take a mask by head
 REFUSED = {"prefill_chunk_size": "a prefill in chunks, of which the first would be taken for the prompt,", "assistant_model": "assisted generation",
@@ -65,8 +58,7 @@ def attention_of(model: PreTrainedModel, attention: Callable[..., Any], among: S
     """Inside it the model attends by `attention`, which takes what transformers' AttentionInterface hands over; gives the name of the
     implementation before. Error where that is not `among` these (none: any will do), and where the model has its own way."""
     name, before = f"ckvc_{id(attention):x}", model.config.get_text_config()._attn_implementation
-    if among and before not in among:
-        raise Error(f"attention implementation {before}: want {' or '.join(among)} (attn_implementation of from_pretrained)")
+    refuse(among and before not in among, f"attention implementation {before}: want {' or '.join(among)} (attn_implementation of from_pretrained)")
     AttentionInterface.register(name, attention)
     if before in ALL_MASK_ATTENTION_FUNCTIONS:
         AttentionMaskInterface.register(name, ALL_MASK_ATTENTION_FUNCTIONS[before])
@@ -82,8 +74,7 @@ def attention_of(model: PreTrainedModel, attention: Callable[..., Any], among: S
 
 
 def original_attention(before: str, module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-    """What the implementation of that name gives of an attention module: of eager each model file has its own; flash_attention_2 and its
-    like look up their own name."""
+    """What the implementation of that name gives: of eager each model file has its own; flash_attention_2 and its like look up their own name."""
     attend = sys.modules[type(module).__module__].eager_attention_forward if before == "eager" else ALL_ATTENTION_FUNCTIONS[before]
     config, name = module.config, module.config._attn_implementation
     config._attn_implementation_internal = before
@@ -98,8 +89,7 @@ def check_attention(module: torch.nn.Module, n_tokens: int, kwargs: Dict[str, An
     window = kwargs.get("sliding_window")
     why = f"a sliding window of {window}, shorter than the sequence of {n_tokens}, in every layer: positions go by themselves" if window and window < n_tokens \
         else "it caps its logits" if kwargs.get("softcap") else "its logits have a bias" if kwargs.get("position_bias") is not None else ""
-    if why:
-        raise Error(f"{type(module).__name__}: {why}; want plain softmax attention")
+    refuse(why, f"{type(module).__name__}: {why}; want plain softmax attention")
 
 
 class _Group(NamedTuple):
@@ -113,14 +103,12 @@ class _Group(NamedTuple):
 
 
 class KeptLayer(DynamicLayer):
-    """A cache layer that holds the kept keys and values of a prompt, each head's own number of them, and all new ones. To
-    transformers it is as long as the whole sequence, so that positions go on at T."""
+    """A cache layer of a prompt's kept keys and values, each head's own number, and all new ones. To transformers it is as long as the sequence."""
 
     SPARE = 32  # rows of a group for tokens to come
 
     def __init__(self, keys: torch.Tensor, values: torch.Tensor, positions: List[torch.Tensor], queries: torch.Tensor, owner: Compression):
-        """keys, values [B, G, T, D] of the whole prompt, whose kept rows are copied; positions [B * G]: ascending; queries [B, H, rows, D]: the
-        prompt's last, no more than the owner wants."""
+        """keys, values [B, G, T, D] of the whole prompt: kept rows are copied; positions [B * G]: ascending; queries [B, H, rows, D]: its last."""
         super().__init__()
         self.lazy_initialization(keys, values)
         self.shape, self.owner, self.kept, self.starts, self.queries, self.read = keys.shape, owner, owner.kept, owner.starts, queries, 0
@@ -153,8 +141,7 @@ class KeptLayer(DynamicLayer):
 
     def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any) -> Tuple[torch.Tensor, torch.Tensor]:
         """Takes new keys and values [B, G, n, D], and gives them back: `attend` reads what is held."""
-        if not self.owner.active:
-            raise Error("a compressed cache is used inside `with ckvc.hf.compress(...)`, where it was made")
+        refuse(not self.owner.active, "a compressed cache is used inside `with ckvc.hf.compress(...)`, where it was made")
         n = key_states.shape[2]
         self.owner.check_new(self.owner._collecting is None)
         self.owner.check_context(self.get_seq_length() + n)
@@ -220,8 +207,7 @@ class KeptLayer(DynamicLayer):
     def crop(self, max_length: int) -> None:
         """max_length: how long it is to be; up to 0: how many tokens go."""
         n = max_length + self.get_seq_length() if max_length <= 0 else max_length
-        if n < self.shape[2]:
-            raise Error(f"a compressed prompt of {self.shape[2]} tokens cannot be cropped to {n}")
+        refuse(n < self.shape[2], f"a compressed prompt of {self.shape[2]} tokens cannot be cropped to {n}")
         gone = max(self.get_seq_length() - n, 0)
         self.new, self.queries = self.new - gone, self.queries[:, :, : max(self.queries.shape[2] - gone, 0)]
 
@@ -267,12 +253,9 @@ class Compression:
         self._attends, self._before = contextlib.ExitStack(), ""  # the implementation before `_attention`; "": the model has its own
         self._scaling = 1.0
 
-    # ---- the with block ----
-
     def __enter__(self) -> Compression:
         base = self.model.base_model
-        if hasattr(self.model.generate, "ckvc"):
-            raise Error("the model is compressed by another `with` block already: leave that first")
+        refuse(hasattr(self.model.generate, "ckvc"), "the model is compressed by another `with` block already: leave that first")
         self._hooks = [base.register_forward_pre_hook(self._begin, with_kwargs=True), base.register_forward_hook(self._end, with_kwargs=True)]
         self._own_generate = vars(self.model).get("generate")
         self.model.generate = self._whole_prefill(self.model.generate)
@@ -306,9 +289,8 @@ class Compression:
         def checked(*args: Any, **kwargs: Any) -> Any:
             given = {**kwargs, **signature.bind_partial(*args).arguments}
             config = given.get("generation_config") or self.model.generation_config
-            for name, why in REFUSED.items():
-                if given.get(name, getattr(config, name, None)) not in (None, False):
-                    raise Error(f"{why} ({name}) does not go with a compressed cache: leave it out")
+            for k, why in REFUSED.items():
+                refuse(given.get(k, getattr(config, k, None)) not in (None, False), f"{why} ({k}) does not go with a compressed cache: leave it out")
             return generate(*args, **kwargs)
         vars(checked)["ckvc"] = True  # for __enter__
         return checked
@@ -317,8 +299,6 @@ class Compression:
         """Error where a sequence of n_tokens does not fit the model."""
         if self._context is not None and n_tokens > self._context:
             raise Error(f"{n_tokens} tokens are more than the model's context of {self._context} (config.json, max_position_embeddings)")
-
-    # ---- a prefill ----
 
     def check_new(self, holds: bool) -> None:
         """Error where what was taken for a prompt, for its call had no cache or an empty one, came behind others."""
@@ -342,11 +322,16 @@ class Compression:
         first = [0] * shape[0]  # of each sequence's prompt: behind what pads it on the left
         if padding is not None:
             first = (padding != 0).int().argmax(dim=1).tolist()
-            if not all(bool(row[start:].all()) for row, start in zip(padding, first)):
-                raise Error("a batch that is padded on the right: want padding_side='left'")
+            refuse(not all(row[start:].all() for row, start in zip(padding, first)), "a batch that is padded on the right: want padding_side='left'")
         self._width = shape[1]
         self.check_context(self._width)
-        self.starts = list(zip(first, self._first_positions(first, kwargs.get("position_ids"))))
+        positions, at = kwargs.get("position_ids"), first  # of each prompt's first token, by which its key was rotated
+        if positions is not None:
+            rows = [row[start:] for row, start in zip(positions.expand(len(first), -1), first)] if positions.ndim == 2 else []
+            refuse(not rows or any((row.diff() != 1).any() for row in rows),
+                   "position_ids that leave gaps, or padding in a mask by layer (static caches): want each prompt's ascending by one")
+            at = [int(row[0]) for row in rows]
+        self.starts = list(zip(first, at))
         self._collecting = self._prefills(self._width)
         dynamic = all(type(x) in (DynamicLayer, DynamicSlidingWindowLayer) for x in getattr(cache, "layers", ()))
         if self.rows or getattr(cache, "offloading", False) or not dynamic:
@@ -356,15 +341,6 @@ class Compression:
         slide = not {"full_attention", "attention"}.intersection(getattr(config, "layer_types", None) or ())
         check_attention(self.model, self._width, {"sliding_window": getattr(config, "sliding_window", None) if slide else None,
                                                   "softcap": getattr(config, "attn_logit_softcapping", None)})
-
-    def _first_positions(self, first: List[int], position_ids: Optional[torch.Tensor]) -> List[int]:
-        """Position of each prompt's first token, by which its key was rotated."""
-        if position_ids is None:
-            return first
-        rows = [row[start:] for row, start in zip(position_ids.expand(len(first), -1), first)] if position_ids.ndim == 2 else []
-        if not rows or any(bool((row.diff() != 1).any()) for row in rows):
-            raise Error("position_ids that leave gaps, or padding in a mask by layer (static caches): want each prompt's ascending by one")
-        return [int(row[0]) for row in rows]
 
     def _prefills(self, width: int) -> List[Prefill]:
         out = [Prefill(self.table, self.geometry, width - first, self.budget, self.mode, offset) for first, offset in self.starts]
@@ -383,8 +359,13 @@ class Compression:
         if not self._before:
             for row, layer in enumerate(cache.layers[l] for l in self.geometry.layers):
                 self._collect(collected, row, layer.keys[:, :, :0], layer.keys, layer.values)
-        wanted = any(p.needs_r_sem for p in collected)
-        r_sem = self._perplexities(output.last_hidden_state) if wanted else [None] * len(collected)
+        r_sem: List[Optional[float]] = [None] * len(collected)
+        if any(p.needs_r_sem for p in collected):  # exp of the mean loss of the last W prompt tokens
+            refuse(self._ids is None, "the table has perplexity bins, which need token ids: call the model with input_ids")
+            W = self.table.window
+            logits = self.model.get_output_embeddings()(output.last_hidden_state[:, -W - 1 : -1])
+            loss = [-log_softmax(rows).gather(1, ids[-W:, None].to(rows.device)) for rows, ids in zip(logits, self._ids)]
+            r_sem = [float(x.mean(dtype=torch.float64).exp()) for x in loss]
         self.kept = [p.keep(r) for p, r in zip(collected, r_sem)]
         self.install(cache)
 
@@ -399,15 +380,6 @@ class Compression:
                 cache.layers[l].update(layer.keys, layer.values)
             elif layer.is_sliding and getattr(layer, "max_cache_len", window) >= window:
                 raise Error(f"{type(self.model).__name__}: layer {l} slides: the prompt of {self._width} tokens fills its window of {window}, or a static cache may")
-
-    def _perplexities(self, hidden: torch.Tensor) -> List[float]:
-        """exp of the mean loss of the last W prompt tokens."""
-        if self._ids is None:
-            raise Error("the table has perplexity bins, which need token ids: call the model with input_ids")
-        W = self.table.window
-        logits = self.model.get_output_embeddings()(hidden[:, -W - 1 : -1])
-        loss = [-log_softmax(rows).gather(1, ids[-W:, None].to(rows.device)) for rows, ids in zip(logits, self._ids)]
-        return [float(x.mean(dtype=torch.float64).exp()) for x in loss]
 
     def install(self, cache: Cache) -> None:
         """Cuts the cache of the prompts to what is kept, or hides the rest where its class cannot be cut."""
@@ -446,14 +418,13 @@ class Compression:
         what is held, later turns included, is ranked as if just prefilled, by the newest queries. Gives the new `kept`. Error where the cache is not
         the one cut here last, where cropping took the newest queries away, and where the table has bins of perplexity, which only a prefill knows."""
         layers = [cache.layers[l] for l in self._rows if l < len(cache.layers)]
-        if not layers or not all(isinstance(layer, KeptLayer) and layer.kept is self.kept for layer in layers):
-            raise Error("recompress: want the cache that was cut here last")
+        refuse(not layers or any(getattr(x, "kept", None) is not self.kept for x in layers), "recompress: want the cache that was cut here last")
         self.starts, n = layers[0].starts, cache.get_seq_length()
         prefills = self._prefills(n)
-        if any(layer.queries.shape[2] < min(self.rows, n) for layer in layers):
-            raise Error("recompress: the queries that rank were cropped away; feed the next turn first")
-        if any(p.needs_r_sem for p in prefills):
-            raise Error("recompress: the table has bins of perplexity, which a prefill alone knows; start again from an empty cache")
+        refuse(any(layer.queries.shape[2] < min(self.rows, n) for layer in layers),
+               "recompress: the queries that rank were cropped away; feed the next turn first")
+        refuse(any(p.needs_r_sem for p in prefills),
+               "recompress: the table has bins of perplexity, which a prefill alone knows; start again from an empty cache")
         for row, layer in enumerate(layers):
             keys, values, held = layer.spread()
             for b, (p, (first, _)) in enumerate(zip(prefills, self.starts)):
@@ -468,8 +439,6 @@ class Compression:
         self._queries.append(query[:, :, max(n - self.rows, 0) :].clone())
         for b, (p, (first, _)) in enumerate(zip(prefills, self.starts)):
             p.layer(query[b, :, max(n - p.rows, first) :], key[b, :, first:n], value[b, :, first:n], self._scaling, None, self._sinks.get(row))
-
-    # ---- attention ----
 
     def _attention(self, module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
                    attention_mask: Optional[torch.Tensor], **kwargs: Any) -> Any:
@@ -495,7 +464,7 @@ class Compression:
         return mask & seen if mask.dtype == torch.bool else mask.masked_fill(~seen, torch.finfo(mask.dtype).min)
 
 
-def compress(model: PreTrainedModel, table: Union[Table, str, os.PathLike], budget: Optional[float] = None, mode: Optional[str] = None) -> Compression:
+def compress(model: PreTrainedModel, table: Union[Table, FilePath], budget: Optional[float] = None, mode: Optional[str] = None) -> Compression:
     """A context manager: inside it, prompts that fill an empty cache are compressed by the table, and `generate` goes on from what is kept.
     What comes after the prompt, a second turn's text too, is kept whole until `recompress`.
 
@@ -506,8 +475,7 @@ def compress(model: PreTrainedModel, table: Union[Table, str, os.PathLike], budg
     return Compression(model, table if isinstance(table, Table) else Table.read(table), budget, mode)
 
 
-def calibrate(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, manifest: Union[str, os.PathLike], budgets: Sequence[float],
-              out: Union[str, os.PathLike], **options: Any) -> None:
+def calibrate(model: PreTrainedModel, tokenizer: Any, manifest: FilePath, budgets: Sequence[float], out: FilePath, **options: Any) -> None:
     """`ckvc.calibrate.calibrate`; budgets and options: those of its `Options`."""
     from .calibrate import Options, calibrate as run  # h5py is needed for nothing else here
     run(model, tokenizer, manifest, Options(budgets=tuple(budgets), **options), out)

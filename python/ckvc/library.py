@@ -1,7 +1,6 @@
 """From a prefill to the kept sets by the C library (libckvc_policy, lib/policy/ckvc_policy.h) and ctypes, for engines that have no torch.
 
-Where the library is: $CKVC_LIBRARY, else libckvc_policy.so beside this file, else where the loader finds it.
-"""
+Where the library is: $CKVC_LIBRARY, else libckvc_policy.so beside this file, else where the loader finds it."""
 from __future__ import annotations
 
 import ctypes
@@ -14,7 +13,7 @@ from typing import Any, List, Optional
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .table import MODES, SCORES, Array, Error, Score
+from .table import MODES, SCORES, Array, Error, Score, refuse
 from .table import Table as NumpyTable
 
 MESSAGE = 1024
@@ -64,8 +63,7 @@ def _at(array: Optional[Array]) -> Optional[c_void_p]:
 
 def _whole(what: str, x: Any, end: int = 2**32) -> int:
     """A number that the library takes as it comes, for an index below `end`."""
-    if not isinstance(x, (int, np.integer)) or not 0 <= x < end:
-        raise Error(f"{what} is {x}, want a whole number from 0 to {end - 1}")
+    refuse(not isinstance(x, (int, np.integer)) or not 0 <= x < end, f"{what} is {x}, want a whole number from 0 to {end - 1}")
     return int(x)
 
 
@@ -83,8 +81,7 @@ class Table(NumpyTable):
     def __init__(self, name: str, data: bytes):
         super().__init__(name, data)
         self._c, self._handle, message = load(), c_void_p(), create_string_buffer(MESSAGE)
-        if self._c.ckvc_table_parse(name.encode(), data, len(data), byref(self._handle), message, MESSAGE):
-            raise Error(message.value.decode())
+        refuse(self._c.ckvc_table_parse(name.encode(), data, len(data), byref(self._handle), message, MESSAGE), message.value.decode())
 
     def __del__(self) -> None:
         if getattr(self, "_handle", None):
@@ -95,8 +92,7 @@ class Prefill:
     """Statistics and kept sets of one prompt by the library, for engines without torch: for each layer `queries` (or `attention`) and then
     `cache`, at the end `keep`. Float32 in, tile by tile; Error with the library's line where something is refused.
 
-    query_scale: the logits' scale, where queries are handed over; 0: attention rows are. inv_freq [D / 2]: what cached keys were rotated
-    with; None: they come before rotation."""
+    query_scale: the logits' scale, where queries are handed over; 0: attention rows are. inv_freq [D / 2]: cached keys' rotation; None: not yet."""
 
     def __init__(self, table: Table, n_query_heads: int, head_dim: int, n_tokens: int, budget: float, inv_freq: Optional[ArrayLike] = None,
                  query_scale: float = 0.0, n_layers: Optional[int] = None, n_kv_heads: Optional[int] = None,
@@ -115,11 +111,9 @@ class Prefill:
         message, size = create_string_buffer(MESSAGE), self._c.ckvc_prefill_bytes(byref(request))
         self._workspace = np.empty(size, np.uint8) if size < 2**48 else None
         self._p = self._c.ckvc_prefill_begin(_at(self._workspace), size, byref(request), message, MESSAGE)
-        if not self._p:
-            raise Error(f"{table.name}: {message.value.decode()}")
+        refuse(not self._p, f"{table.name}: {message.value.decode()}")
         self.whole = bool(self._c.ckvc_prefill_keeps_all(self._p))  # no longer than the window: nothing needs to be handed over
-        self.rows: int = self._c.ckvc_prefill_rows(self._p)
-        """How many of the last queries or attention rows it wants."""
+        self.rows: int = self._c.ckvc_prefill_rows(self._p)  # how many of the last queries or attention rows it wants
         self.needs_r_sem = bool(self._c.ckvc_prefill_reads_r_sem(self._p))
 
     def _checked(self, refused: int) -> None:

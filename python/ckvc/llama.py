@@ -2,20 +2,13 @@
 
 All layers and heads of llama.cpp's cache share its cells, but keys are cached after their rotation. So a cell may hold one token for one head and
 another for the next, and a set a head fits, all of one length. A sequence's state is read by llama.cpp's public call, cut, and put back; it then has
-B cells, and the next token's position is T still.
-
-    llm = llama_cpp.Llama("model.gguf", n_ctx=4096)
-    llm.eval(tokens)                                      # a prompt of T tokens
-    print(ckvc.llama.compact(llm, 0, "table.ckvt", 0.5))  # cells, bytes
-    llm.eval(more)                                        # goes on at position T
+B cells, and the next token's position is T still. README.md has an example.
 
 A state has no attention rows, so a table serves whose learned score needs none (`ckvc fit --features 2`). Of such a table its score is taken and not
-its shares: every head keeps B, as under the floor 1. L layers, G KV heads, D head_dim, T tokens, B budget.
-"""
+its shares: every head keeps B, as under the floor 1. L layers, G KV heads, D head_dim, T tokens, B budget."""
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import os
 import tempfile
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Union
@@ -25,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from . import library
 from .exchange import Parser
-from .table import FEATURES, Array, Error, Score, budget_tokens
+from .table import FEATURES, Array, Error, FilePath, Score, budget_tokens, refuse
 
 MAGIC, FILE_MAGIC, VERSION = 0xAF143CD8, 0x67677371, 3  # of a state in memory; of a file ("ggsq") and the version of its layout
 TYPES = {0: np.dtype("<f4"), 1: np.dtype("<f2")}  # ggml's F32 and F16
@@ -79,16 +72,12 @@ class _Bytes:
         return self.array(dtype, 1, what)[0].item()
 
 
-# ---- the model, of its GGUF file ----
-
-
-def read_gguf(path: Union[str, os.PathLike]) -> Tuple[Dict[str, Any], Optional[Array]]:
+def read_gguf(path: FilePath) -> Tuple[Dict[str, Any], Optional[Array]]:
     """Metadata but for arrays, and the divisors of the frequencies (rope_freqs.weight), where there are any."""
     name = os.fspath(path)
     b = _Bytes(name, np.memmap(name, np.uint8, "r") if os.path.getsize(name) else np.zeros(0, np.uint8))
     magic, version = b.one("<u4", "magic"), b.one("<u4", "version")
-    if magic != 0x46554747 or version not in (2, 3):
-        raise Error(f"{name}: magic 0x{magic:08x}, version {version}: want a GGUF file of version 2 or 3")
+    refuse(magic != 0x46554747 or version not in (2, 3), f"{name}: magic 0x{magic:08x}, version {version}: want a GGUF file of version 2 or 3")
     n_tensors, n_keys = b.one("<u8", "counts"), b.one("<u8", "counts")
 
     def text() -> str:
@@ -104,8 +93,7 @@ def read_gguf(path: Union[str, os.PathLike]) -> Tuple[Dict[str, Any], Optional[A
             else:
                 b.array(GGUF_TYPES.get(inner) or "u1", n, "array")
             return None
-        if not GGUF_TYPES.get(kind):
-            raise Error(f"{name}: byte {b.at}: a value of the unknown type {kind}")
+        refuse(not GGUF_TYPES.get(kind), f"{name}: byte {b.at}: a value of the unknown type {kind}")
         return b.one(GGUF_TYPES[kind], "value")
 
     meta = {text(): value(b.one("<u4", "type")) for _ in range(n_keys)}
@@ -114,30 +102,26 @@ def read_gguf(path: Union[str, os.PathLike]) -> Tuple[Dict[str, Any], Optional[A
         tensor, dims = text(), b.array("<u8", b.one("<u4", "rank"), "shape")
         kind, offset = b.one("<u4", "type"), b.one("<u8", "offset")
         if tensor == "rope_freqs.weight":
-            if kind != 0 or len(dims) != 1:
-                raise Error(f"{name}: tensor {tensor} has the type {kind} and {len(dims)} dimensions, want F32 and one")
+            refuse(kind != 0 or len(dims) != 1, f"{name}: tensor {tensor} has the type {kind} and {len(dims)} dimensions, want F32 and one")
             factors = (offset, int(dims[0]))
     if factors:
         unit = meta.get("general.alignment", 32)
-        if not isinstance(unit, int) or unit <= 0:
-            raise Error(f"{name}: key general.alignment is {unit}, want a number above 0")
+        refuse(not isinstance(unit, int) or unit <= 0, f"{name}: key general.alignment is {unit}, want a number above 0")
         return meta, _Bytes(name, b.data, -(-b.at // unit) * unit + factors[0]).array("<f4", factors[1], "rope_freqs.weight")
     return meta, None
 
 
-def model_of(path: Union[str, os.PathLike]) -> Model:
+def model_of(path: FilePath) -> Model:
     """The shape of a GGUF file of architecture llama, qwen2 or qwen3 whose keys are rotated whole; Error where it is another."""
     (meta, factors), name = read_gguf(path), os.fspath(path)
     arch = meta.get("general.architecture")
-    if arch not in PAIRWISE:
-        raise Error(f"{name}: architecture {arch}: want one of {', '.join(PAIRWISE)}")
+    refuse(arch not in PAIRWISE, f"{name}: architecture {arch}: want one of {', '.join(PAIRWISE)}")
     if meta.get("split.count", 1) not in (0, 1):
         raise Error(f"{name}: one file of {meta['split.count']}, the others may hold rope_freqs.weight: join them by `llama-gguf-split --merge`")
 
     def get(key: str, default: Any = None) -> Any:
         got = meta.get(f"{arch}.{key}", default)
-        if not isinstance(got, str if isinstance(default, str) else (int, float)):
-            raise Error(f"{name}: key {arch}.{key} is missing, or of another type")
+        refuse(not isinstance(got, str if isinstance(default, str) else (int, float)), f"{name}: key {arch}.{key} is missing, or of another type")
         return got
 
     L, H, width = (get(key) for key in ("block_count", "attention.head_count", "embedding_length"))
@@ -151,18 +135,12 @@ def model_of(path: Union[str, os.PathLike]) -> Model:
     with np.errstate(all="ignore"):
         inv_freq = np.float64(get("rope.freq_base", 10000.0)) ** (-np.arange(0, D, 2) / D)
         inv_freq = inv_freq / (factor if kind == "linear" and factor else 1) / (1 if factors is None else factors.astype(np.float64))
-    if not np.isfinite(inv_freq).all():
-        raise Error(f"{name}: rope.freq_base, rope.scaling.factor or rope_freqs.weight make frequencies that are not finite")
+    refuse(not np.isfinite(inv_freq).all(), f"{name}: rope.freq_base, rope.scaling.factor or rope_freqs.weight make frequencies that are not finite")
     return Model(name, L, H, G, D, inv_freq, PAIRWISE[arch])
 
 
-# ---- a state ----
-
-
-@dataclasses.dataclass
-class State:
-    """A sequence's part of a cache. order [T]: the cell of each position. keys: L of [T, G D], values: the same, or [G D, T] where transposed;
-    views of the bytes that were read."""
+class State(NamedTuple):
+    """A sequence's part of a cache. order [T]: each position's cell. keys: L of [T, G D], values: alike, or [G D, T] if transposed; views."""
     name: str
     head: Array  # what is before the streams' sizes
     n_streams: int
@@ -180,15 +158,13 @@ def read_state(name: str, data: Array, model: Model) -> State:
     b = _Bytes(name, data)
     magic, second = b.one("<u4", "magic"), b.one("<u4", "version")
     if magic == FILE_MAGIC:
-        if second != VERSION:
-            raise Error(f"{name}: a sequence's file of version {second}; this package knows version {VERSION}")
+        refuse(second != VERSION, f"{name}: a sequence's file of version {second}; this package knows version {VERSION}")
         b.array("<i4", b.one("<u4", "number of tokens"), "tokens")
     elif magic != MAGIC:
         raise Error(f"{name}: magic 0x{magic:08x}: want a sequence's state of llama.cpp, 0x{MAGIC:08x}, or its file, 0x{FILE_MAGIC:08x}")
     head, L, row = data[: b.at], model.n_layers, model.n_kv_heads * model.head_dim
     n_streams = b.one("<u4", "number of streams")
-    if not 0 < n_streams < SIZE_MAX:
-        raise Error(f"{name}: byte {b.at - 4}: {n_streams} streams: the cache of another kind of model, or the state of another llama.cpp")
+    refuse(not 0 < n_streams < SIZE_MAX, f"{name}: byte {b.at - 4}: {n_streams} streams: a cache of another kind of model, or of another llama.cpp")
     found: Optional[State] = None
     for stream in range(n_streams):
         T = b.one("<u4", "number of cells")
@@ -198,12 +174,10 @@ def read_state(name: str, data: Array, model: Model) -> State:
         order = np.argsort(cells["position"], kind="stable")
         if found or (cells["sequences"] != 1).any() or (cells["sequence"] != cells["sequence"][0]).any():
             raise Error(f"{name}: its cells belong to several sequences, or are not those of a text model: want one sequence's state")
-        if not np.array_equal(cells["position"][order], np.arange(T)):
-            raise Error(f"{name}: {T} cells up to position {cells['position'].max()}: want each from 0 on once; a cache that was cut or shifted "
-                        "cannot be cut again")
+        refuse(not np.array_equal(cells["position"][order], np.arange(T)), f"{name}: {T} cells up to position {cells['position'].max()}: want each "
+               "from 0 on once; a cache that was cut or shifted cannot be cut again")
         transposed, n_layers = b.one("<u4", "layout"), b.one("<u4", "number of layers")
-        if n_layers != L or transposed > 1:
-            raise Error(f"{name}: a cache of {n_layers} layers, {model.name} has {L}: the state of another model")
+        refuse(n_layers != L or transposed > 1, f"{name}: a cache of {n_layers} layers, {model.name} has {L}: the state of another model")
         found = State(name, head, n_streams, stream, int(cells["sequence"][0]), order, bool(transposed), [], [])
         for values in (False, True):
             for layer in range(L):
@@ -212,13 +186,11 @@ def read_state(name: str, data: Array, model: Model) -> State:
                 if kind not in TYPES:
                     raise Error(f"{name}: byte {at}: {what} have ggml's type {kind}: want F32 (0) or F16 (1): quantised caches cannot be cut")
                 size = b.one("<u4" if values and transposed else "<u8", what) * (b.one("<u4", what) if values and transposed else 1)
-                if size != row * TYPES[kind].itemsize:
-                    raise Error(f"{name}: byte {at}: {what} have {size} bytes a token, those of {model.name} {row * TYPES[kind].itemsize}: the state "
-                                "of another model")
+                refuse(size != row * TYPES[kind].itemsize, f"{name}: byte {at}: {what} have {size} bytes a token, those of {model.name} "
+                       f"{row * TYPES[kind].itemsize}: the state of another model")
                 x = b.array(TYPES[kind], T * row, what)
                 (found.values if values else found.keys).append(x.reshape((row, T) if values and transposed else (T, row)))
-    if not found:
-        raise Error(f"{name}: no tokens: the sequence is empty")
+    refuse(not found, f"{name}: no tokens: the sequence is empty")
     if b.at != len(data):
         raise Error(f"{name}: byte {b.at}: {len(data) - b.at} bytes behind the cache: layers of another kind (sliding windows), which cannot be cut")
     return found
@@ -226,16 +198,13 @@ def read_state(name: str, data: Array, model: Model) -> State:
 
 def score_of(table: library.Table, budget: float, n_tokens: int) -> Score:
     """The learned score of a table, a set a head; Error where it reads attention, which a state does not have, or leaves heads of several lengths."""
-    if not budget > 0:
-        raise Error(f"{table.name}: the budget is {budget}, want tokens from 1 up, or a share of the prompt below 1")
-    if table.relative:
-        raise Error(f"{table.name}: its thresholds below shares leave heads of different length, and llama.cpp's share their cells: make a table by "
-                    "`ckvc fit RUN --features 2`, of the demand alone")
+    refuse(not budget > 0, f"{table.name}: the budget is {budget}, want tokens from 1 up, or a share of the prompt below 1")
+    refuse(table.relative, f"{table.name}: its thresholds below shares leave heads of different length, and llama.cpp's share their cells: make a "
+           "table by `ckvc fit RUN --features 2`, of the demand alone")
     score = table.score[table.nearest_budget(budget, n_tokens)]
     features = table.score[0].features if table.theta is not None else 0
-    if not features or FEATURES[features][1]:
-        raise Error(f"{table.name}: its score ({score.kind}{f', features of version {features}' if features else ''}) reads attention, which a state "
-                    "of llama.cpp does not have: make a table by `ckvc fit RUN --features 2`, of the same run")
+    refuse(not features or FEATURES[features][1], f"{table.name}: its score ({score.kind}{f', features of version {features}' if features else ''}) "
+           "reads attention, which a state of llama.cpp does not have: make a table by `ckvc fit RUN --features 2`, of the same run")
     return Score("learned", 0, 0, False, features, "heads")
 
 
@@ -285,7 +254,7 @@ def cut_state(state: State, sets: Array) -> Array:
     return np.concatenate([np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in cut])
 
 
-def _cut(name: str, data: Array, model: Model, table: Union[library.Table, str, os.PathLike], budget: float) -> Tuple[Optional[Array], Compacted]:
+def _cut(name: str, data: Array, model: Model, table: Union[library.Table, FilePath], budget: float) -> Tuple[Optional[Array], Compacted]:
     """The bytes of the cut state, None where all is kept; and what became of it."""
     if not isinstance(table, library.Table):
         table = library.Table.read(os.fspath(table))
@@ -297,13 +266,9 @@ def _cut(name: str, data: Array, model: Model, table: Union[library.Table, str, 
     return cut_state(state, sets), Compacted(T, sets.shape[2], full, full // T * sets.shape[2])
 
 
-# ---- llama-cpp-python ----
-
-
-def compact(llama: Any, seq_id: int, table: Union[library.Table, str, os.PathLike], budget: float,
-            model: Optional[Union[Model, str, os.PathLike]] = None, into: Any = None) -> Compacted:
-    """Cuts sequence seq_id of a context of llama-cpp-python, which has just read a prompt of T tokens, to `budget` (tokens from 1 up, a share of T
-    below); decoding goes on at position T.
+def compact(llama: Any, seq_id: int, table: Union[library.Table, FilePath], budget: float,
+            model: Optional[Union[Model, FilePath]] = None, into: Any = None) -> Compacted:
+    """Cuts sequence seq_id of a context that has just read T tokens to `budget` (tokens from 1 up, a share of T below); position T comes next.
 
     llama: a Llama or a llama_context pointer, with a cache of F16 or F32. Call a Llama's reset() before a text that does not begin with this whole
     prompt: it would take what both begin with for cached. table: a library.Table or the path of a .ckvt. model: the GGUF file, where llama is a
@@ -314,8 +279,7 @@ def compact(llama: Any, seq_id: int, table: Union[library.Table, str, os.PathLik
 
     name = f"sequence {seq_id}"
     model = getattr(llama, "model_path", None) if model is None else model
-    if model is None:
-        raise Error(f"{name}: say whose state it is: compact(..., model=\"M.gguf\")")
+    refuse(model is None, f"{name}: say whose state it is: compact(..., model=\"M.gguf\")")
     asked = getattr(llama, "context_params", None)
     if asked is not None and (asked.rope_freq_base or asked.rope_freq_scale or asked.yarn_ext_factor > 0 or asked.rope_scaling_type >= 0):
         raise Error(f"{name}: the context was made with rope_ or yarn_ options of its own, which the file does not have: leave them out")
@@ -323,8 +287,7 @@ def compact(llama: Any, seq_id: int, table: Union[library.Table, str, os.PathLik
     goal = context if into is None else getattr(into, "ctx", into)
     in_place = goal == context
     for x in (context, goal):
-        if not 0 <= seq_id < c.llama_n_seq_max(x):
-            raise Error(f"{name}: the context has sequences 0 to {c.llama_n_seq_max(x) - 1}")
+        refuse(not 0 <= seq_id < c.llama_n_seq_max(x), f"{name}: the context has sequences 0 to {c.llama_n_seq_max(x) - 1}")
     model = model if isinstance(model, Model) else model_of(model)
     pointer = ctypes.POINTER(ctypes.c_uint8)
     data = np.empty(c.llama_state_seq_get_size(context, seq_id), np.uint8)
@@ -335,9 +298,9 @@ def compact(llama: Any, seq_id: int, table: Union[library.Table, str, os.PathLik
         return said
     of_cell = CELL.itemsize + said.full_bytes // said.n_tokens
     one_by_one = sum(c.llama_state_seq_get_size(context, s) // of_cell for s in range(c.llama_n_seq_max(context)))
-    if in_place and one_by_one > c.llama_state_seq_get_size(context, -1) // of_cell:  # shared ones are counted once where all are asked for
-        raise Error(f"{name}: sequences of this context share cells (llama_memory_seq_cp), which cannot be cut for one of them: cut before sharing, or "
-                    "into another context")
+    # Shared cells are counted once where all sequences are asked for.
+    refuse(in_place and one_by_one > c.llama_state_seq_get_size(context, -1) // of_cell, f"{name}: sequences of this context share cells "
+           "(llama_memory_seq_cp), which cannot be cut for one of them: cut before sharing, or into another context")
     cut = data if cut is None else cut
     if c.llama_state_seq_set_data(goal, cut.ctypes.data_as(pointer), len(cut), seq_id) != len(cut):
         if in_place and c.llama_state_seq_set_data(context, data.ctypes.data_as(pointer), len(data), seq_id) != len(data):
@@ -347,16 +310,12 @@ def compact(llama: Any, seq_id: int, table: Union[library.Table, str, os.PathLik
     return said
 
 
-# ---- llama-server's files ----
-
-
-def compact_file(path: Union[str, os.PathLike], model: Union[Model, str, os.PathLike], table: Union[library.Table, str, os.PathLike], budget: float,
-                 out: Union[str, os.PathLike], force: bool = False) -> Compacted:
+def compact_file(path: FilePath, model: Union[Model, FilePath], table: Union[library.Table, FilePath], budget: float,
+                 out: FilePath, force: bool = False) -> Compacted:
     """Cuts a file of llama-server's /slots/N?action=save (or of llama_state_seq_save_file), and writes `out`, whole or not at all; its tokens stay.
     Error as of compact; FileExistsError where `out` is there and not `force`."""
     source, goal = os.fspath(path), os.fspath(out)
-    if os.path.lexists(goal) and not force:
-        raise FileExistsError(f"{goal}: is there already; --force overwrites it")
+    refuse(os.path.lexists(goal) and not force, f"{goal}: is there already; --force overwrites it", FileExistsError)
     data = np.fromfile(source, np.uint8)
     cut, said = _cut(source, data, model if isinstance(model, Model) else model_of(model), table, budget)
     with tempfile.TemporaryDirectory(dir=os.path.dirname(os.path.abspath(goal)), prefix=".tmp.") as beside:

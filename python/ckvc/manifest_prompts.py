@@ -10,7 +10,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import xxhash
 
-from .table import Error, json_object
+from .table import Error, json_object, refuse
 
 KEYS = ("id", "source", "document", "split", "text", "tokens", "file", "offset", "bytes", "messages", "continuation", "continuation_tokens")
 CHUNK = 2048  # tokens that are repeated at a time, where twice the prompt does not fit the context
@@ -55,37 +55,32 @@ def _text_of(folder: str, entry: Dict[str, Any]) -> str:
     """The span of a file, which must lie below the manifest's folder."""
     path = os.path.realpath(os.path.join(folder, entry["file"]))
     if os.path.isabs(entry["file"]) or not path.startswith(os.path.join(os.path.realpath(folder), "")):
-        raise ValueError(f"\"file\" {entry['file']} is not inside the manifest's folder")
+        raise Error(f"\"file\" {entry['file']} is not inside the manifest's folder")
     with open(path, "rb") as f:
         offset = f.seek(entry.get("offset", 0))
         data = f.read(entry.get("bytes", -1))
-    if len(data) < entry.get("bytes", 0) or (offset and not data):
-        raise ValueError(f"bytes {offset} + {entry.get('bytes', 0)} of {path}, which has fewer")
+    refuse(len(data) < entry.get("bytes", 0) or (offset and not data), f"bytes {offset} + {entry.get('bytes', 0)} of {path}, which has fewer")
     return data.decode()
 
 
 def _check(entry: Dict[str, Any]) -> None:
-    """ValueError where a line is not as the format wants it."""
-    def wants(holds: Any, what: str) -> None:
-        if not holds:
-            raise ValueError(what)
-
+    """Error where a line is not as the format wants it."""
     unknown = [k for k in entry if k not in KEYS]
-    wants(not unknown, f"unknown key {unknown}; there are {' '.join(KEYS)}")
-    wants(sum(k in entry for k in ("text", "tokens", "file", "messages")) == 1 and not ("continuation" in entry and "continuation_tokens" in entry),
-          'want exactly one of "text", "tokens", "file" and "messages", and at most one continuation')
+    refuse(unknown, f"unknown key {unknown}; there are {' '.join(KEYS)}")
+    refuse(sum(k in entry for k in ("text", "tokens", "file", "messages")) != 1 or ("continuation" in entry and "continuation_tokens" in entry),
+           'want exactly one of "text", "tokens", "file" and "messages", and at most one continuation')
     for k in ("id", "source", "document", "split"):
         v = entry.get(k, "" if k == "id" else "-")
-        wants(isinstance(v, str) and 1 <= len(v.encode()) <= 255 and not any(ord(c) < 32 or ord(c) == 127 for c in v),
-              f'"{k}" must be text of 1 to 255 bytes without control characters')
+        refuse(not isinstance(v, str) or not 1 <= len(v.encode()) <= 255 or any(ord(c) < 32 or ord(c) == 127 for c in v),
+               f'"{k}" must be text of 1 to 255 bytes without control characters')
     for k in ("text", "file", "continuation"):
-        wants(isinstance(entry.get(k, ""), str), f'"{k}" must be a string')
+        refuse(not isinstance(entry.get(k, ""), str), f'"{k}" must be a string')
     for k in ("tokens", "continuation_tokens"):
         v = entry.get(k, [0])
-        wants(isinstance(v, list) and v and all(type(t) is int and t >= 0 for t in v), f'"{k}" must be an array of token ids, not empty')
+        refuse(not isinstance(v, list) or not v or any(type(t) is not int or t < 0 for t in v), f'"{k}" must be an array of token ids, not empty')
     for k in ("offset", "bytes"):
         v = entry.get(k, 0)
-        wants(type(v) is int and v >= 0 and ("file" in entry or k not in entry), f'"{k}" must be a whole number from 0, beside "file"')
+        refuse(type(v) is not int or v < 0 or ("file" not in entry and k in entry), f'"{k}" must be a whole number from 0, beside "file"')
 
 
 def plain_ids(tokenizer: Any, text: str) -> List[int]:
@@ -97,39 +92,33 @@ def _ids(tokenizer: Any, entry: Dict[str, Any], text: str) -> List[int]:
     """A prompt's ids: special tokens at the front alone, of a conversation those of its template."""
     if "tokens" in entry:
         return list(entry["tokens"])
-    if tokenizer is None:
-        raise ValueError('is text, but there is no tokenizer; give "tokens"')
+    refuse(tokenizer is None, 'is text, but there is no tokenizer; give "tokens"')
     if "messages" in entry:
         try:
             last = entry["messages"][-1]["role"]
             text = tokenizer.apply_chat_template(entry["messages"], tokenize=False, add_generation_prompt=last != "assistant")
         except Exception as why:  # of any kind: the template is a program
-            raise ValueError(f"\"messages\": {why or type(why).__name__}; want a list of objects with role and content, and a chat template") from None
-    plain = plain_ids(tokenizer, text)
-    if "messages" in entry:
-        return plain
-    whole = list(tokenizer(text, verbose=False)["input_ids"])
+            raise Error(f"\"messages\": {why or type(why).__name__}; want a list of objects with role and content, and a chat template") from None
+        return plain_ids(tokenizer, text)
+    plain, whole = plain_ids(tokenizer, text), list(tokenizer(text, verbose=False)["input_ids"])
     return whole[: next(i for i in range(len(whole) + 1) if whole[i : i + len(plain)] == plain)] + plain
 
 
 def _build(tokenizer: Any, entry: Dict[str, Any], text: str, limits: Limits, line: int) -> Optional[Prompt]:
-    """None where it is too short, and such are dropped; ValueError where the prompt cannot be taken."""
+    """None where it is too short, and such are dropped; Error where the prompt cannot be taken."""
     ids, own = _ids(tokenizer, entry, text), list(entry.get("continuation_tokens", ()))
     if "continuation" in entry:
         own = plain_ids(tokenizer, entry["continuation"])
-        if not own:
-            raise ValueError("the continuation is empty; leave it out or give at least one token")
+        refuse(not own, "the continuation is empty; leave it out or give at least one token")
     C = min(len(own), limits.continuation) if own else limits.continuation
     T = len(ids) if own else len(ids) - C
-    if T < limits.window + 1:
-        if limits.skip_short:
-            return None
-        more = 0 if own else C
-        raise ValueError(f"has {len(ids)} tokens, need at least {limits.window + 1 + more} (window {limits.window} + 1"
-                         f"{'' if own else ' + continuation'}); skip_short drops such prompts")
+    if T < limits.window + 1 and limits.skip_short:
+        return None
+    refuse(T < limits.window + 1, f"has {len(ids)} tokens, need at least {limits.window + 1 + len(ids) - T} (window {limits.window} + 1"
+           f"{'' if own else ' + continuation'}); skip_short drops such prompts")
     wrong = [t for t in ids + own if t >= limits.vocabulary]
     if wrong:
-        raise ValueError(f"token {wrong[0]}: the model's vocabulary has ids 0 to {limits.vocabulary - 1}")
+        raise Error(f"token {wrong[0]}: the model's vocabulary has ids 0 to {limits.vocabulary - 1}")
     kept = min(T, limits.longest)
     head, behind = (kept + 1) // 2, (own or ids[T:])[:C]
     tokens = ids[:head] + ids[T - (kept - head) : T] + behind
@@ -152,8 +141,7 @@ def read_prompts(path: str, tokenizer: Any, limits: Limits) -> Tuple[List[Prompt
             entry = json_object(raw)
             _check(entry)
             named = f' prompt "{entry["id"]}":'
-            if entry["id"] in seen:
-                raise ValueError(f"\"id\" stands in line {seen[entry['id']]} already")
+            refuse(entry["id"] in seen, f"\"id\" stands in line {seen.get(entry['id'])} already")
             seen[entry["id"]] = line
             text = entry["text"] if "text" in entry else _text_of(os.path.dirname(path) or ".", entry) if "file" in entry else ""
             if prompt := _build(tokenizer, entry, text, limits, line):

@@ -1,12 +1,11 @@
 """From a prefill in torch to the kept sets of one prompt (docs/policy.md, section 2): statistics of the last rows, K and V, layer by layer.
 
-Shapes: L layers, H query heads, G KV heads, D head_dim, T prompt tokens. One KV head's rows [H / G, rows, T] are there at a time, nothing T x T.
-"""
+Shapes: L layers, H query heads, G KV heads, D head_dim, T prompt tokens. One KV head's rows [H / G, rows, T] are there at a time, nothing T x T."""
 from __future__ import annotations
 
 import dataclasses
 import math
-from typing import List, Optional, Tuple, Union
+from typing import Any, Callable, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import torch
@@ -75,12 +74,8 @@ def _log(x: torch.Tensor) -> torch.Tensor:
     return x.clamp(min=1e-7).log()
 
 
-def _mean_pool(a: torch.Tensor, k: int) -> torch.Tensor:
-    return F.avg_pool1d(a[None, None], k, 1, k // 2)[0, 0]
-
-
-def _max_pool(a: torch.Tensor, k: int) -> torch.Tensor:
-    return F.max_pool1d(a[None, None], k, 1, k // 2)[0, 0]
+def _pool(a: torch.Tensor, k: int, by: Callable[..., torch.Tensor] = F.max_pool1d) -> torch.Tensor:
+    return by(a[None, None], k, 1, k // 2)[0, 0]
 
 
 def _mean(rows: torch.Tensor, window: int) -> torch.Tensor:
@@ -134,8 +129,8 @@ def head_features(rows: Optional[torch.Tensor], keys: torch.Tensor, norm: torch.
     if rows is not None:
         for window in (8, 32, 64):
             a = _mean(rows, window)
-            columns += [a, _mean_pool(a, 5), _max_pool(a, 7)]
-        columns += [rows.mean(1, dtype=torch.float64).amax(0), torch.ones_like(a), torch.ones_like(a), _mean_pool(_mean(rows, 16), 21)]
+            columns += [a, _pool(a, 5, F.avg_pool1d), _pool(a, 7)]
+        columns += [rows.mean(1, dtype=torch.float64).amax(0), torch.ones_like(a), torch.ones_like(a), _pool(_mean(rows, 16), 21, F.avg_pool1d)]
     columns = [_log(c) for c in [*columns, norm, keys.double().norm(dim=-1)]]
     t = torch.arange(T, device=keys.device)
     left, near = (T - t).double(), (T - t).clamp(max=MOST_LEFT).double()
@@ -145,7 +140,7 @@ def head_features(rows: Optional[torch.Tensor], keys: torch.Tensor, norm: torch.
 
 def late_features(attention: torch.Tensor, alpha: torch.Tensor) -> torch.Tensor:
     """The two late ones, [T, 2]: of a layer's mean attention and of alpha / T, both [T] float64."""
-    return torch.stack([_log(_max_pool(attention, 5)), _log(alpha)], dim=1)
+    return torch.stack([_log(_pool(attention, 5)), _log(alpha)], dim=1)
 
 
 class Prefill:
@@ -164,8 +159,7 @@ class Prefill:
         self._needs_alpha = self.score.kind == "paper" or late or table.n_entropy_bins > 1
         self._short = n_tokens <= table.window
         self.needs_r_sem = table.n_ppl_bins > 1 and not self._short
-        self.rows = max(table.window if self._needs_alpha else 0, self.score.window)
-        """How many of the last queries `layer` wants, or all where the prompt has fewer."""
+        self.rows = max(table.window if self._needs_alpha else 0, self.score.window)  # last queries that `layer` wants, or all of a shorter prompt
         self._late = [] if late else None
         self._scores: List[torch.Tensor] = []
         self._norms: List[torch.Tensor] = []
@@ -193,7 +187,7 @@ class Prefill:
             if self.score.window:  # the score's own rows, of a table whose window is longer
                 rows = rows[:, -self.score.window :]
             if self.score.kind == "window":
-                pooled = _max_pool(_mean(rows, self.score.window), self.score.pool)
+                pooled = _pool(_mean(rows, self.score.window), self.score.pool)
                 of_layer.append((pooled * norms[head] if self.score.norm else pooled).log())
             elif self.score.kind == "learned":
                 of_layer.append(self._form(layer, head, rows, keys[head], norms[head]))
@@ -251,9 +245,8 @@ class Prefill:
             scores = scores.nan_to_num(nan=-math.inf, posinf=math.inf, neginf=-math.inf).amax(dim=1, keepdim=True)
         recent, position = int(t.c_min[b][1]), torch.arange(T)
         first = (position == 0) | (position >= T - recent)
-        if self.mode == "shared":
-            counts = np.full((t.n_layers, 1), min(budget_tokens(self.budget, T), T))
-        else:
+        counts: Sequence[Any] = [[min(budget_tokens(self.budget, T), T)]] * t.n_layers
+        if self.mode != "shared":
             counts = t.capacities(b, T, self.mode, self.budget).reshape(t.n_layers, -1)
         if t.relative and self.mode != "shared":
             tau = t.gate_grid[t.gate_action[:, cell[0], cell[1], b]]

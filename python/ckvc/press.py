@@ -1,13 +1,11 @@
 """A press for kvpress: `CompilerKVPress(table, compression_ratio=0.75)`, in pipelines and as `with press(model)`.
 
-What a table keeps depends on all layers of the prompt, so the cache is compressed when the last layer is there, not layer by layer.
-"""
+What a table keeps depends on all layers of the prompt, so the cache is compressed when the last layer is there, not layer by layer."""
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import json
-import os
 import pathlib
 import shutil
 from typing import Any, Iterator, Optional, Union
@@ -19,7 +17,7 @@ from transformers.cache_utils import Cache, DynamicLayer
 
 from .hf import Compression
 from .prefill import Kept
-from .table import Error, Table
+from .table import Error, FilePath, Table, refuse
 
 TABLE, CONFIG = "table.ckvt", "press_config.json"
 
@@ -28,8 +26,7 @@ class _Pressing(Compression):
     """Leaves a cache as kvpress has it: cut tensors, or `masked_key_indices` that its patched attention heeds."""
 
     def install(self, cache: Cache) -> None:
-        if len(self.kept) > 1:
-            raise Error(f"a batch of {len(self.kept)}: CompilerKVPress takes one prompt at a time")
+        refuse(len(self.kept) > 1, f"a batch of {len(self.kept)}: CompilerKVPress takes one prompt at a time")
         (kept,) = self.kept
         attention = {m.layer_idx: m for m in self.model.base_model.modules() if hasattr(m, "layer_idx") and hasattr(m, "num_key_value_groups")}
         lengths = {len(p) for of_layer in kept.positions for p in of_layer}
@@ -57,7 +54,7 @@ class CompilerKVPress(BasePress):
     Kept: positions [L][G]) and holds: `cut` (the cache's tensors hold what is kept) where all sets are of one length, else `masked` (as AdaKV's
     press: evicted keys are hidden by kvpress's patched attention, and their memory stays)."""
 
-    table: Union[Table, str, os.PathLike]
+    table: Union[Table, FilePath]
     compression_ratio: float = 0.0
     mode: Optional[str] = None
     kept: Optional[Kept] = dataclasses.field(default=None, init=False, repr=False)
@@ -68,14 +65,14 @@ class CompilerKVPress(BasePress):
             self.table = Table.read(self.table)
 
     @classmethod
-    def from_pretrained(cls, folder: Union[str, os.PathLike], **fields: Any) -> CompilerKVPress:
+    def from_pretrained(cls, folder: FilePath, **fields: Any) -> CompilerKVPress:
         """From a folder that holds table.ckvt (as `python3 -m ckvc export --format safetensors` writes one) and, if it likes, press_config.json
         (compression_ratio, mode); fields go before it."""
         config = pathlib.Path(folder) / CONFIG
         said = json.loads(config.read_text()) if config.exists() else {}
         return cls(str(pathlib.Path(folder) / TABLE), **{**{k: said[k] for k in ("compression_ratio", "mode") if k in said}, **fields})
 
-    def save_pretrained(self, folder: Union[str, os.PathLike]) -> None:
+    def save_pretrained(self, folder: FilePath) -> None:
         """Writes what from_pretrained reads."""
         pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
         shutil.copyfile(self.table.name, pathlib.Path(folder) / TABLE)
@@ -90,8 +87,7 @@ class CompilerKVPress(BasePress):
         if self.compression_ratio == 0:
             yield
             return
-        if model.config.get_text_config()._attn_implementation != "sdpa":
-            raise Error("CompilerKVPress wants attn_implementation='sdpa', which kvpress patches")
+        refuse(model.config.get_text_config()._attn_implementation != "sdpa", "CompilerKVPress wants attn_implementation='sdpa', kvpress patches it")
         pressing = _Pressing(model, self.table, 1 - self.compression_ratio, self.mode)
         with pressing:
             yield

@@ -1,7 +1,7 @@
-"""Writes a run directory (formats/run/run.md) with one demand pass, whose shards (formats/shard/shard.md) have a prompt each: what is published
-stays, whatever kills the process. numpy and h5py."""
+"""Writes a run directory (formats/run/run.md) of one demand pass, a prompt a shard (formats/shard/shard.md), by h5py: what is published stays."""
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import hashlib
@@ -17,12 +17,10 @@ from typing import Any, Dict, IO, List, Optional, Set, Tuple
 import h5py
 import numpy as np
 
-from .table import Array, Error
+from .table import Array, Error, refuse
 
-try:
+with contextlib.suppress(ImportError):  # a plugin of HDF5_PLUGIN_PATH serves as well, and readers take deflate
     import hdf5plugin  # noqa: F401  (tells HDF5 of the zstd filter)
-except ImportError:
-    pass  # a plugin of HDF5_PLUGIN_PATH serves as well, and readers take deflate
 
 PASS = "pass-01-demand"
 NONE = {  # of groups that have no rows here: columns by type
@@ -139,8 +137,6 @@ class Run:
     def _published(self) -> Set[int]:
         return {line["shard"] for line in self._lines if "sha256" in line}
 
-    # ---- opening ----
-
     def _lock(self, name: str, shared: bool) -> None:
         f = open(os.path.join(self.out, name), "a+")
         self._locks.append(f)
@@ -161,16 +157,14 @@ class Run:
         fresh = not os.path.isdir(self.out) or all(name.startswith(("lock", "run.json.tmp.")) for name in os.listdir(self.out))
         if (os.path.exists(self._journal) if self.part else not fresh) and not resume:
             raise Error(f"{self._journal if self.part else self.out}: exists and is not empty; go on with resume, or choose another out")
-        if not fresh and not os.path.exists(file):
-            raise Error(f"{self.out}: is not empty and no run (it has no run.json); choose another out")
+        refuse(not fresh and not os.path.exists(file), f"{self.out}: is not empty and no run (it has no run.json); choose another out")
         os.makedirs(self.out, exist_ok=True)
         _sync(os.path.dirname(os.path.abspath(self.out)))
         self._lock("lock", shared=self.part is not None)
         if self.part:
             self._lock("lock" + end, shared=False)
         parts = {int(m[1]) for name in os.listdir(self.out) if (m := re.fullmatch(r"(?:journal|lock)-\d+-of-(\d+)(?:\.jsonl)?", name))}
-        if self.part and os.path.exists(whole):
-            raise Error(f"{self.out}: is a run in one piece, not in parts; go on without parts, or choose another out")
+        refuse(self.part and os.path.exists(whole), f"{self.out}: is a run in one piece, not in parts; go on without parts, or choose another out")
         if not os.path.exists(whole) and (others := parts - {self.part[1] if self.part else 0}):
             raise Error(f"{self.out}: is a run in {max(others)} parts; go on with as many, or choose another out")
         if not os.path.exists(file):
@@ -178,8 +172,7 @@ class Run:
         with open(file, encoding="utf-8") as f:
             was, now = json.load(f), json.loads(canonical(plan))
         different = [f"{k}: {canonical(was.get(k))[:60]} there, {canonical(now.get(k))[:60]} now" for k in sorted({*was, *now}) if was.get(k) != now.get(k)]
-        if different:
-            raise Error(f"{file}: another plan: {'; '.join(different[:6])}; use that run's options, or another out")
+        refuse(different, f"{file}: another plan: {'; '.join(different[:6])}; use that run's options, or another out")
 
     def _read_journal(self) -> None:
         if not os.path.exists(self._journal):
@@ -214,8 +207,6 @@ class Run:
         for k, v in line.items():
             if (was := self._lines[0].get(k)) != v:
                 raise Error(f"{self._journal}: {PASS} was begun with {k} {str(was)[:40]}, now it is {str(v)[:40]}: go on as before, or choose another out")
-
-    # ---- writing ----
 
     def _path(self, k: int) -> str:
         return os.path.join(self._folder, f"shard-{k:05}.h5")

@@ -3,8 +3,7 @@ fit --choose` and `ckvc report` read; and `compile`, which calibrates, fits, cho
 
 A prompt is prefilled once. Each policy's cache is cut from that, and its continuation is fed in one piece. References: full, top-k, snapkv and adakv
 as the C program has them, and kvpress's presses by their class, each with a prefill of its own and the continuation token by token.
-KVzap by a model of scripts/kvzap.py is cut from the prompt's prefill, as tables are.
-"""
+KVzap by a model of scripts/kvzap.py is cut from the prompt's prefill, as tables are."""
 from __future__ import annotations
 
 import contextlib
@@ -29,9 +28,9 @@ from .exchange import Usage, needed
 from .fingerprint import fingerprint
 from .hf import Compression, device_of, geometry_of, with_cache
 from .manifest_prompts import Prompt, plain_ids, read_prompts
-from .prefill import Geometry, Kept, Prefill, _largest, _max_pool, attention_rows, log_softmax
+from .prefill import Geometry, Kept, Prefill, _largest, _pool, attention_rows, log_softmax
 from .run_writer import canonical, publish
-from .table import FEATURES, PAPER_SCORE, Error, Score, Table, budget_tokens
+from .table import FEATURES, PAPER_SCORE, Error, Score, Table, budget_tokens, refuse
 
 REFERENCES = ("full", "top-k", "snapkv", "adakv")
 KVZAP, SINKS = ("KVzapPress", "DMSPress"), 4  # by a count, by a threshold; positions that both keep as KVzip does, beside the last
@@ -52,8 +51,7 @@ def top_k_table(g: Geometry, window: int) -> Table:
 
 def recommending(table: Table, kind: Optional[str] = None, floor: Optional[float] = None) -> Table:
     """The table with another score (window, learned, paper) or floor for every budget."""
-    if kind == "learned" and table.theta is None:
-        raise Error(f"{table.name}: has no learned score")
+    refuse(kind == "learned" and table.theta is None, f"{table.name}: has no learned score")
     t = copy.copy(table)
     if kind:
         own = {"window": (32, 7, True), "learned": (FEATURES.get(table.score[0].features, (0, 0))[1], 0, False)}.get(kind, (0, 0, False))
@@ -85,8 +83,8 @@ class Scoring(Compression):
     def prefill(self, p: Prompt) -> None:
         """The prompt's cache, last queries, risks; `full`, log-probabilities [C, vocabulary] of the continuation."""
         self.p, self.cache, self._done, T = p, DynamicCache(), {}, p.n_tokens
-        with reading(self.model if self.kvzap else None, self._by_hidden_state):
-            self.zapped: Dict[int, torch.Tensor] = {}
+        self.zapped: Dict[int, torch.Tensor] = {}
+        with reading(self.model if self.kvzap else None, lambda layer, x: self.zapped.update({layer: self.kvzap.layers[layer](x).T})):
             rows = self.feed(p.tokens[:T], self.cache, min(self.window, T - 1) + 1)
         self.check_rows(self.cache)
         self.first, loss = rows[-1:], -rows[:-1].gather(1, torch.tensor(p.tokens[T - len(rows) + 1 : T], device=rows.device)[:, None])
@@ -122,14 +120,13 @@ class Scoring(Compression):
         return kept, made
 
     def _by_head(self, policy: str, B: int, mode: str) -> Kept:
-        """snapkv or adakv: scores of the last rows, largest of 7 positions, and the last themselves. In modes `shared` and `layers` one set of B a
-        layer, by the sum over its heads: adakv's counts are B on average."""
+        """snapkv or adakv: scores of the last rows, largest of 7, and the last themselves. `shared`, `layers`: B of each layer, by its heads' sum."""
         T, G, positions = self.p.n_tokens, self.geometry.n_kv_heads, []
         for q, keys, _, scaling, _, sinks in self._layers():
             s, before = torch.full((G, T), math.inf, dtype=torch.float64), max(T - LAST, 0)
             for g, queries in enumerate(q.unflatten(0, (G, -1)) if before else ()):
                 rows = attention_rows(queries[:, -LAST:], keys[g], scaling, None, None if sinks is None else sinks.view(G, -1)[g])
-                s[g, :before] = _max_pool(rows.mean((0, 1), dtype=torch.float64)[:before], 7).cpu()
+                s[g, :before] = _pool(rows.mean((0, 1), dtype=torch.float64)[:before], 7).cpu()
             s, counts = s if mode == "heads" else s.sum(dim=0, keepdim=True), [B] * G
             if policy == "adakv" and mode == "heads":  # a fifth of B to each head, the rest to the best of all
                 least = min(max(int(0.2 * B), LAST), B)
@@ -139,9 +136,6 @@ class Scoring(Compression):
             sets = [_largest(x, torch.zeros(T, dtype=torch.bool), n).numpy() for x, n in zip(s, counts)]
             positions.append(sets * (G // len(sets)))
         return Kept(mode, T, positions)
-
-    def _by_hidden_state(self, layer: int, hidden: torch.Tensor) -> None:
-        self.zapped[layer] = self.kvzap.layers[layer](hidden).T
 
     def _by_kvzap(self, policy: str, budget: float, B: int) -> Kept:
         """KVzap's scores, the first and last positions above all: the B·L·G best of all heads and layers, or all from the budget's threshold on."""
@@ -205,8 +199,7 @@ class Scoring(Compression):
         targets = torch.tensor(p.tokens[T:], device=rows.device)[:, None]
         loss, full = (-float(x.gather(1, targets).mean(dtype=torch.float64)) for x in (rows, self.full))
         kl = float((self.full.exp() * (self.full - rows)).sum(dim=-1, dtype=torch.float64).mean())
-        if not (math.isfinite(loss) and math.isfinite(kl)):
-            raise Error(f'prompt "{p.id}": {policy}: the loss or the divergence is not finite')
+        refuse(not (math.isfinite(loss) and math.isfinite(kl)), f'prompt "{p.id}": {policy}: the loss or the divergence is not finite')
         out = dict(id=p.id, source=p.source or None, split="select" if p.select else "heldout" if p.heldout else p.split or None, token_hash=f"{p.token_hash:016x}",
                    policy=policy, table=None, tau=None, T=T, C=p.n_continuation, budget=budget, r_struct=self.r_struct, r_sem=self.r_sem, bin_entropy=None,
                    bin_perplexity=None, n_candidates=None, n_kept=by_set([[len(s) for s in of] for of in kept.positions]), n_kept_window=inside,
@@ -234,15 +227,13 @@ def check_policies(model: PreTrainedModel, policies: Sequence[str], mode: Option
             raise Error(f"{x}: want {', '.join(REFERENCES)}, or a class of kvpress (SnapKVPress ...)")
         if geometry_of(model).n_layers < model.config.get_text_config().num_hidden_layers:
             raise Error(f"{x}: kvpress compresses layers that slide, too, which {type(model).__name__} has")
-        if mode in ("shared", "layers"):
-            raise Error(f"{x}: keeps a set of each head: mode {mode} is for tables and {', '.join(REFERENCES)}")
+        refuse(mode in ("shared", "layers"), f"{x}: keeps a set of each head: mode {mode} is for tables and {', '.join(REFERENCES)}")
 
 
 def check_recent(said: Dict[str, Any], prompts: Sequence[Prompt], budgets: Sequence[float], window: int) -> None:
     """Error where KVzap cannot serve a budget: said, of each (`0.125`) how many last positions stay (`recent`)."""
     for key, b in ((f"{b:g}", b) for b in budgets):
-        if key not in said:
-            raise Error(f"KVzap: budget {key} is none of {', '.join(said)}, which its folder has: scripts/kvzap.py -B makes others")
+        refuse(key not in said, f"KVzap: budget {key} is none of {', '.join(said)}, which its folder has: scripts/kvzap.py -B makes others")
         for p in prompts:
             B, recent = budget_tokens(b, p.n_tokens), said[key]["recent"]
             if p.n_tokens > window and B < SINKS + recent:
@@ -261,8 +252,7 @@ def score(model: PreTrainedModel, prompts: Sequence[Prompt], budgets: Sequence[f
     c, training = Scoring(model, window, kvzap), model.training
     for t in tables:
         t.check_model(c.geometry.n_layers, c.geometry.n_query_heads, c.geometry.n_kv_heads, c.geometry.head_dim)
-        if t.window != window:
-            raise Error(f"{t.name}: its window is {t.window}, asked for is {window}: say --window {t.window}")
+        refuse(t.window != window, f"{t.name}: its window is {t.window}, asked for is {window}: say --window {t.window}")
     try:
         with c:
             for n, p in enumerate(prompts, 1):
@@ -290,14 +280,12 @@ def read_beside(path: str, prompts: Sequence[Prompt]) -> Tuple[str, Dict[Tuple[s
     except (ValueError, KeyError, TypeError, EOFError, lzma.LZMAError) as why:
         raise Error(f"{path}: line {n}: {type(why).__name__}: {why}: want lines of ckvc score, with losses") from None
     for p in prompts:
-        if (p.id, f"{p.token_hash:016x}") not in losses:
-            raise Error(f'{path}: prompt "{p.id}": is not there with these tokens')
+        refuse((p.id, f"{p.token_hash:016x}") not in losses, f'{path}: prompt "{p.id}": is not there with these tokens')
     return model, losses
 
 
 def write_scores(out: str, model: PreTrainedModel, manifest: str, prompts: Sequence[Prompt], *of: Any, beside: Optional[str] = None, **what: Any) -> int:
-    """The lines of `score` into the file `out`, which appears whole; how many. manifest: its SHA-256. beside: as of read_beside. Error where losses
-    of the full cache differ from those there."""
+    """The lines of `score` into `out`, which appears whole; how many. manifest: its SHA-256. beside: whose full losses must agree (read_beside)."""
     (name, losses), lines = read_beside(beside, prompts) if beside else (fingerprint(model), {}), []
     for x in score(model, prompts, *of, **what):
         other = losses.get((x["id"], x["token_hash"]), x["loss_full"])
@@ -315,8 +303,7 @@ def kvzap_model(folder: Optional[str], model: PreTrainedModel) -> Optional[PreTr
         return None
     needed("kvpress", "KVzapPress")
     from kvpress.presses.kvzap_press import KVzapModel
-    if not os.path.isdir(folder):
-        raise FileNotFoundError(f"{folder}: no such folder: scripts/kvzap.py makes one")
+    refuse(not os.path.isdir(folder), f"{folder}: no such folder: scripts/kvzap.py makes one", FileNotFoundError)
     out, g = KVzapModel.from_pretrained(folder, dtype=model.dtype), geometry_of(model)
     c, want = out.config, (g.n_layers, model.config.get_text_config().hidden_size, g.n_kv_heads)
     if (c.n_modules, c.input_dim, c.output_dim) != want or not hasattr(c, "ckvc"):
@@ -330,8 +317,7 @@ def run(*words: str) -> str:
         done = subprocess.run(words, capture_output=True, text=True)
     except OSError as why:
         raise Error(f"{words[0]}: {why.strerror}: build ckvc (make), and name it by --ckvc or $CKVC") from None
-    if done.returncode:
-        raise Error((done.stderr.strip().splitlines() or [f"{words[0]} {words[1]}: exit {done.returncode}"])[-1])
+    refuse(done.returncode, (done.stderr.strip().splitlines() or [f"{words[0]} {words[1]}: exit {done.returncode}"])[-1])
     return (done.stdout or done.stderr).rstrip()
 
 
@@ -395,8 +381,7 @@ def main(verb: str, words: List[str]) -> str:
         p.add_argument("--ckvc", default=os.environ.get("CKVC", "ckvc"), help="the C program (%(default)s)")
         p.set_defaults(kvzap=None)
     a = p.parse_args(words)
-    if a.kvzap and not set(KVZAP).intersection(a.policy):
-        raise Usage(f"--kvzap: goes with --policy {' or '.join(KVZAP)}")
+    refuse(a.kvzap and not set(KVZAP).intersection(a.policy), f"--kvzap: goes with --policy {' or '.join(KVZAP)}", Usage)
     if "DMSPress" in a.policy and not a.kvzap:
         raise Usage("DMSPress: keeps by a threshold: want python3 -m ckvc score --kvzap FOLDER, which scripts/kvzap.py makes")
     if not scores:
@@ -405,17 +390,13 @@ def main(verb: str, words: List[str]) -> str:
     if a.c_min is not None and not 0 <= a.c_min <= 1:
         raise Usage(f"--c-min: got {a.c_min:g}, wanted 0 to 1")
     tables = list({t.content_id: recommending(t, a.score, a.c_min) for t in map(Table.read, a.table)}.values())
-    if not tables and not (a.policy and a.budget):
-        raise Usage("give --table, or --policy and --budget")
-    if os.path.exists(a.out) and not a.force:
-        raise FileExistsError(f"{a.out}: is there already; --force overwrites it")
-    if not os.path.isdir(os.path.dirname(a.out) or "."):
-        raise FileNotFoundError(f"{a.out}: its folder is not there")
+    refuse(not tables and not (a.policy and a.budget), "give --table, or --policy and --budget", Usage)
+    refuse(os.path.exists(a.out) and not a.force, f"{a.out}: is there already; --force overwrites it", FileExistsError)
+    refuse(not os.path.isdir(os.path.dirname(a.out) or "."), f"{a.out}: its folder is not there", FileNotFoundError)
     budgets, (model, tokenizer) = tuple(dict.fromkeys(a.budget or map(float, tables[0].budgets))), loaded(a)
     limits = dataclasses.replace(limits_of(model.config.get_text_config(), options_of(a, budgets=budgets), -1), window=0)
     prompts, sha = read_prompts(a.manifest, tokenizer, limits)
     prompts = [x for x in prompts if not a.split or x.split in a.split]
-    if not prompts:
-        raise Error(f"{a.manifest}: no prompt is of split {', '.join(a.split)}")
+    refuse(not prompts, f"{a.manifest}: no prompt is of split {', '.join(a.split)}")
     n = write_scores(a.out, model, sha, prompts, budgets, tables, a.policy, beside=a.beside, mode=a.mode, window=a.window, quiet=a.quiet, kvzap=kvzap_model(a.kvzap, model))
     return f"wrote {a.out}, {n} lines; next: ckvc report {','.join(a.table) or 'T.ckvt'} --scores {a.out} --out report"

@@ -8,12 +8,13 @@ import json
 import math
 import os
 import struct
-from typing import Any, Dict, List, NoReturn, Optional, Tuple, Union
+from typing import Any, Dict, List, Optional, Tuple, Type, Union
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[Any]
+FilePath = Union[str, os.PathLike]
 
 MAGIC = b"\x89CKV\r\n\x1a\n"
 HEADER, ENTRY = struct.Struct("<8s4H4Q2I32sI28s2I"), struct.Struct("<8s4H5Q2Q32s2I")  # of the file, and of a section in the directory
@@ -42,6 +43,7 @@ FILE_MAX, UNPACKED_MAX, JSON_MAX, WINDOW_MAX = 1 << 31, 1 << 30, 1 << 26, 8 << 2
 OPERATORS = ("paper", "no-utility", "no-threshold", "mean-pool")  # the header's incompatible flags, 0 to 3
 FLAG_SHARES, FLAG_RELATIVE = 4, 8
 FEATURES = {1: (24, 64), 2: (11, 0)}  # by version: how many beside the numbers of the key; last rows of the attention that they read
+SHAPE = ("n_layers", "n_heads", "n_kv_heads", "n_entropy_bins", "n_perplexity_bins", "n_budgets", "window", "head_axis")  # as META names its values
 SCORES, MODES = ("paper", "window", "learned"), ("shared", "heads", "layers")
 
 Score = collections.namedtuple("Score", "kind window pool norm features mode")  # what a table recommends for a budget
@@ -50,6 +52,12 @@ PAPER_SCORE = Score("paper", 0, 0, False, 0, "shared")
 
 class Error(ValueError):
     """One line: file, place, got, wanted."""
+
+
+def refuse(when: object, problem: str, kind: Type[Exception] = Error) -> None:
+    """Raises a problem's kind where `when` is true. Its text is made either way: it must hold, and cost little, where nothing is wrong."""
+    if when:
+        raise kind(problem)
 
 
 def bin_index(edges: ArrayLike, value: float) -> int:
@@ -68,11 +76,10 @@ def head_floor(f: float, recent: int, budget: int, n_tokens: int) -> int:
 
 
 def capacities(share: ArrayLike, budget: int, n_tokens: int, floor: int) -> Array:
-    """How many positions each unit keeps, in the shape of share: `budget` on the mean, none below floor (table.md, "Budgets for heads").
-    The library's numbers: every step is a double's, in its order."""
+    """How many positions each unit keeps, in share's shape: `budget` on the mean, none below floor (table.md). The library's steps, in doubles."""
     units = np.asarray(share, np.float64)
-    if floor > budget:
-        raise Error(f"a budget of {budget} tokens is below what every {'head' if units.ndim == 2 else 'layer'} must keep; the least is {floor}")
+    unit = "head" if units.ndim == 2 else "layer"
+    refuse(floor > budget, f"a budget of {budget} tokens is below what every {unit} must keep; the least is {floor}")
     if budget >= n_tokens:
         return np.full(units.shape, n_tokens)
     total, smallest = units.size * budget, float(units.min(where=units > 0, initial=math.inf))
@@ -108,16 +115,14 @@ def _unpack(packed, raw_size):
     except ImportError:
         return None
     frame = zstandard.get_frame_parameters(packed)
-    if frame.content_size != raw_size or frame.window_size > WINDOW_MAX:
-        raise Error("zstd frame with another content size, or a window over 8 MiB")
+    refuse(frame.content_size != raw_size or frame.window_size > WINDOW_MAX, "zstd frame with another content size, or a window over 8 MiB")
     return zstandard.ZstdDecompressor().decompress(packed, allow_extra_data=False)
 
 
 def json_object(raw: bytes) -> Dict[str, Any]:
     """A JSON object; ValueError or RecursionError: it must be UTF-8 without NUL, with no key twice, finite numbers, integers of 64 bits."""
     def must(value, good, problem):
-        if not good:
-            raise ValueError(problem)
+        refuse(not good, problem)
         return value
 
     def finite(text):
@@ -146,36 +151,28 @@ class Table:
         self._check_values()
 
     @classmethod
-    def read(cls, path: Union[str, os.PathLike]) -> Table:
+    def read(cls, path: FilePath) -> Table:
         """Reads a file and checks every sum: Error with one line, or OSError."""
         with open(path, "rb") as f:
             return cls(str(path), f.read(min(os.fstat(f.fileno()).st_size, FILE_MAX + 1)))
 
-    def _fail(self, text: object) -> NoReturn:
-        raise Error(f"{self.name}: {text}")
+    def _refuse(self, when: object, text: str) -> None:
+        refuse(when, f"{self.name}: {text}")
 
     def _check_header(self, data):
-        if data[:8] != MAGIC:
-            self._fail("byte 0: not a ckvt table")
-        if not 128 <= len(data) <= FILE_MAX:
-            self._fail(f"{len(data)} bytes, a table has 128 to {FILE_MAX}: the file is cut off, or none")
+        self._refuse(data[:8] != MAGIC, "byte 0: not a ckvt table")
+        self._refuse(not 128 <= len(data) <= FILE_MAX, f"{len(data)} bytes, a table has 128 to {FILE_MAX}: the file is cut off, or none")
         _, size, major, minor, order, _, self.flags, length, start, n, entry, self._identity, _, zero, crc_dir, crc = HEADER.unpack(data[:128])
-        if binascii.crc32(data[:124]) != crc:
-            self._fail("byte 124: wrong CRC-32 of the header: the file is damaged")
-        if major != 1:
-            self._fail(f"byte 10: format {major}.{minor}, this reader knows 1.x")
+        self._refuse(binascii.crc32(data[:124]) != crc, "byte 124: wrong CRC-32 of the header: the file is damaged")
+        self._refuse(major != 1, f"byte 10: format {major}.{minor}, this reader knows 1.x")
         for at, got, want in ((8, size, 128), (14, order, 0x0102), (32, length, len(data)), (40, start, 128), (52, entry, 112), (92, any(zero), 0)):
-            if got != want:
-                self._fail(f"byte {at}: got {got:d}, want {want:d}")
-        if self.flags >= 2 * FLAG_RELATIVE:
-            self._fail(f"byte 24: incompatible flags {self.flags:#x} are from a later format")
+            self._refuse(got != want, f"byte {at}: got {got:d}, want {want:d}")
+        self._refuse(self.flags >= 2 * FLAG_RELATIVE, f"byte 24: incompatible flags {self.flags:#x} are from a later format")
         self.operator = OPERATORS[self.flags % FLAG_SHARES]
         self.has_shares, self.relative = bool(self.flags & FLAG_SHARES), bool(self.flags & FLAG_RELATIVE)
         self._end = 128 + 112 * n  # of the directory
-        if not 1 <= n <= 256 or self._end > len(data):
-            self._fail(f"byte 48: {n} sections")
-        if binascii.crc32(data[128 : self._end]) != crc_dir:
-            self._fail("byte 120: wrong CRC-32 of the directory: the file is damaged")
+        self._refuse(not 1 <= n <= 256 or self._end > len(data), f"byte 48: {n} sections")
+        self._refuse(binascii.crc32(data[128 : self._end]) != crc_dir, "byte 120: wrong CRC-32 of the directory: the file is damaged")
 
     def _read_sections(self, data):
         end, identity, packed_of, self._dims = self._end, hashlib.sha256(), {}, {}
@@ -183,159 +180,133 @@ class Table:
             entry = data[at : at + 112]
             label, codec, kind, rank, zero, *dims, offset, stored, digest, crc, last = ENTRY.unpack(entry)
             name = label.rstrip(b"\0").decode("latin-1")
-            if not (name.isalnum() and name.isascii() and name[0].isalpha()):
-                self._fail(f"byte {at}: bad section name")
-            if codec > 1 or kind >= len(TYPES) or rank > 5 or any(dims[rank:]) or (kind == 0 and rank != 1):
-                self._fail(f"byte {at + 8}: section {name}: bad codec, type, rank or dimensions")
-            if zero or last:
-                self._fail(f"byte {at + 14}: section {name}: reserved field is not 0")
-            if name in packed_of or (name[0].isupper() and name not in RAW + EVIDENCE):
-                self._fail(f"byte {at}: section {name} is there twice or from a later format")
-            if name in SPECS and (kind != int(SPECS[name][0]) or rank != max(len(SPECS[name]) - 1, 1)):
-                self._fail(f"byte {at + 10}: section {name}: type {kind}, rank {rank}")
+            self._refuse(not (name.isalnum() and name.isascii() and name[0].isalpha()), f"byte {at}: bad section name")
+            self._refuse(codec > 1 or kind >= len(TYPES) or rank > 5 or any(dims[rank:]) or (kind == 0 and rank != 1),
+                         f"byte {at + 8}: section {name}: bad codec, type, rank or dimensions")
+            self._refuse(zero or last, f"byte {at + 14}: section {name}: reserved field is not 0")
+            self._refuse(name in packed_of or (name[0].isupper() and name not in RAW + EVIDENCE),
+                         f"byte {at}: section {name} is there twice or from a later format")
+            self._refuse(name in SPECS and (kind != int(SPECS[name][0]) or rank != max(len(SPECS[name]) - 1, 1)),
+                         f"byte {at + 10}: section {name}: type {kind}, rank {rank}")
             raw_size = TYPES[kind].itemsize * math.prod(dims[:rank])
-            if offset != (end + 63) // 64 * 64 or offset + stored > len(data) or any(data[end:offset]):
-                self._fail(f"byte {at + 56}: section {name}: bytes {offset} + {stored} are not its place")
+            self._refuse(offset != (end + 63) // 64 * 64 or offset + stored > len(data) or any(data[end:offset]),
+                         f"byte {at + 56}: section {name}: bytes {offset} + {stored} are not its place")
             packed = data[offset : offset + stored]
             end = offset + stored
-            if (codec == 0 and stored != raw_size) or (codec == 1 and name in RAW):
-                self._fail(f"byte {at + 64}: section {name}: wrong length or codec")
-            if binascii.crc32(packed) != crc:
-                self._fail(f"byte {offset}: section {name}: wrong CRC-32: the file is damaged")
+            self._refuse(name in RAW if codec else stored != raw_size, f"byte {at + 64}: section {name}: wrong length or codec")
+            self._refuse(binascii.crc32(packed) != crc, f"byte {offset}: section {name}: wrong CRC-32: the file is damaged")
             if name[0].isupper():
                 identity.update(identifying(entry))
             self._dims[name], packed_of[name] = tuple(dims[:rank]), (codec, packed, raw_size, TYPES[kind], digest)
-        if end != len(data):
-            self._fail(f"byte {end}: bytes behind the last section")
+        self._refuse(end != len(data), f"byte {end}: bytes behind the last section")
         together = [group for group in (EVIDENCE, LEARNED) if any(x in packed_of for x in group)]
         for name in sum(together, REQUIRED + (SHARES if self.has_shares else ())):
-            if name not in packed_of:
-                self._fail(f"section {name} is missing")
-        for name in SHARES + LEARNED + ("SHARELAY", "sSHARE"):
-            if name in packed_of and not self.has_shares:
-                self._fail(f"section {name} is there, but byte 24 does not say so: flag {FLAG_SHARES:#x} is not set")
+            self._refuse(name not in packed_of, f"section {name} is missing")
+        for name in () if self.has_shares else (*SHARES, *LEARNED, "SHARELAY", "sSHARE"):
+            self._refuse(name in packed_of, f"section {name} is there, but byte 24 does not say so: flag {FLAG_SHARES:#x} is not set")
         self.content_id = identity.hexdigest()
-        if identity.digest() != self._identity:
-            self._fail("byte 56: the content id is not that of its sections")
+        self._refuse(identity.digest() != self._identity, "byte 56: the content id is not that of its sections")
         self._check_shape(*np.frombuffer(packed_of["SHAPE"][1][:44], TYPES[3]).tolist())
         unpacked, raw_of = 0, {}
         for name, (codec, packed, raw_size, kind, digest) in packed_of.items():
             unpacked += codec * raw_size
-            if unpacked > UNPACKED_MAX or (SPECS.get(name) == "0" and raw_size > JSON_MAX):
-                self._fail(f"section {name}: {raw_size} bytes when unpacked are more than the format allows")
+            self._refuse(unpacked > UNPACKED_MAX or (SPECS.get(name) == "0" and raw_size > JSON_MAX),
+                         f"section {name}: {raw_size} bytes when unpacked are more than the format allows")
             try:
                 raw = packed if codec == 0 else _unpack(packed, raw_size) if name in SPECS else None
             except Exception as problem:  # zstandard has its own exceptions
-                self._fail(f"section {name}: {problem}")
+                raise Error(f"{self.name}: section {name}: {problem}")
             raw_of[name] = raw
             if raw is None:
                 self.skipped.append(name)
                 continue
-            if hashlib.sha256(raw).digest() != digest:
-                self._fail(f"section {name}: its SHA-256 is not the directory's")
+            self._refuse(hashlib.sha256(raw).digest() != digest, f"section {name}: its SHA-256 is not the directory's")
             if kind.itemsize > 1 and name in SPECS:
                 self.sections[name] = np.frombuffer(raw, kind).reshape(self._dims[name])
         self.text: Dict[str, bytes] = {k: raw_of[k] for k in ("META", "pROV", "xFER") if raw_of.get(k) is not None}
         try:
             self.meta, self.prov, self.xfer = (json_object(self.text[k]) if k in self.text else None for k in ("META", "pROV", "xFER"))
         except (ValueError, RecursionError) as problem:
-            self._fail(f"section META, pROV or xFER: {problem}")
+            raise Error(f"{self.name}: section META, pROV or xFER: {problem}")
 
     def _check_shape(self, *shape):
         """SHAPE, and every section's dimensions by it, before anything is unpacked."""
-        if len(shape) not in (8, 10):
-            self._fail("section SHAPE: want 8 or 10 values of u32")
+        self._refuse(len(shape) not in (8, 10), "section SHAPE: want 8 or 10 values of u32")
         (self.n_layers, self.n_query_heads, self.n_heads, self.n_entropy_bins, self.n_ppl_bins, self.n_budgets, self.window,
          self.head_axis), (visible, self.keep_window) = shape[:8], shape[8:] or (0, 0)
         L, H, G, E, P, nB = shape[:6]
         h, g = (math.prod(self._dims[name]) for name in ("GRIDHEAD", "GRIDGATE"))
-        if (not all(1 <= n <= 65535 for n in shape[:6]) or self.window < 1 or self.head_axis > 1 or visible > 1 or H % G or (self.head_axis and H != G)
-                or not 1 <= h <= 4096 or not 1 <= g <= 4096):
-            self._fail(f"section SHAPE: {shape} and grids of {h} and {g} actions are none of a table")
+        self._refuse(not all(1 <= n <= 65535 for n in shape[:6]) or self.window < 1 or self.head_axis > 1 or visible > 1 or H % G
+                     or (self.head_axis and H != G) or not 1 <= h <= 4096 or not 1 <= g <= 4096,
+                     f"section SHAPE: {shape} and grids of {h} and {g} actions are none of a table")
         self.alpha_kind = ("paper", "visible")[visible]
         n = dict(L=L, G=G, E=E, P=P, e=E - 1, p=P - 1, B=nB, h=h, g=g, D=self._dims.get("THETA", (0, 0, 0))[2], S=10 if visible or self.keep_window else 8)
         for name, dims in self._dims.items():
             kind, *letters = SPECS.get(name, "0")
             want = tuple(n[x] if x in n else int(x) for x in letters)
-            if want and dims != want:
-                self._fail(f"section {name}: {TYPES[int(kind)]} {dims}, SHAPE wants {want}")
+            self._refuse(want and dims != want, f"section {name}: {TYPES[int(kind)]} {dims}, SHAPE wants {want}")
 
     def _check_values(self):
         s, shape = self.sections, self.sections["SHAPE"].tolist()
         self.budgets, self.head_grid, self.gate_grid = s["BUDGET"], s["GRIDHEAD"], s["GRIDGATE"]
-        self.weight, self.tau = s["WEIGHT"], s["TAU"]
-        self.edges_entropy, self.edges_ppl = s["EDGEENT"], s["EDGEPPL"]
+        self.weight, self.tau, self.edges_entropy, self.edges_ppl = (s[name] for name in ("WEIGHT", "TAU", "EDGEENT", "EDGEPPL"))
         for names, (want, holds) in RULES.items():
             for name in s.keys() & names.split():
                 with np.errstate(all="ignore"):
-                    if not np.all(holds(s[name])):
-                        self._fail(f"section {name}: {want}")
+                    self._refuse(not np.all(holds(s[name])), f"section {name}: {want}")
         for q, n in (("QHEAD", "NHEAD"), ("QGATE", "NGATE")):
-            if {q, n} <= s.keys() and not np.where(s[n] > 0, np.isfinite(s[q]), np.isneginf(s[q])).all():
-                self._fail(f"section {q}: want a finite value where an action was logged, -inf elsewhere")
+            self._refuse({q, n} <= s.keys() and not np.where(s[n] > 0, np.isfinite(s[q]), np.isneginf(s[q])).all(),
+                         f"section {q}: want a finite value where an action was logged, -inf elsewhere")
         # The float32 of a table stand for the doubles of its grids: those are what every machine multiplies with.
         self.head_action, self.gate_action = self._on_grid("WEIGHT", self.head_grid), self._on_grid("TAU", self.gate_grid)
         self._check_shares()
-        if self.relative and not (self.has_shares and self.operator == "no-threshold"):
-            self._fail("section TAU: thresholds on scores over their mean are of tables with shares and the operator no-threshold")
-        names = ("n_layers", "n_heads", "n_kv_heads", "n_entropy_bins", "n_perplexity_bins", "n_budgets", "window", "head_axis")
-        got, want = (self.meta.get("schema"), self.meta.get("shape")), ("ckvc-table-1", dict(zip(names, shape)))
-        if json.dumps(got, sort_keys=True) != json.dumps(want, sort_keys=True):  # 1 is neither 1.0 nor true
-            self._fail("section META: schema is not ckvc-table-1, or shape does not agree with SHAPE")
+        self._refuse(self.relative and not (self.has_shares and self.operator == "no-threshold"),
+                     "section TAU: thresholds on scores over their mean are of tables with shares and the operator no-threshold")
+        got, want = (self.meta.get("schema"), self.meta.get("shape")), ("ckvc-table-1", dict(zip(SHAPE, shape)))
+        self._refuse(json.dumps(got, sort_keys=True) != json.dumps(want, sort_keys=True),  # 1 is neither 1.0 nor true
+                     "section META: schema is not ckvc-table-1, or shape does not agree with SHAPE")
         alpha, keep, probe = self.meta.get("alpha_kind"), self.meta.get("keep_window", self.keep_window), self.meta.get("probe")
-        if (isinstance(alpha, str) and (alpha == "visible") != (self.alpha_kind == "visible")) or (keep if type(keep) is int else 0) != self.keep_window:
-            self._fail("section META: alpha_kind or keep_window is not what SHAPE says")
+        self._refuse((isinstance(alpha, str) and (alpha == "visible") != (self.alpha_kind == "visible"))
+                     or (keep if type(keep) is int else 0) != self.keep_window, "section META: alpha_kind or keep_window is not what SHAPE says")
         if (probe if probe in OPERATORS else "paper") != self.operator:
-            self._fail(f"section META: probe is {probe}, but the header's flags say the operator {self.operator}")
+            raise Error(f"{self.name}: section META: probe is {probe}, but the header's flags say the operator {self.operator}")
 
     def _check_shares(self):
-        """Budgets for heads: share [L, G, nB] or None, layer_share [L, nB] or None, c_min [nB, 2], score [nB] of Score; theta [L, G, D] and
-        mass [L, G] of a learned score, or None."""
+        """Budgets for heads, and the score of each budget: what the class names from `share` on."""
         s, nB = self.sections, self.n_budgets
-        self.share, self.layer_share, self.c_min = (s.get(name) for name in ("SHARE", "SHARELAY", "CMIN"))
-        self.theta, self.mass = (s.get(name) for name in LEARNED)
+        self.share, self.layer_share, self.c_min, self.theta, self.mass = (s.get(name) for name in ("SHARE", "SHARELAY", "CMIN", *LEARNED))
         self.score = [PAPER_SCORE] * nB
         if not self.has_shares:
             return
         for b, (f, recent) in enumerate(self.c_min):
-            if not (0 <= f <= 1 and 0 <= recent < 2**32 - 1 and recent == math.floor(recent)):
-                self._fail(f"section CMIN[{b}]: {f} and {recent}: want a share of the budget, and a whole number of positions")
-            if self.budgets[b] >= 1 and recent + 1 > self.budgets[b]:
-                self._fail(f"section CMIN[{b}]: c_min is {recent + 1:.0f}, above the {self.budgets[b]:.0f} tokens of its budget")
-        self.score = [self._score(b, *map(int, row)) for b, row in enumerate(s["SCORE"])]
+            self._refuse(not (0 <= f <= 1 and 0 <= recent < 2**32 - 1 and recent == math.floor(recent)),
+                         f"section CMIN[{b}]: {f} and {recent}: want a share of the budget, and a whole number of positions")
+            self._refuse(self.budgets[b] >= 1 and recent + 1 > self.budgets[b],
+                         f"section CMIN[{b}]: c_min is {recent + 1:.0f}, above the {self.budgets[b]:.0f} tokens of its budget")
+        first = int(s["SCORE"][0, 4])
+        for b, (kind, window, pool, norm, features, mode) in enumerate(s["SCORE"].tolist()):
+            at = f"section SCORE[{b}]"
+            self._refuse(kind >= len(SCORES) or mode >= len(MODES), f"{at}: score {kind} or mode {mode} is none that this reader knows")
+            self._refuse(MODES[mode] == "layers" and self.layer_share is None, f"{at}: mode layers, but section SHARELAY is missing")
+            self._refuse(features != first, f"{at}: features of version {features}, but of version {first} in SCORE[0]")
+            self._refuse((features or self.theta is not None or SCORES[kind] == "learned") and features not in FEATURES,
+                         f"{at}: features of version {features} are none that this reader knows")
+            self._refuse(features and self.theta is None, f"{at}: features of version {features}, but section THETA is missing")
+            if SCORES[kind] == "learned" and (window != FEATURES[features][1] or pool or norm):
+                raise Error(f"{self.name}: {at}: window {window}, pool {pool}, norm {norm}: features of version {features} need "
+                            f"{FEATURES[features][1]} rows, no pool and no norm")
+            self._refuse((kind == 1 and (window < 1 or pool % 2 == 0 or norm > 1)) or (kind == 0 and (window or pool or norm)),
+                         f"{at}: window {window}, pool {pool}, norm {norm} do not suit the score {SCORES[kind]}")
+            self.score[b] = Score(SCORES[kind], window, pool, bool(norm), features, MODES[mode])
         if self.theta is not None:
-            version, D = self.score[0].features, self.theta.shape[2]
-            fixed = FEATURES[version][0]
-            if D < fixed + 2 or (D - fixed) % 2:
-                self._fail(f"section THETA: {D} features, version {version} has {fixed} and those of a key of even length")
-
-    def _score(self, b, kind, window, pool, norm, features, mode):
-        if kind >= len(SCORES) or mode >= len(MODES):
-            self._fail(f"section SCORE[{b}]: score {kind} or mode {mode} is none that this reader knows")
-        if MODES[mode] == "layers" and self.layer_share is None:
-            self._fail(f"section SCORE[{b}]: mode layers, but section SHARELAY is missing")
-        first = int(self.sections["SCORE"][0, 4])
-        if features != first:
-            self._fail(f"section SCORE[{b}]: features of version {features}, but of version {first} in SCORE[0]")
-        if (features or self.theta is not None or SCORES[kind] == "learned") and features not in FEATURES:
-            self._fail(f"section SCORE[{b}]: features of version {features} are none that this reader knows")
-        if features and self.theta is None:
-            self._fail(f"section SCORE[{b}]: features of version {features}, but section THETA is missing")
-        if SCORES[kind] == "learned" and (window != FEATURES[features][1] or pool or norm):
-            self._fail(f"section SCORE[{b}]: window {window}, pool {pool}, norm {norm}: features of version {features} need {FEATURES[features][1]} "
-                       "rows, no pool and no norm")
-        if (kind == 1 and (window < 1 or pool % 2 == 0 or norm > 1)) or (kind == 0 and (window or pool or norm)):
-            self._fail(f"section SCORE[{b}]: window {window}, pool {pool}, norm {norm} do not suit the score {SCORES[kind]}")
-        return Score(SCORES[kind], window, pool, bool(norm), features, MODES[mode])
+            D, n = self.theta.shape[2], FEATURES[first][0]
+            self._refuse(D < n + 2 or (D - n) % 2, f"section THETA: {D} features, version {first} has {n} and those of a key of even length")
 
     def _on_grid(self, name, grid):
         values, rounded = self.sections[name], grid.astype(np.float32)
         index = np.minimum(np.searchsorted(rounded, values), len(grid) - 1)
-        if not np.array_equal(rounded[index], values):
-            self._fail(f"section {name}: a value is off its grid")
+        self._refuse(not np.array_equal(rounded[index], values), f"section {name}: a value is off its grid")
         return index
-
-    # ---- use ----
 
     def bins(self, r_struct: float, r_sem: float) -> Tuple[int, int]:
         """Entropy and perplexity bin of a prompt."""
@@ -344,13 +315,11 @@ class Table:
     def budget_index(self, budget: float) -> int:
         """Index of a budget as it was calibrated (512, or a share such as 0.25)."""
         found = np.flatnonzero(self.budgets == budget)
-        if not len(found):
-            raise Error(f"{self.name}: no budget {budget:g}; it has {', '.join(f'{b:g}' for b in self.budgets)}")
+        refuse(not len(found), f"{self.name}: no budget {budget:g}; it has {', '.join(f'{b:g}' for b in self.budgets)}")
         return int(found[0])
 
     def nearest_budget(self, budget: float, n_tokens: int) -> int:
-        """Index of the block that serves a budget (tokens, or a share below 1) for a prompt of n_tokens: that very budget, else the
-        nearest by ratio (the least |log(b / B)|), of two equally near the lower."""
+        """The block that serves a budget (tokens, or a share below 1) of n_tokens: its own, else the nearest by ratio, the lower of two."""
         have, want = (np.where(b >= 1, b, b * n_tokens) for b in (self.budgets, np.float64(budget)))
         return int(np.lexsort((have, np.maximum(have, want) / np.minimum(have, want), self.budgets != budget))[0])
 
@@ -359,58 +328,53 @@ class Table:
         budget: this one (tokens, or a share below 1) in place of block b's own. mode: in place of the recommended one."""
         mode = mode or self.score[b].mode
         share = {"heads": self.share, "layers": self.layer_share}.get(mode)
-        if share is None:
-            raise Error(f"{self.name}: no shares for mode {mode}")
+        refuse(share is None, f"{self.name}: no shares for mode {mode}")
         clamp = budget_tokens(self.budgets[b] if budget is None else budget, n_tokens)
         f, recent = self.c_min[b]
         try:
             return capacities(share[..., b], clamp, n_tokens, head_floor(f, int(recent), clamp, n_tokens))
         except Error as problem:
-            self._fail(problem)
+            raise Error(f"{self.name}: {problem}")
 
     def check_model(self, n_layers: int, n_query_heads: int, n_kv_heads: int, head_dim: int) -> None:
         """Error where the table is for another model, or nobody should deploy it: the library's words."""
-        if self.operator != "paper" and not (self.has_shares and self.operator == "no-threshold"):
-            self._fail(f"a probe's table, fitted for the operator {self.operator}; deploy one of the paper's operator")
-        if (self.n_layers, self.n_heads) != (n_layers, n_kv_heads) or (self.head_axis and n_query_heads != n_kv_heads):
-            self._fail(f"is for {self.n_layers} layers x {self.n_heads} {'query' if self.head_axis else 'KV'} heads, the model has {n_layers} x "
-                       f"{n_kv_heads} KV heads; `ckvc transfer` maps a table to another model")
-        if self.n_query_heads != n_query_heads:
-            self._fail(f"is for {self.n_query_heads} query heads, the model has {n_query_heads}")
+        self._refuse(self.operator != "paper" and not (self.has_shares and self.operator == "no-threshold"),
+                     f"a probe's table, fitted for the operator {self.operator}; deploy one of the paper's operator")
+        self._refuse((self.n_layers, self.n_heads) != (n_layers, n_kv_heads) or (self.head_axis and n_query_heads != n_kv_heads),
+                     f"is for {self.n_layers} layers x {self.n_heads} {'query' if self.head_axis else 'KV'} heads, the model has {n_layers} x "
+                     f"{n_kv_heads} KV heads; `ckvc transfer` maps a table to another model")
+        self._refuse(self.n_query_heads != n_query_heads, f"is for {self.n_query_heads} query heads, the model has {n_query_heads}")
         if self.theta is not None:
             of_key = self.theta.shape[2] - FEATURES[self.score[0].features][0]
-            if of_key != head_dim:
-                self._fail(f"its learned score is for keys of {of_key} values, the model's have {head_dim}")
+            self._refuse(of_key != head_dim, f"its learned score is for keys of {of_key} values, the model's have {head_dim}")
 
     def check_budget(self, budget: float) -> None:
-        if budget == 1 and not isinstance(budget, (int, np.integer)):
-            self._fail("a budget of 1.0, which may be a token or a share: write 1 for 1 token, 0.99 for nearly all of a prompt")
+        self._refuse(budget == 1 and not isinstance(budget, (int, np.integer)),
+                     "a budget of 1.0, which may be a token or a share: write 1 for 1 token, 0.99 for nearly all of a prompt")
 
     def begin(self, budget: Optional[float], n_tokens: int, mode: Optional[str] = None) -> Tuple[int, float, str]:
         """Block, budget and mode that serve a prompt; Error where it cannot be served. budget: tokens, or a share of the prompt below 1;
         None: the table's only one. mode: in place of the one that the block recommends."""
         if budget is None:
-            if self.n_budgets > 1:
-                self._fail(f"which budget? It has {', '.join(f'{b:g}' for b in self.budgets)}")
+            self._refuse(self.n_budgets > 1, f"which budget? It has {', '.join(f'{b:g}' for b in self.budgets)}")
             budget = float(self.budgets[0])
         else:
             self.check_budget(budget)
-        if not 0 < budget < 2**32 or (budget >= 1 and budget != math.floor(budget)):
-            self._fail(f"a budget of {budget:.10g}: want whole tokens from 1 up, or a share of the prompt between 0 and 1")
+        self._refuse(not 0 < budget < 2**32 or (budget >= 1 and budget != math.floor(budget)),
+                     f"a budget of {budget:.10g}: want whole tokens from 1 up, or a share of the prompt between 0 and 1")
         b, tokens = self.nearest_budget(budget, n_tokens), budget_tokens(budget, n_tokens)
         mode = mode or self.score[b].mode
         if mode != "shared" and n_tokens > self.window:  # a shorter one is kept whole
             self.capacities(b, n_tokens, mode, budget)  # or its refusal
         elif tokens < 1 and n_tokens > self.window:
-            self._fail("a budget of 0 tokens is below what every layer must keep; the least is 1")
+            raise Error(f"{self.name}: a budget of 0 tokens is below what every layer must keep; the least is 1")
         return b, budget, mode
 
     def window_alpha(self, mass: ArrayLike) -> Array:
         """alpha [T], mean 1, as the table wants it: from mass [T], the attention of the last `window` rows added over rows, layers and heads."""
         alpha = np.array(mass, np.float64)
         if self.alpha_kind == "visible":
-            left = np.minimum(np.arange(len(alpha), 0, -1), self.window)
-            alpha /= left / self.window
+            alpha /= np.minimum(np.arange(len(alpha), 0, -1), self.window) / self.window
         return alpha * (len(alpha) / alpha.sum())
 
     def info(self) -> str:
