@@ -330,8 +330,9 @@ def read_text(path):
 
 
 def read_json(path):
+    text = read_text(path)
     try:
-        o = json.loads(read_text(path))
+        o = json.loads(text)
     except (ValueError, RecursionError) as problem:
         raise Error(f"{path}: {problem}") from None
     refuse(not isinstance(o, dict), f"{path}: not a JSON object")
@@ -378,8 +379,7 @@ def model_card(t, o):
                    "(`ckvc score`, `ckvc report`) first.\n")
     else:
         report = read_json(o.report)
-        if report.get("schema") != "ckvc-report-1":
-            raise Error(f"{o.report}: schema is {report.get('schema')}, want ckvc-report-1 (a report.json of `ckvc report`)")
+        refuse(report.get("schema") != "ckvc-report-1", f"{o.report}: schema is {report.get('schema')}, want ckvc-report-1 (of `ckvc report`)")
         found = [x["verdict"] for x in report["tables"] if x["content_id"] == t.content_id]
         refuse(not found, f"{o.report}: a report of other tables: none has the content id {t.content_id}")
         judged = "It was judged" if found[0].get("leak_passed") else "No check says that it was judged"
