@@ -120,13 +120,14 @@ static void destroy_at(cpu_backend **c) {
     if (*c) { cpu_destroy(&(*c)->base); }
 }
 
-static void emulate_bf16(backend *be) {
+static void take_bf16(backend *be, bool emulated) {
     const size_t used = strlen(be->kernel);
-    snprintf(be->kernel + used, sizeof be->kernel - used, "+bf16-emulated");
-    snprintf(
-        be->compute_warning, sizeof be->compute_warning,
-        "--compute bf16 is emulated in float32: its rounding can be measured here, but it saves "
-        "no time");
+    snprintf(be->kernel + used, sizeof be->kernel - used, emulated ? "+bf16-emulated" : "+bf16");
+    if (emulated) {
+        snprintf(be->compute_warning, sizeof be->compute_warning,
+                 "--compute bf16 is emulated in float32: its rounding can be measured here, but it "
+                 "saves no time");
+    }
     be->compute = CKVC_COMPUTE_BF16;
     be->matrix_copy_bytes = sizeof(float);
 }
@@ -152,16 +153,17 @@ static ckvc_status make(const cpu_fma *fma, ckvc_compute compute, ckvc_pool *poo
         snprintf(c->base.kernel, sizeof c->base.kernel, "cpu/OpenBLAS-%s", core);
         warn_of_slow_blas(&c->base, core);
     }
-    if (compute == CKVC_COMPUTE_BF16) { emulate_bf16(&c->base); }
+    if (compute == CKVC_COMPUTE_BF16) { take_bf16(&c->base, !fma || !fma->pairs); }
     *out = ckvc_take(&c);
     return CKVC_OK;
 }
 
 /* Makes one, and lets it show what it can. */
-static ckvc_status try_out(const cpu_fma *fma, ckvc_pool *pool, const char *advice, ckvc_err *err) {
+static ckvc_status try_out(const cpu_fma *fma, ckvc_compute compute, ckvc_pool *pool,
+                           const char *advice, ckvc_err *err) {
     CKVC_AUTO(destroy_at) cpu_backend *c = NULL;
     ckvc_err wrong = {0};
-    CKVC_TRY(make(fma, CKVC_COMPUTE_F32, pool, &c, err));
+    CKVC_TRY(make(fma, compute, pool, &c, err));
     const ckvc_status st = cpu_selfcheck(&c->base, &wrong);
     return st == CKVC_OK ? st : ckvc_fail(err, st, "%s%s", wrong.text, advice);
 }
@@ -169,12 +171,14 @@ static ckvc_status try_out(const cpu_fma *fma, ckvc_pool *pool, const char *advi
 ckvc_status cpu_backend_create(bool openblas, ckvc_compute compute, ckvc_pool *pool, backend **out,
                                ckvc_err *err) {
     static const cpu_fma *const none = NULL;
-    const cpu_fma *const *fma = openblas ? &none : cpu_fma_list();
+    const cpu_fma *const *fma = openblas ? &none : cpu_fma_list(compute);
     ckvc_err wrong = {0};
     cpu_backend *c;
     *out = NULL;
-    while (*fma && try_out(*fma, pool, "", &wrong) != CKVC_OK) { fma++; }
-    if (!*fma) { CKVC_TRY(try_out(NULL, pool, openblas ? "; use --backend cpu" : "", err)); }
+    while (*fma && try_out(*fma, compute, pool, "", &wrong) != CKVC_OK) { fma++; }
+    if (!*fma) {
+        CKVC_TRY(try_out(NULL, compute, pool, openblas ? "; use --backend cpu" : "", err));
+    }
     CKVC_TRY(make(*fma, compute, pool, &c, err));
     if (wrong.status != CKVC_OK) {
         snprintf(c->base.warning, sizeof c->base.warning, "%.500s; going on with %s", wrong.text,

@@ -4,9 +4,10 @@
 #include "lib/backend/backend.h"
 
 /* openblas: products by OpenBLAS even where this CPU has kernels of ours. Kernels of ours that fail
- * their self-check give way to the next, with a warning; OpenBLAS's are CKVC_E_DEVICE then. bf16 is
- * emulated: both operands of a product with weights are rounded to nearest even, and multiplied as
- * float32, of which a product of two rounded numbers is exact. */
+ * their self-check give way to the next, with a warning; OpenBLAS's are CKVC_E_DEVICE then. In
+ * bf16 both operands of a product with weights are rounded to nearest even, and multiplied in pairs
+ * where the CPU can (cpu_fma.h); else it is emulated: as float32, of which a product of two rounded
+ * numbers is exact. */
 ckvc_status cpu_backend_create(bool openblas, ckvc_compute compute, ckvc_pool *pool, backend **out,
                                ckvc_err *err) CKVC_MUST_CHECK;
 

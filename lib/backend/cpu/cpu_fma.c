@@ -72,6 +72,39 @@ static int64_t run_of_rows(const be_product_rows *rows, int64_t *row) {
     return rest < 0 ? 0 : rest < most ? rest : most;
 }
 
+/* Rows 2k and 2k + 1 of the panel [depth][width], bf16 values as floats, become row k of pairs, the
+ * earlier input in the lower half; behind an odd depth stands 0. width: whole vectors. */
+__attribute__((target("avx512f"))) static void pair_up(int64_t depth, float *panel, int64_t width) {
+    for (int64_t k = 0; k < depth; k += 2) {
+        for (int64_t i = 0; i < width; i += 16) {
+            const float *from = panel + k * width + i;
+            const __m512i first = _mm512_loadu_si512(from),
+                          second = k + 1 < depth ? _mm512_loadu_si512(from + width)
+                                                 : _mm512_setzero_si512();
+            _mm512_storeu_si512(
+                panel + k / 2 * width + i,
+                _mm512_or_si512(_mm512_srli_epi32(first, 16),
+                                _mm512_slli_epi32(_mm512_srli_epi32(second, 16), 16)));
+        }
+    }
+}
+
+/* Denormal numbers become 0, as they are to the product. */
+__attribute__((target("avx512f,avx512bf16"))) static void pairs(int64_t n_rows, int64_t n,
+                                                                const float *x, float *to) {
+    for (int64_t r = 0; r < n_rows; r++, x += n, to += (n + 1) / 2) {
+        for (int64_t i = 0; i < n; i += 32) {
+            const int64_t left = n - i < 32 ? n - i : 32;
+            const uint32_t some = (uint32_t)((UINT64_C(1) << left) - 1);
+            const __m512 first = _mm512_maskz_loadu_ps((__mmask16)some, x + i),
+                         second = _mm512_maskz_loadu_ps((__mmask16)(some >> 16), x + i + 16);
+            _mm512_mask_storeu_epi32(to + i / 2, (__mmask16)((1U << (left + 1) / 2) - 1),
+                                     (__m512i)_mm512_cvtne2ps_pbh(second, first));
+        }
+    }
+}
+
+#define INPUTS        1
 #define LANES         8
 #define NAME(x)       x##_8
 #define TARGET        __attribute__((target("avx2,fma")))
@@ -83,6 +116,7 @@ static int64_t run_of_rows(const be_product_rows *rows, int64_t *row) {
 #define V_MAX         _mm256_max_ps
 #include "lib/backend/cpu/cpu_fma_lanes.h"
 
+#define INPUTS        1
 #define LANES         16
 #define NAME(x)       x##_16
 #define TARGET        __attribute__((target("avx512f")))
@@ -94,18 +128,32 @@ static int64_t run_of_rows(const be_product_rows *rows, int64_t *row) {
 #define V_MAX         _mm512_max_ps
 #include "lib/backend/cpu/cpu_fma_lanes.h"
 
-static const cpu_fma avx2 = {"AVX2", product_8, attend_8, exp_sum_8},
-                     avx512 = {"AVX-512", product_16, attend_16, exp_sum_16};
+#define INPUTS         2
+#define LANES          16
+#define NAME(x)        x##_pairs
+#define TARGET         __attribute__((target("avx512f,avx512bf16")))
+#define V              __m512
+#define V_LOAD(p)      _mm512_loadu_ps(p)
+#define V_STORE(p, v)  _mm512_storeu_ps(p, v)
+#define V_ALL(f)       _mm512_set1_ps(f)
+#define V_FMA(a, b, c) _mm512_dpbf16_ps(c, (__m512bh)(a), (__m512bh)(b))
+#include "lib/backend/cpu/cpu_fma_lanes.h"
 
-const cpu_fma *const *cpu_fma_list(void) {
-    static const cpu_fma *const all[] = {&avx512, &avx2, NULL};
+static const cpu_fma avx2 = {"AVX2", product_8, attend_8, exp_sum_8, NULL, NULL},
+                     avx512 = {"AVX-512", product_16, attend_16, exp_sum_16, NULL, NULL},
+                     bf16 = {"AVX-512", product_16, attend_16, exp_sum_16, pairs, product_pairs};
+
+const cpu_fma *const *cpu_fma_list(ckvc_compute compute) {
+    static const cpu_fma *const all[] = {&bf16, &avx512, &avx2, NULL};
     __builtin_cpu_init();
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) { return all + 2; }
-    return __builtin_cpu_supports("avx512f") ? all : all + 1;
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) { return all + 3; }
+    if (!__builtin_cpu_supports("avx512f")) { return all + 2; }
+    return compute == CKVC_COMPUTE_BF16 && __builtin_cpu_supports("avx512bf16") ? all : all + 1;
 }
 #else
-const cpu_fma *const *cpu_fma_list(void) {
+const cpu_fma *const *cpu_fma_list(ckvc_compute compute) {
     static const cpu_fma *const none = NULL;
+    (void)compute;
     return &none;
 }
 #endif

@@ -61,10 +61,19 @@ typedef struct cpu_fma {
     /* Sum of exp(x[i] - *max), *max the largest of the n >= 1 values; summed in float by lanes: for
      * pieces of a few hundred. */
     double (*exp_sum)(const float *x, int64_t n, float *max);
+    /* NULL where the CPU has no such instruction: products in bf16, two inputs a step. pairs rounds
+     * rows x [n_rows][n] to nearest even, and lays them out [n_rows][(n + 1) / 2], two values in a
+     * float's place. product_pairs is product() of such x (x_stride counts places) and of w whose
+     * values are bf16: FMA_DEPTH inputs in order, each pair's products added one after the other in
+     * float32. */
+    void (*pairs)(int64_t n_rows, int64_t n, const float *x, float *to);
+    void (*product_pairs)(const be_product_rows *rows, int64_t n_out, int64_t n_in, const float *x,
+                          int64_t x_stride, const float *w, int64_t w_stride, bool onto, float *y,
+                          int64_t y_stride);
 } cpu_fma;
 
 /* n_columns: keys of the first run where columns are asked for, else 0. */
 size_t cpu_fma_scratch(int32_t head_dim, int64_t n_columns);
 
-/* Those that this CPU has, the widest first; ends with NULL. */
-const cpu_fma *const *cpu_fma_list(void);
+/* Those that this CPU has, the best for it first; ends with NULL. */
+const cpu_fma *const *cpu_fma_list(ckvc_compute compute);

@@ -1,8 +1,10 @@
-/* Products and attention on vectors of LANES floats; cpu_fma.c includes this once per width. Before
- * that it defines LANES, NAME(x) (x with the width's suffix), TARGET (the function attribute), V
- * (the vector type), V_LOAD(p), V_STORE(p, v), V_ALL(f) (f in every lane), V_FMA(a, b, c) = a * b +
- * c rounded once, V_MAX(a, b). Plain operators on V are the compiler's. Lanes meet in exp_sum and
- * fold_columns alone, always as 16 of them, so the width does not show in the results. */
+/* Products and attention on vectors of LANES floats; cpu_fma.c includes this once per width, and
+ * once for products of pairs of bf16, where INPUTS is 2: a lane of the factors holds two inputs,
+ * V_FMA adds both of their products, and x comes so (cpu_fma.h). Before that it defines LANES,
+ * NAME(x) (x with the width's suffix), TARGET (the function attribute), V (the vector type),
+ * V_LOAD(p), V_STORE(p, v), V_ALL(f) (f in every lane), V_FMA(a, b, c) = a * b + c rounded once,
+ * V_MAX(a, b). Plain operators on V are the compiler's. Lanes meet in exp_sum and fold_columns
+ * alone, always as 16 of them, so the width does not show in the results. */
 #define PANEL (2 * LANES) /* columns of a tile */
 
 typedef int32_t NAME(ints) __attribute__((vector_size(LANES * sizeof(int32_t))));
@@ -36,6 +38,7 @@ TARGET INLINE void NAME(tile)(const int R, int64_t n, const float *x, int64_t x_
     }
 }
 
+#if INPUTS == 1
 /* y = y * factor + x^T panel, the factor by lane: x's rows are the sum's index here. */
 TARGET INLINE void NAME(mix_tile)(const int R, int64_t n, const float *x, int64_t x_k,
                                   const float *panel, const V factor[2], float *y) {
@@ -52,6 +55,7 @@ TARGET INLINE void NAME(mix_tile)(const int R, int64_t n, const float *x, int64_
         }
     }
 }
+#endif
 
 /* A tile of R rows for a constant R: each is a loop of its own to the compiler. */
 #define CASE(R)                                                                                    \
@@ -78,6 +82,7 @@ TARGET static void NAME(rows)(int64_t n_rows, int64_t n, const float *x, int64_t
     }
 }
 
+#if INPUTS == 1
 TARGET static void NAME(mix_rows)(int64_t n_rows, int64_t n, const float *x, int64_t x_k,
                                   const float *panel, const V factor[2], float *y) {
     for (int64_t r = 0; r < n_rows;) {
@@ -88,6 +93,7 @@ TARGET static void NAME(mix_rows)(int64_t n_rows, int64_t n, const float *x, int
         r += tile_rows;
     }
 }
+#endif
 #undef BY_ROWS
 #undef CASE
 
@@ -96,21 +102,23 @@ TARGET static void NAME(product)(const be_product_rows *rows, int64_t n_out, int
                                  bool onto, float *y, int64_t y_stride) {
     _Alignas(64) float panel[FMA_DEPTH * PANEL], edge[BE_ROW_TILE * PANEL];
     for (int64_t k = 0; k < n_in; k += FMA_DEPTH) {
-        const int64_t depth = n_in - k < FMA_DEPTH ? n_in - k : FMA_DEPTH;
+        const int64_t depth = n_in - k < FMA_DEPTH ? n_in - k : FMA_DEPTH,
+                      steps = (depth + INPUTS - 1) / INPUTS;
         for (int64_t col = 0; col < n_out; col += PANEL) {
             const int64_t width = n_out - col < PANEL ? n_out - col : PANEL;
             if (width < PANEL) { memset(panel, 0, (size_t)(depth * PANEL) * sizeof *panel); }
             transpose(w + col * w_stride + k, w_stride, width, depth, panel, PANEL);
+            if (INPUTS == 2) { pair_up(depth, panel, PANEL); }
             for (int64_t row = 0, n; (n = run_of_rows(rows, &row)) > 0; row += n) {
-                const float *from = x + row * x_stride + k;
+                const float *from = x + row * x_stride + k / INPUTS;
                 float *to = y + row * y_stride + col;
                 if (width == PANEL) {
-                    (NAME(rows))(n, depth, from, x_stride, panel, NULL, onto || k > 0, to,
+                    (NAME(rows))(n, steps, from, x_stride, panel, NULL, onto || k > 0, to,
                                  y_stride);
                     continue;
                 }
                 n = n < BE_ROW_TILE ? n : BE_ROW_TILE;
-                (NAME(rows))(n, depth, from, x_stride, panel, NULL, false, edge, PANEL);
+                (NAME(rows))(n, steps, from, x_stride, panel, NULL, false, edge, PANEL);
                 for (int64_t r = 0; r < n; r++, to += y_stride) {
                     for (int64_t c = 0; c < width; c++) {
                         to[c] = onto || k > 0 ? to[c] + edge[r * PANEL + c] : edge[r * PANEL + c];
@@ -121,6 +129,7 @@ TARGET static void NAME(product)(const be_product_rows *rows, int64_t n_out, int
     }
 }
 
+#if INPUTS == 1
 /* v = exp(v) for v <= 0, as vector_exp of cpu_kernels.c (Cephes), its steps fused. 0 below
  * ln(2^-126), NaN stays. */
 TARGET INLINE void NAME(exp)(V *v) {
@@ -365,8 +374,10 @@ TARGET static void NAME(attend)(int32_t head_dim, float scale, const float *q, i
         (NAME(fold_columns))(columns, &block);
     }
 }
+#endif
 
 #undef PANEL
+#undef INPUTS
 #undef LANES
 #undef NAME
 #undef TARGET

@@ -27,9 +27,16 @@ typedef struct cpu_tile {
 static void product(const cpu_backend *c, const cpu_tile *t, int worker) {
     const int64_t n_in = t->w->m.cols;
     const float *x = t->x, *w = t->w->f32 + t->col * n_in;
+    float *rounded = c->rounded[worker].data;
+    if (t->w->bf16 && c->fma && c->fma->pairs) {
+        c->fma->pairs(t->rows.n, n_in, x, rounded);
+        c->fma->product_pairs(&t->rows, t->width, n_in, rounded, (n_in + 1) / 2, w, n_in, t->onto,
+                              t->y, t->y_stride);
+        return;
+    }
     if (t->w->bf16) {
-        kernel_round_bf16(x, c->rounded[worker].data, t->rows.n * n_in);
-        x = c->rounded[worker].data;
+        kernel_round_bf16(x, rounded, t->rows.n * n_in);
+        x = rounded;
     }
     if (c->fma) {
         c->fma->product(&t->rows, t->width, n_in, x, n_in, w, n_in, t->onto, t->y, t->y_stride);

@@ -6,6 +6,7 @@
 
 #include "lib/base/progress.h"
 #include "lib/base/hash.h"
+#include "lib/backend/cpu/cpu.h"
 
 /* sqrt(sum (got - want)^2 / sum want^2): rounding gives some 1e-7, a wrong tile 1e-2 and more. */
 #define MOST_ERROR 3e-6
@@ -144,6 +145,7 @@ enum { N_TRIALS = sizeof trials / sizeof *trials };
 static float *random_values(ckvc_rng *rng, size_t n) {
     float *v = ckvc_alloc_aligned(n, sizeof *v);
     for (size_t i = 0; i < n; i++) { v[i] = (float)ckvc_rng_double(rng) * 2 - 1; }
+    kernel_round_bf16(v, v, (int64_t)n); /* one answer in float32 and in bf16 */
     return v;
 }
 

@@ -37,6 +37,7 @@ WIDE INLINE wide wide_max(const wide *a, const wide *b) {
 }
 
 #define AT(v)          ((const wide[1]){v})
+#define INPUTS         1
 #define LANES          16
 #define NAME(x)        x##_wide
 #define TARGET         WIDE
@@ -48,7 +49,7 @@ WIDE INLINE wide wide_max(const wide *a, const wide *b) {
 #define V_MAX(a, b)    wide_max(AT(a), AT(b))
 #include "lib/backend/cpu/cpu_fma_lanes.h"
 
-static const cpu_fma emulated = {"emulated", product_wide, attend_wide, exp_sum_wide};
+static const cpu_fma emulated = {"emulated", product_wide, attend_wide, exp_sum_wide, NULL, NULL};
 
 /* The widths that this machine can run; where it has none, the test ends as skipped. */
 static int widths(const cpu_fma *list[3]) {
@@ -225,7 +226,7 @@ int main(void) {
     return unit_run(NULL, NULL);
 }
 #else
-TEST(elsewhere) { assert_null(*cpu_fma_list()); }
+TEST(elsewhere) { assert_null(*cpu_fma_list(CKVC_COMPUTE_F32)); }
 
 RUN_TESTS(NULL, NULL)
 #endif

@@ -41,7 +41,7 @@ TEST(whole) {
 
 /* Chosen by the program: the next kernel takes over, and a person is told. */
 TEST(gives_way) {
-    const cpu_fma *const *list = cpu_fma_list();
+    const cpu_fma *const *list = cpu_fma_list(CKVC_COMPUTE_F32);
     if (!*list) {
         print_message("skipped: this CPU has no kernels of ours\n");
         skip();
