@@ -218,7 +218,7 @@ assert one["run"] == "R1, R2"' "$DIR"/pool-[123].json
     [ "$(shard_sums "$DIR/bf16")" = "$(shard_sums "$DIR/bf16-again")" ]
     [ "$(shard_sums "$DIR/bf16")" != "$(shard_sums "$DIR/f32")" ]
     grep -q '"compute":"bf16"' "$DIR/bf16/run.json"
-    grep -q '+bf16-' "$DIR/bf16/journal.jsonl"
+    grep -q '+bf16' "$DIR/bf16/journal.jsonl"
     run calibrate "$DIR/f32" --compute bf16 --limit 4 --check-rollouts 1 --resume
     [ "$status" -eq 65 ] || [ "$status" -eq 78 ] || { echo "$status $output"; return 1; }
     [[ $output == *compute* ]]
