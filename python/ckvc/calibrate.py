@@ -119,7 +119,7 @@ def philox(seed: int, key: int, stage: int, n_blocks: int) -> List[int]:
 
 
 def draw_positions(target: Array, P: int, seed: int, prompt_id: str, head: int) -> Array:
-    """A head's logged positions, at most P: first 4, last 8, highest targets [T] (of equals the later), P / 2 ascending; then others, drawn."""
+    """Logged positions of a head, at most P: first 4, last 8, highest targets [T] (of equals the later), P / 2 ascending; others, drawn evenly."""
     T = len(target)
     if T <= P:
         return np.arange(T)
