@@ -301,9 +301,10 @@ struct backend {
     const backend_ops *ops;
     ckvc_pool *pool; /* borrowed; for work beside it too, never while an operation runs */
     ckvc_compute compute;
-    /* Bytes a value of the copies that every matrix gets; 0: only those that do not lie in float32
-     * get one, in float32. */
-    size_t matrix_copy_bytes;
+    /* Bytes a value of a matrix as it is multiplied: 4, or 2 for bf16. in_place: one that lies so
+     * in its file is used there; else every one gets a copy. */
+    size_t value_bytes;
+    bool in_place;
     /* Copies of all of a model's weights take about as long as the products of so many rows; for
      * plans alone. */
     int64_t copy_rows;

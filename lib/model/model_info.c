@@ -79,7 +79,7 @@ ckvc_status model_info(const model_spec *spec, session_limits limits, json_t **o
         json_object_set_new(types, t->dtype,
                             json_integer(json_integer_value(json_object_get(types, t->dtype)) + 1));
     }
-    const copy_bytes copies = model_copy_bytes(spec, 0);
+    const copy_bytes copies = model_copy_bytes(spec, sizeof(float), true);
     const json_int_t buffers = (json_int_t)session_bytes(s, limits), all = (json_int_t)copies.all,
                      least = (json_int_t)copies.least;
     json_t *memory =

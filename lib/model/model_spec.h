@@ -142,10 +142,8 @@ tensor_block tensor_block_of(tensor_type type);
 /* "[64,65]" -> text, rank <= TENSOR_MAX_RANK. */
 #define TENSOR_DIMS_TEXT 96
 const char *tensor_dims(const int64_t *dims, int32_t rank, char text[TENSOR_DIMS_TEXT]);
-/* True when rows lie in the runtime's order and values are what is stored; and when the bytes can
- * be used as they lie: F32, and that. */
+/* True when rows lie in the runtime's order and values are what is stored. */
 bool tensor_as_stored(const tensor_view *t);
-bool tensor_in_place(const tensor_view *t);
 /* n values from value `first` on, in float32 and in the file's order; both are multiples of the
  * type's block. ggml-quants.c, dequantize_row_*. */
 void tensor_decode(const tensor_view *t, int64_t first, int64_t n, float *out);

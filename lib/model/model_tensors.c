@@ -289,18 +289,24 @@ ckvc_status model_tensors_check(const model_spec *spec, ckvc_pool *pool,
 
 /* ---- memory ---- */
 
-/* Of a weight of so many values: float32 that lies in one piece is used in place, unless matrices
- * get copies of matrix_value bytes a value. */
-static uint64_t copy_of(const model_spec *spec, const char *name, bool fused, int64_t values,
-                        size_t matrix_value) {
-    const tensor_view *t = model_spec_find(spec, name);
-    if (t && t->rank > 1 && matrix_value) { return (uint64_t)values * matrix_value; }
-    const bool copied = t && (fused || !tensor_in_place(t));
-    return copied ? (uint64_t)values * sizeof(float) : 0;
+typedef struct copy_rule {
+    const model_spec *spec;
+    size_t matrix; /* bytes a value */
+    bool in_place;
+} copy_rule;
+
+/* Of a weight of so many values. */
+static uint64_t copy_of(const copy_rule *r, const char *name, bool fused, int64_t values) {
+    const tensor_view *t = model_spec_find(r->spec, name);
+    if (!t) { return 0; }
+    const bool vector = t->rank < 2, may = (vector || r->in_place) && !fused && tensor_as_stored(t);
+    const size_t bytes = vector ? sizeof(float) : r->matrix;
+    return may && t->type == (bytes == 2 ? TENSOR_BF16 : TENSOR_F32) ? 0 : (uint64_t)values * bytes;
 }
 
-copy_bytes model_copy_bytes(const model_spec *spec, size_t matrix_value) {
+copy_bytes model_copy_bytes(const model_spec *spec, size_t value_bytes, bool in_place) {
     const model_shape *s = &spec->shape;
+    const copy_rule rule = {spec, value_bytes, in_place};
     const end_names *names = ends_of(s);
     copy_bytes b = {0};
     uint64_t layer = 0;
@@ -309,7 +315,7 @@ copy_bytes model_copy_bytes(const model_spec *spec, size_t matrix_value) {
         for (layer_part part = 0; part < LAYER_PARTS; part++) {
             layer_tensor t;
             if (layer_tensor_of(s, l, part, &t)) {
-                here += copy_of(spec, t.name, t.block > 0, t.own_rows * t.cols, matrix_value);
+                here += copy_of(&rule, t.name, t.block > 0, t.own_rows * t.cols);
             }
         }
         b.all += here;
@@ -317,9 +323,8 @@ copy_bytes model_copy_bytes(const model_spec *spec, size_t matrix_value) {
     }
     /* the embedding is read row by row as it lies; only as a tied head it is copied */
     const char *head_name = model_spec_find(spec, names->head) ? names->head : names->embedding;
-    const uint64_t head =
-        copy_of(spec, head_name, false, (int64_t)s->vocab * s->width, matrix_value) +
-        copy_of(spec, names->final_norm, false, s->width, matrix_value);
+    const uint64_t head = copy_of(&rule, head_name, false, (int64_t)s->vocab * s->width) +
+                          copy_of(&rule, names->final_norm, false, s->width);
     b.all += head;
     b.least = layer + head;
     return b;

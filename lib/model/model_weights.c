@@ -30,9 +30,10 @@ static void read_rows(const void *tensor, int64_t row, int64_t n, float *out) {
 static ckvc_status hand_over(model *m, const tensor_view *t, const layer_tensor *fused,
                              be_weight **out, ckvc_err *err) {
     be_matrix matrix = {.bytes = t->data,
-                        .type = tensor_in_place(t)                              ? BE_F32
-                                : t->type == TENSOR_BF16 && tensor_as_stored(t) ? BE_BF16
-                                                                                : BE_PACKED,
+                        .type = !tensor_as_stored(t)     ? BE_PACKED
+                                : t->type == TENSOR_F32  ? BE_F32
+                                : t->type == TENSOR_BF16 ? BE_BF16
+                                                         : BE_PACKED,
                         .rows = t->dims[0],
                         .cols = t->rank > 1 ? t->dims[1] : 1,
                         .row_bytes = (size_t)(t->bytes / (uint64_t)t->dims[0]),
@@ -144,11 +145,11 @@ ckvc_status model_acquire(model *m, ckvc_err *err) {
 /* ---- asking ---- */
 
 size_t model_converted_bytes(const model *m) {
-    return (size_t)model_copy_bytes(m->spec, m->be->matrix_copy_bytes).all;
+    return (size_t)model_copy_bytes(m->spec, m->be->value_bytes, m->be->in_place).all;
 }
 
 size_t model_converted_least(const model *m) {
-    return (size_t)model_copy_bytes(m->spec, m->be->matrix_copy_bytes).least;
+    return (size_t)model_copy_bytes(m->spec, m->be->value_bytes, m->be->in_place).least;
 }
 
 const model_shape *model_get_shape(const model *m) { return m->shape; }

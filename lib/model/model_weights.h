@@ -64,8 +64,8 @@ typedef struct copy_bytes {
     uint64_t all;
     uint64_t least; /* the largest layer and the head: what is taken however low the limit */
 } copy_bytes;
-/* matrix_value: the backend's matrix_copy_bytes, 0 for products in float32. */
-copy_bytes model_copy_bytes(const model_spec *spec, size_t matrix_value);
+/* value_bytes, in_place: the backend's. */
+copy_bytes model_copy_bytes(const model_spec *spec, size_t value_bytes, bool in_place);
 
 /* ---- model_weights.c ---- */
 

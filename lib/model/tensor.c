@@ -48,8 +48,6 @@ bool tensor_as_stored(const tensor_view *t) {
     return in_order(t) && t->plus == 0.0f && t->times == 0.0f;
 }
 
-bool tensor_in_place(const tensor_view *t) { return t->type == TENSOR_F32 && tensor_as_stored(t); }
-
 static float from_bits(uint32_t bits) {
     float v;
     memcpy(&v, &bits, 4);

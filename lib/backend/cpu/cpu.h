@@ -20,9 +20,10 @@ struct be_buf {
 
 struct be_weight {
     be_matrix m;
-    const float *f32; /* [rows][cols]: the bytes themselves, or own; NULL until acquired */
+    const float *data; /* [rows][places]: the bytes themselves, or own; NULL until acquired */
     float *own;
-    bool bf16; /* own holds values rounded to bfloat16, and so do the rows it is multiplied with */
+    int64_t places; /* cols, or half of them: pairs of bf16 (cpu_fma.h) */
+    bool bf16;      /* values are rounded to bfloat16, and so are the rows it is multiplied with */
 };
 
 /* Memory that only grows, so that after the largest prompt nothing allocates. */
@@ -58,13 +59,18 @@ typedef struct cpu_backend {
     size_t bytes_turns;            /* the most that these were: of weights that take turns */
     cpu_scratch spare[SPARE_COPIES];
     int n_spare;
-    cpu_scratch *rounded; /* [n_threads] rows of a task, with bf16: CPU_MOST_ROWS of the widest */
+    cpu_scratch rounded; /* the rows of a product in bf16 */
 } cpu_backend;
 
 static inline cpu_backend *cpu_of(backend *be) { return (cpu_backend *)be; }
 
 /* Makes every worker's scratch at least per_worker floats and the shared one at least `shared`. */
 void cpu_need(cpu_backend *c, size_t per_worker, size_t shared);
+void cpu_grow(cpu_scratch *s, size_t n); /* what it held is lost */
+/* Rows x [n_rows][n] -> to [n_rows][cpu_places(n)], rounded to bf16 as products take them: in pairs
+ * where the CPU multiplies those, else as floats, and then `to` may be x. */
+void cpu_round(const cpu_backend *c, int64_t n_rows, int64_t n, const float *x, float *to);
+int64_t cpu_places(const cpu_backend *c, int64_t n);
 
 #define CPU_MOST_ROWS 256 /* of a task of a product */
 

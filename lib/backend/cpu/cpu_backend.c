@@ -24,11 +24,18 @@ static void scratch_of(const cpu_backend *c, const be_attention_shape *s, const 
     }
 }
 
+/* Of rows an even number of values wide. */
+static size_t rounded_floats(const cpu_backend *c, const be_extent *most) {
+    const bool bf16 = c->base.compute == CKVC_COMPUTE_BF16;
+    return bf16 ? (size_t)cpu_places(c, (int64_t)most->product_values) : 0;
+}
+
 void cpu_reserve(backend *be, const be_attention_shape *s, const double *inv_freq,
                  const be_extent *most) {
     size_t per_worker, shared;
     scratch_of(cpu_of(be), s, most, &per_worker, &shared);
     cpu_need(cpu_of(be), per_worker, shared);
+    cpu_grow(&cpu_of(be)->rounded, rounded_floats(cpu_of(be), most));
     cpu_rope_reserve(cpu_of(be), inv_freq, s->head_dim / 2, most->n_prompt + most->n_rows);
 }
 
@@ -38,20 +45,15 @@ size_t cpu_scratch_bytes(const backend *be, const be_attention_shape *s, const b
     scratch_of(c, s, most, &per_worker, &shared);
     const size_t angles = (size_t)((most->n_prompt + most->n_rows) * s->head_dim),
                  floats = (size_t)c->n_threads * per_worker + shared + angles;
-    return (floats + (size_t)c->n_threads * c->rounded->n) * sizeof(float);
+    return (floats + rounded_floats(c, most)) * sizeof(float);
 }
 
 /* ---- life ---- */
 
 void cpu_destroy(backend *be) {
     cpu_backend *c = cpu_of(be);
-    for (int i = 0; i < c->n_threads; i++) {
-        free(c->worker[i].data);
-        free(c->rounded[i].data);
-    }
-    free(c->worker);
-    free(c->rounded);
-    free(c->shared.data);
+    for (int i = 0; i < c->n_threads; i++) { free(c->worker[i].data); }
+    CKVC_FREE(c->worker, c->shared.data, c->rounded.data);
     for (int i = 0; i < 2; i++) { CKVC_FREE(c->rope[i].inv_freq, c->rope[i].cos, c->rope[i].sin); }
     for (int i = 0; i < c->n_spare; i++) { free(c->spare[i].data); }
     free(c);
@@ -129,7 +131,8 @@ static void take_bf16(backend *be, bool emulated) {
                  "saves no time");
     }
     be->compute = CKVC_COMPUTE_BF16;
-    be->matrix_copy_bytes = sizeof(float);
+    be->value_bytes = emulated ? sizeof(float) : sizeof(uint16_t);
+    be->in_place = !emulated;
 }
 
 /* fma NULL: products in float32, and attention, by OpenBLAS. */
@@ -140,9 +143,10 @@ static ckvc_status make(const cpu_fma *fma, ckvc_compute compute, ckvc_pool *poo
     c->base.ops = &ops;
     c->base.pool = pool;
     c->base.copy_rows = 32;
+    c->base.value_bytes = sizeof(float);
+    c->base.in_place = true;
     c->n_threads = ckvc_pool_threads(pool);
     c->worker = ckvc_calloc((size_t)c->n_threads, sizeof *c->worker);
-    c->rounded = ckvc_calloc((size_t)c->n_threads, sizeof *c->rounded);
     c->fma = fma;
     openblas_set_num_threads(1);
     if (fma) {

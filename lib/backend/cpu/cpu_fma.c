@@ -72,21 +72,6 @@ static int64_t run_of_rows(const be_product_rows *rows, int64_t *row) {
     return rest < 0 ? 0 : rest < most ? rest : most;
 }
 
-/* Rows 2k and 2k + 1 of the panel [depth][width], bf16 values as floats (their lower halves are 0),
- * become row k of pairs, the earlier input in the lower half; behind an odd depth stands 0. width:
- * whole vectors. */
-__attribute__((target("avx512f"))) static void pair_up(int64_t depth, float *panel, int64_t width) {
-    for (int64_t k = 0; k < depth; k += 2) {
-        for (int64_t i = 0; i < width; i += 16) {
-            const float *from = panel + k * width + i;
-            const __m512i first = _mm512_srli_epi32(_mm512_loadu_si512(from), 16),
-                          second = k + 1 < depth ? _mm512_loadu_si512(from + width)
-                                                 : _mm512_setzero_si512();
-            _mm512_storeu_si512(panel + k / 2 * width + i, _mm512_or_si512(first, second));
-        }
-    }
-}
-
 /* Denormal numbers become 0, as they are to the product. */
 __attribute__((target("avx512f,avx512bf16"))) static void pairs(int64_t n_rows, int64_t n,
                                                                 const float *x, float *to) {

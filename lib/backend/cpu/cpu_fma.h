@@ -63,9 +63,9 @@ typedef struct cpu_fma {
     double (*exp_sum)(const float *x, int64_t n, float *max);
     /* NULL where the CPU has no such instruction: products in bf16, two inputs a step. pairs rounds
      * rows x [n_rows][n] to nearest even, and lays them out [n_rows][(n + 1) / 2], two values in a
-     * float's place. product_pairs is product() of such x (x_stride counts places) and of w whose
-     * values are bf16: FMA_DEPTH inputs in order, each pair's products added one after the other in
-     * float32. */
+     * float's place, the earlier one in its lower half; behind an odd n stands 0. product_pairs is
+     * product() of such x and w: n_in and strides count places, a pair's products are added one
+     * after the other in float32. */
     void (*pairs)(int64_t n_rows, int64_t n, const float *x, float *to);
     void (*product_pairs)(const be_product_rows *rows, int64_t n_out, int64_t n_in, const float *x,
                           int64_t x_stride, const float *w, int64_t w_stride, bool onto, float *y,

@@ -1,10 +1,10 @@
 /* Products and attention on vectors of LANES floats; cpu_fma.c includes this once per width, and
  * once for products of pairs of bf16, where INPUTS is 2: a lane of the factors holds two inputs,
- * V_FMA adds both of their products, and x comes so (cpu_fma.h). Before that it defines LANES,
- * NAME(x) (x with the width's suffix), TARGET (the function attribute), V (the vector type),
- * V_LOAD(p), V_STORE(p, v), V_ALL(f) (f in every lane), V_FMA(a, b, c) = a * b + c rounded once,
- * V_MAX(a, b). Plain operators on V are the compiler's. Lanes meet in exp_sum and fold_columns
- * alone, always as 16 of them, so the width does not show in the results. */
+ * V_FMA adds both of their products (cpu_fma.h). Before that it defines LANES, NAME(x) (x with the
+ * width's suffix), TARGET (the function attribute), V (the vector type), V_LOAD(p), V_STORE(p, v),
+ * V_ALL(f) (f in every lane), V_FMA(a, b, c) = a * b + c rounded once, V_MAX(a, b). Plain operators
+ * on V are the compiler's. Lanes meet in exp_sum and fold_columns alone, always as 16 of them, so
+ * the width does not show in the results. */
 #define PANEL (2 * LANES) /* columns of a tile */
 
 typedef int32_t NAME(ints) __attribute__((vector_size(LANES * sizeof(int32_t))));
@@ -102,23 +102,21 @@ TARGET static void NAME(product)(const be_product_rows *rows, int64_t n_out, int
                                  bool onto, float *y, int64_t y_stride) {
     _Alignas(64) float panel[FMA_DEPTH * PANEL], edge[BE_ROW_TILE * PANEL];
     for (int64_t k = 0; k < n_in; k += FMA_DEPTH) {
-        const int64_t depth = n_in - k < FMA_DEPTH ? n_in - k : FMA_DEPTH,
-                      steps = (depth + INPUTS - 1) / INPUTS;
+        const int64_t depth = n_in - k < FMA_DEPTH ? n_in - k : FMA_DEPTH;
         for (int64_t col = 0; col < n_out; col += PANEL) {
             const int64_t width = n_out - col < PANEL ? n_out - col : PANEL;
             if (width < PANEL) { memset(panel, 0, (size_t)(depth * PANEL) * sizeof *panel); }
             transpose(w + col * w_stride + k, w_stride, width, depth, panel, PANEL);
-            if (INPUTS == 2) { pair_up(depth, panel, PANEL); }
             for (int64_t row = 0, n; (n = run_of_rows(rows, &row)) > 0; row += n) {
-                const float *from = x + row * x_stride + k / INPUTS;
+                const float *from = x + row * x_stride + k;
                 float *to = y + row * y_stride + col;
                 if (width == PANEL) {
-                    (NAME(rows))(n, steps, from, x_stride, panel, NULL, onto || k > 0, to,
+                    (NAME(rows))(n, depth, from, x_stride, panel, NULL, onto || k > 0, to,
                                  y_stride);
                     continue;
                 }
                 n = n < BE_ROW_TILE ? n : BE_ROW_TILE;
-                (NAME(rows))(n, steps, from, x_stride, panel, NULL, false, edge, PANEL);
+                (NAME(rows))(n, depth, from, x_stride, panel, NULL, false, edge, PANEL);
                 for (int64_t r = 0; r < n; r++, to += y_stride) {
                     for (int64_t c = 0; c < width; c++) {
                         to[c] = onto || k > 0 ? to[c] + edge[r * PANEL + c] : edge[r * PANEL + c];

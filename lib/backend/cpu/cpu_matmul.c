@@ -15,7 +15,7 @@
 /* A product's tile: y [rows][width] (+)= rows x [rows][cols] times columns col ... of W^T. */
 typedef struct cpu_tile {
     const be_weight *w;
-    const float *x;
+    const float *x; /* [rows][w->places]: operand's */
     be_product_rows rows;
     int64_t col, width;
     bool onto;
@@ -24,27 +24,40 @@ typedef struct cpu_tile {
 } cpu_tile;
 
 /* What every product with weights comes down to. */
-static void product(const cpu_backend *c, const cpu_tile *t, int worker) {
-    const int64_t n_in = t->w->m.cols;
-    const float *x = t->x, *w = t->w->f32 + t->col * n_in;
-    float *rounded = c->rounded[worker].data;
-    if (t->w->bf16 && c->fma && c->fma->pairs) {
-        c->fma->pairs(t->rows.n, n_in, x, rounded);
-        c->fma->product_pairs(&t->rows, t->width, n_in, rounded, (n_in + 1) / 2, w, n_in, t->onto,
-                              t->y, t->y_stride);
-        return;
-    }
-    if (t->w->bf16) {
-        kernel_round_bf16(x, rounded, t->rows.n * n_in);
-        x = rounded;
-    }
+static void product(const cpu_backend *c, const cpu_tile *t) {
+    const int64_t n_in = t->w->places;
+    const float *w = t->w->data + t->col * n_in;
     if (c->fma) {
-        c->fma->product(&t->rows, t->width, n_in, x, n_in, w, n_in, t->onto, t->y, t->y_stride);
+        (n_in < t->w->m.cols ? c->fma->product_pairs : c->fma->product)(
+            &t->rows, t->width, n_in, t->x, n_in, w, n_in, t->onto, t->y, t->y_stride);
     } else {
         cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)t->rows.n, (int)t->width,
-                    (int)n_in, 1.0f, x, (int)n_in, w, (int)n_in, t->onto ? 1.0f : 0.0f, t->y,
+                    (int)n_in, 1.0f, t->x, (int)n_in, w, (int)n_in, t->onto ? 1.0f : 0.0f, t->y,
                     (int)t->y_stride);
     }
+}
+
+typedef struct round_job {
+    const cpu_backend *c;
+    int64_t n_rows, n, places;
+    const float *x;
+} round_job;
+
+static void round_task(void *ctx, int64_t task, int worker) {
+    (void)worker;
+    const round_job *j = ctx;
+    const int64_t row = task * BE_ROW_TILE;
+    cpu_round(j->c, cpu_piece_length(j->n_rows, row, BE_ROW_TILE), j->n, j->x + row * j->n,
+              j->c->rounded.data + row * j->places);
+}
+
+/* The rows x [n_rows][cols] as w is multiplied with them, until the next product. */
+static const float *operand(cpu_backend *c, const be_weight *w, const float *x, int64_t n_rows) {
+    if (!w->bf16) { return x; }
+    round_job job = {c, n_rows, w->m.cols, w->places, x};
+    cpu_grow(&c->rounded, (size_t)(n_rows * w->places));
+    ckvc_pool_run(c->base.pool, cpu_pieces(n_rows, BE_ROW_TILE), round_task, &job);
+    return c->rounded.data;
 }
 
 /* Whether rows of a task are free to choose: our kernels' bits do not follow from the shape of a
@@ -95,6 +108,7 @@ static void cut_tasks(matmul_job *m) {
 
 /* One tile: up to row_tile rows of y, up to `tile` of its columns. */
 static void matmul_task(void *ctx, int64_t task, int worker) {
+    (void)worker;
     const matmul_job *m = ctx;
     const int64_t n_out = m->w->m.rows, whole = ROW_BLOCK / m->row_tile,
                   block = task / (whole * m->n_tiles) * whole, in_block = task - block * m->n_tiles,
@@ -102,7 +116,7 @@ static void matmul_task(void *ctx, int64_t task, int worker) {
     const int64_t row = (block + in_block % n_block) * m->row_tile,
                   col = in_block / n_block * m->tile;
     cpu_tile t = {.w = m->w,
-                  .x = m->x + row * m->w->m.cols,
+                  .x = m->x + row * m->w->places,
                   .rows = m->rows,
                   .col = col,
                   .width = cpu_piece_length(n_out, col, m->tile),
@@ -115,22 +129,22 @@ static void matmul_task(void *ctx, int64_t task, int worker) {
         float *y = t.y + r * n_out;
         for (int64_t i = 0; i < t.width; i++) { y[i] = (m->add ? y[i] : 0.0f) + m->bias[col + i]; }
     }
-    product(m->c, &t, worker);
+    product(m->c, &t);
 }
 
 void cpu_matmul(backend *be, const be_weight *w, const be_weight *bias, const be_buf *x,
                 const be_product_rows *rows, bool add, be_buf *y) {
     const int64_t padded = be_padded_rows(rows->n);
-    assert(w->f32 && (!bias || (bias->f32 && bias->m.rows * bias->m.cols == w->m.rows)));
+    assert(w->data && (!bias || (bias->data && bias->m.rows * bias->m.cols == w->m.rows)));
     assert((size_t)(padded * w->m.cols) <= x->n && (size_t)(padded * w->m.rows) <= y->n);
     matmul_job m = {.c = cpu_of(be),
                     .w = w,
-                    .bias = bias ? bias->f32 : NULL,
-                    .x = x->data,
+                    .bias = bias ? bias->data : NULL,
                     .y = y->data,
                     .rows = *rows,
                     .add = add};
     if (!any_rows(m.c)) { m.rows.n = padded; }
+    m.x = operand(cpu_of(be), w, x->data, m.rows.n);
     cut_tasks(&m);
     ckvc_pool_run(be->pool, m.n_row_tiles * m.n_tiles, matmul_task, &m);
 }
@@ -138,9 +152,10 @@ void cpu_matmul(backend *be, const be_weight *w, const be_weight *bias, const be
 /* ---- head ---- */
 
 typedef struct head_job {
-    const cpu_backend *c;
+    cpu_backend *c;
     const be_weight *w;
     const float *x;
+    const float *chunk;    /* its rows from `first` on, as they are multiplied */
     int64_t tile, n_tiles; /* vocabulary entries of a task; pieces of that many */
     int64_t row_tile;      /* rows of a task */
     int64_t first, n;      /* rows of this chunk */
@@ -180,16 +195,14 @@ static void head_task(void *ctx, int64_t task, int worker) {
                   n_rows = cpu_piece_length(h->n, row, h->row_tile);
     const int64_t col = tile * h->tile, width = cpu_piece_length(h->w->m.rows, col, h->tile);
     float *logits = h->c->worker[worker].data; /* [n_rows][tile] */
-    product(
-        h->c,
-        &(cpu_tile){.w = h->w,
-                    .x = h->x + (h->first + row) * h->w->m.cols,
-                    .rows = {n_rows, h->first + row, h->asked.row0 + h->asked.n_rows, h->lane_rows},
-                    .col = col,
-                    .width = width,
-                    .y = logits,
-                    .y_stride = h->tile},
-        worker);
+    product(h->c, &(cpu_tile){.w = h->w,
+                              .x = h->chunk + row * h->w->places,
+                              .rows = {n_rows, h->first + row, h->asked.row0 + h->asked.n_rows,
+                                       h->lane_rows},
+                              .col = col,
+                              .width = width,
+                              .y = logits,
+                              .y_stride = h->tile});
     for (int64_t r = row; r < row + n_rows; r++, logits += h->tile) {
         const int64_t place = asked_of(h, h->first + r), at = r * h->n_tiles + tile;
         if (place < 0) { continue; }
@@ -213,20 +226,21 @@ static void head_task(void *ctx, int64_t task, int worker) {
 }
 
 /* As in a matrix product, tasks of OpenBLAS have the rows of a tile and ours have more. */
-static void cut_head(head_job *h, int64_t vocab) {
-    h->row_tile = any_rows(h->c) ? CPU_MOST_ROWS : BE_ROW_TILE;
+static void cut_head(head_job *h, const cpu_backend *c, int64_t vocab) {
+    h->row_tile = any_rows(c) ? CPU_MOST_ROWS : BE_ROW_TILE;
     h->tile = HEAD_LOGITS / h->row_tile;
     h->n_tiles = cpu_pieces(vocab, h->tile);
 }
 
 static void run_head(head_job *h) {
+    h->chunk = operand(h->c, h->w, h->x + h->first * h->w->m.cols, h->n);
     ckvc_pool_run(h->c->base.pool, cpu_pieces(h->n, h->row_tile) * h->n_tiles, head_task, h);
 }
 
 void cpu_head_scratch(const cpu_backend *c, const be_extent *most, size_t *per_worker,
                       size_t *shared) {
-    head_job h = {.c = c};
-    cut_head(&h, most->vocab);
+    head_job h = {0};
+    cut_head(&h, c, most->vocab);
     const int64_t lanes = most->n_lanes * most->n_rows,
                   rows = most->n_prompt > lanes ? most->n_prompt : lanes;
     *per_worker = HEAD_LOGITS;
@@ -256,8 +270,8 @@ static head_job head_of(cpu_backend *c, const be_weight *w, const be_buf *x, con
                   .x = x->data,
                   .asked = *rows,
                   .lane_rows = be_padded_rows(rows->row0 + rows->n_rows)};
-    assert(w->f32 && (size_t)(rows->n_lanes * h.lane_rows * w->m.cols) <= x->n);
-    cut_head(&h, w->m.rows);
+    assert(w->data && (size_t)(rows->n_lanes * h.lane_rows * w->m.cols) <= x->n);
+    cut_head(&h, c, w->m.rows);
     return h;
 }
 

@@ -1,5 +1,5 @@
 /* Memory of the CPU backend: scratch and buffers; weights, which are bytes of a file in place where
- * they are float32, elsewhere copies, as far as the limit of memory allows. */
+ * they lie as they are multiplied, elsewhere copies, as far as the limit of memory allows. */
 #include <assert.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -10,16 +10,16 @@
 
 /* ---- scratch and buffers ---- */
 
-static void grow_scratch(cpu_scratch *s, size_t need) {
-    if (need <= s->n) { return; }
+void cpu_grow(cpu_scratch *s, size_t n) {
+    if (n <= s->n) { return; }
     free(s->data);
-    s->n = (need + 16383) / 16384 * 16384;
+    s->n = (n + 16383) / 16384 * 16384;
     s->data = ckvc_alloc_aligned(s->n, sizeof *s->data);
 }
 
 void cpu_need(cpu_backend *c, size_t per_worker, size_t shared) {
-    for (int i = 0; i < c->n_threads; i++) { grow_scratch(&c->worker[i], per_worker); }
-    grow_scratch(&c->shared, shared);
+    for (int i = 0; i < c->n_threads; i++) { cpu_grow(&c->worker[i], per_worker); }
+    cpu_grow(&c->shared, shared);
 }
 
 be_buf *cpu_buf_create(backend *be, size_t n) {
@@ -73,15 +73,13 @@ ckvc_status cpu_weight_create(backend *be, const be_matrix *m, be_weight **out, 
     w->m = *m;
     assert(m->block == 0 || (m->block >= 1 && m->stride >= m->block));
     w->bf16 = be->compute == CKVC_COMPUTE_BF16 && m->rows > 0 && m->cols > 1;
-    for (int i = 0; w->bf16 && i < c->n_threads; i++) {
-        grow_scratch(&c->rounded[i], (size_t)(CPU_MOST_ROWS * m->cols));
-    }
+    w->places = w->bf16 ? cpu_places(c, m->cols) : m->cols;
     *out = ckvc_take(&w);
     return CKVC_OK;
 }
 
-/* float32 values that its copy takes. */
-static size_t copy_floats(const be_weight *w) { return (size_t)(w->m.rows * w->m.cols); }
+/* That its copy takes. */
+static size_t copy_floats(const be_weight *w) { return (size_t)(w->m.rows * w->places); }
 
 void cpu_weight_free(backend *be, be_weight *w) {
     if (!w) { return; }
@@ -99,15 +97,27 @@ void cpu_weight_read(const be_matrix *m, int64_t row, int64_t n, float *dst) {
     }
 }
 
+void cpu_round(const cpu_backend *c, int64_t n_rows, int64_t n, const float *x, float *to) {
+    if (c->fma && c->fma->pairs) {
+        c->fma->pairs(n_rows, n, x, to);
+    } else {
+        kernel_round_bf16(x, to, n_rows * n);
+    }
+}
+
+int64_t cpu_places(const cpu_backend *c, int64_t n) {
+    return c->fma && c->fma->pairs ? (n + 1) / 2 : n;
+}
+
 #define CONVERT_TILE 262144 /* values a task, rounded up to whole rows */
 
 typedef struct convert_job {
+    const cpu_backend *c;
     const be_weight *w;
     int64_t rows; /* a task */
 } convert_job;
 
 static void convert_task(void *ctx, int64_t task, int worker) {
-    (void)worker;
     const convert_job *job = ctx;
     const be_matrix *m = &job->w->m;
     int64_t row = task * job->rows;
@@ -115,9 +125,10 @@ static void convert_task(void *ctx, int64_t task, int worker) {
     while (row < end) {
         const int64_t left = end - row, rest = m->block ? m->block - row % m->block : left,
                       n = rest < left ? rest : left;
-        float *to = job->w->own + row * m->cols;
-        cpu_weight_read(m, row, n, to);
-        if (job->w->bf16) { kernel_round_bf16(to, to, n * m->cols); }
+        float *to = job->w->own + row * job->w->places, *values = to;
+        if (job->w->places < m->cols) { values = job->c->worker[worker].data; }
+        cpu_weight_read(m, row, n, values);
+        if (job->w->bf16) { cpu_round(job->c, n, m->cols, values, to); }
         row += n;
     }
 }
@@ -136,22 +147,30 @@ static float *take_copy(cpu_backend *c, size_t n) {
     return ckvc_alloc_aligned(n, sizeof(float));
 }
 
-/* float32 that lies aligned and in one piece in the file is used in place; anything else is
- * converted into a copy, and so is every matrix that is multiplied in bf16. */
+/* Whether it lies in the file as it is multiplied: float32, or a whole number of pairs. */
+static bool in_place(const be_weight *w) {
+    const be_matrix *m = &w->m;
+    const bool right =
+        !w->bf16 ? m->type == BE_F32 : m->type == BE_BF16 && w->places * 2 == m->cols;
+    return right && m->block == 0 && (uintptr_t)m->bytes % sizeof(float) == 0;
+}
+
+/* What does not lie in the file aligned, in one piece and in the products' own type is converted
+ * into a copy. */
 ckvc_status cpu_weight_acquire(backend *be, be_weight *w, ckvc_err *err) {
     (void)err;
     cpu_backend *c = cpu_of(be);
     const be_matrix *m = &w->m;
-    if (w->f32) { return CKVC_OK; }
-    if (!w->bf16 && m->type == BE_F32 && m->block == 0 &&
-        (uintptr_t)m->bytes % sizeof(float) == 0) {
-        w->f32 = m->bytes;
+    if (w->data) { return CKVC_OK; }
+    if (in_place(w)) {
+        w->data = m->bytes;
         return CKVC_OK;
     }
     if (!w->own) { w->own = take_copy(c, copy_floats(w)); }
-    convert_job job = {w, cpu_pieces(CONVERT_TILE, m->cols)};
+    convert_job job = {c, w, cpu_pieces(CONVERT_TILE, m->cols)};
+    if (w->places < m->cols) { cpu_need(c, (size_t)(job.rows * m->cols), 0); }
     ckvc_pool_run(be->pool, cpu_pieces(m->rows, job.rows), convert_task, &job);
-    w->f32 = w->own;
+    w->data = w->own;
     return CKVC_OK;
 }
 
@@ -177,7 +196,7 @@ void cpu_weight_release(backend *be, be_weight *w) {
         free(w->own);
     }
     w->own = NULL;
-    w->f32 = NULL;
+    w->data = NULL;
 }
 
 /* The file's pages of a copy that is to be made again: where they are not in memory, the system
@@ -187,7 +206,7 @@ void cpu_weight_release(backend *be, be_weight *w) {
 void cpu_weight_prefetch(backend *be, const be_weight *w) {
     (void)be;
     const be_matrix *m = &w->m;
-    if (w->f32 || m->rows == 0) { return; }
+    if (w->data || m->rows == 0) { return; }
     const size_t first = (size_t)be_matrix_row(m, 0) * m->row_bytes,
                  end = (size_t)(be_matrix_row(m, m->rows - 1) + 1) * m->row_bytes;
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE),

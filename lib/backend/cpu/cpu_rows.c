@@ -68,11 +68,11 @@ static void rmsnorm_add_row(const row_job *j, int64_t r) {
 void cpu_rmsnorm(backend *be, const be_buf *x, int64_t n_rows, const be_weight *w, float eps,
                  bool add, be_buf *y) {
     const int64_t width = w->m.rows * w->m.cols;
-    assert(w->f32 && (size_t)(n_rows * width) <= x->n && (size_t)(n_rows * width) <= y->n);
+    assert(w->data && (size_t)(n_rows * width) <= x->n && (size_t)(n_rows * width) <= y->n);
     row_job job = {.row = add ? rmsnorm_add_row : rmsnorm_row,
                    .n_rows = n_rows,
                    .a = x->data,
-                   .b = w->f32,
+                   .b = w->data,
                    .y = y->data,
                    .width = width,
                    .eps = (double)eps};

@@ -137,7 +137,7 @@ ckvc_status cuda_backend_create(ckvc_compute compute, ckvc_pool *pool, backend *
     c->base.pool = pool;
     c->base.compute = compute;
     c->bf16 = compute == CKVC_COMPUTE_BF16;
-    c->base.matrix_copy_bytes = c->bf16 ? sizeof(uint16_t) : sizeof(float);
+    c->base.value_bytes = c->bf16 ? sizeof(uint16_t) : sizeof(float);
     snprintf(c->base.kernel, sizeof c->base.kernel, "cuda/%.80s sm_%d%d cublasLt-%zu%s", p.name,
              p.major, p.minor, cublasLtGetVersion(), c->bf16 ? "+bf16" : "");
     if (!open_device(c)) {

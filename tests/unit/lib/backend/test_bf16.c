@@ -107,6 +107,43 @@ TEST(rows_alone) {
     for (int i = 0; i < 3; i++) { end_bench(&on[i]); }
 }
 
+static void widen(const void *source, int64_t row, int64_t n, float *out) {
+    const uint16_t *from = (const uint16_t *)source + row * 64;
+    for (int64_t i = 0; i < n * 64; i++) {
+        const uint32_t bits = (uint32_t)from[i] << 16;
+        memcpy(&out[i], &bits, sizeof bits);
+    }
+}
+
+/* A file's bf16, used where it lies or, where it is not aligned, in a copy: the same bytes. */
+TEST(in_place) {
+    enum { N = 70, OUT = 96, IN = 64 };
+    CKVC_AUTO(end_bench) bench b = open_bf16(2);
+    _Alignas(4) uint16_t stored[OUT * IN + 1];
+    float *x = values(N * IN, 1), *got[2];
+    for (int i = 0; i <= OUT * IN; i++) { stored[i] = 0x3f00 + (uint16_t)(i * 37 % 256); }
+    be_buf *bx = buffer(b.be, 128 * IN, x), *by = buffer(b.be, 128 * OUT, NULL);
+    for (int odd = 0; odd < 2; odd++) {
+        if (odd) { memmove(stored + 1, stored, OUT * IN * sizeof *stored); }
+        const be_matrix m = {.bytes = stored + odd,
+                             .type = BE_BF16,
+                             .rows = OUT,
+                             .cols = IN,
+                             .row_bytes = IN * sizeof *stored,
+                             .read = widen,
+                             .source = stored + odd};
+        be_weight *w;
+        OK(b.be->ops->weight_create(b.be, &m, &w, &err));
+        OK(b.be->ops->weight_acquire(b.be, w, &err));
+        assert_int_equal(w->own != NULL, odd || !b.be->in_place);
+        b.be->ops->matmul(b.be, w, NULL, bx, &(be_product_rows){.n = N}, false, by);
+        got[odd] = contents(b.be, by, N * OUT);
+        b.be->ops->weight_free(b.be, w);
+    }
+    assert_memory_equal(got[0], got[1], N * OUT * sizeof *got[0]);
+    free(x), free(got[0]), free(got[1]);
+}
+
 TEST(head) {
     CKVC_AUTO(end_bench) bench b = open_bf16(2);
     check_head(b.be, rounded, 2e-6);
@@ -188,23 +225,26 @@ TEST(stated) {
     assert_int_equal(b.be->compute, CKVC_COMPUTE_F32);
     assert_string_equal(b.be->compute_warning, "");
     assert_null(strstr(b.be->kernel, "bf16"));
-    assert_int_equal(b.be->matrix_copy_bytes, 0);
+    assert_int_equal(b.be->value_bytes, sizeof(float));
+    assert_true(b.be->in_place);
     end_bench(&b);
     b = open_as(true, 1);
     assert_non_null(strstr(b.be->kernel, "+bf16-emulated"));
     end_bench(&b);
     b = open_bf16(1);
     assert_non_null(strstr(b.be->kernel, "+bf16"));
-    assert_int_equal(!!strstr(b.be->compute_warning, "saves no time"),
-                     !!strstr(b.be->kernel, "-emulated"));
-    assert_int_equal(b.be->matrix_copy_bytes, sizeof(float));
+    const bool emulated = strstr(b.be->kernel, "-emulated");
+    assert_int_equal(!!strstr(b.be->compute_warning, "saves no time"), emulated);
+    assert_int_equal(b.be->value_bytes, emulated ? sizeof(float) : sizeof(uint16_t));
+    assert_int_equal(b.be->in_place, !emulated);
     OK(model_open_path("models/ckvc-tiny-4l", b.be, &b.m, &err));
     const model_shape *s = model_get_shape(b.m);
     const int64_t q = (int64_t)s->n_heads * s->head_dim, kv = (int64_t)s->n_kv_heads * s->head_dim;
     const int64_t layer = s->width * (2 * q + 2 * kv) + 3LL * s->width * s->intermediate,
                   head = (int64_t)s->vocab * s->width;
-    /* every matrix once; of the norms, M values each, those not stored as float32 */
-    const size_t matrices = (size_t)(s->n_layers * layer + head) * 4,
+    /* every matrix once, unless bf16 is used in place; of the norms, M values each, those not
+     * stored as float32 */
+    const size_t matrices = emulated ? (size_t)(s->n_layers * layer + head) * sizeof(float) : 0,
                  norms = (size_t)((2 * s->n_layers + 1) * s->width) * 4,
                  got = model_converted_bytes(b.m);
     assert_true(got == matrices || got == matrices + norms);

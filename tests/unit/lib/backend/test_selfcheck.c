@@ -4,18 +4,21 @@
 #include "lib/backend/cpu/cpu_fma.h"
 #include "tests/unit/golden_model.h"
 
-static const char *broken; /* kernels whose name has this are spoilt */
+static const char *broken,
+    *whole; /* kernels whose name has the first and not the other are spoilt */
 static int from_threads;
 static size_t n_seen;
 
 static void spoil(const char *kernel, int n_threads, float *y, size_t n) {
     n_seen++;
-    if (strstr(kernel, broken) && n_threads >= from_threads) { y[n / 2 / 1111 * 1111] += 0.01f; }
+    if (strstr(kernel, broken) && !strstr(kernel, whole) && n_threads >= from_threads) {
+        y[n / 2 / 1111 * 1111] += 0.01f;
+    }
 }
 
 static int set_up(void **state) {
     cpu_selfcheck_spoil = spoil;
-    broken = "nothing";
+    broken = whole = "nothing";
     from_threads = 1;
     n_seen = 0;
     return 0;
@@ -26,10 +29,14 @@ static int tear_down(void **state) {
     return 0;
 }
 
-static ckvc_status create(bool openblas, bench *b) {
+static ckvc_status create_as(bool openblas, ckvc_compute compute, bench *b) {
     *b = (bench){0};
     OK(ckvc_pool_create(3, &b->pool, &err));
-    return cpu_backend_create(openblas, CKVC_COMPUTE_F32, b->pool, &b->be, &err);
+    return cpu_backend_create(openblas, compute, b->pool, &b->be, &err);
+}
+
+static ckvc_status create(bool openblas, bench *b) {
+    return create_as(openblas, CKVC_COMPUTE_F32, b);
 }
 
 TEST(whole) {
@@ -37,6 +44,18 @@ TEST(whole) {
     OK(create(false, &b));
     assert_string_equal(b.be->warning, "");
     assert_true(n_seen >= 3 * 5); /* three operations, on one thread once and on all a few times */
+}
+
+/* Where the CPU multiplies in bf16 and gets it wrong, bf16 is emulated. */
+TEST(bf16_gives_way) {
+    CKVC_AUTO(bench_close) bench b, other;
+    OK(create_as(false, CKVC_COMPUTE_BF16, &b));
+    broken = "+bf16";
+    whole = "emulated";
+    OK(create_as(false, CKVC_COMPUTE_BF16, &other));
+    assert_non_null(strstr(other.be->kernel, "+bf16-emulated"));
+    assert_non_null(strstr(other.be->compute_warning, "saves no time"));
+    assert_int_equal(strcmp(b.be->kernel, other.be->kernel) != 0, other.be->warning[0] != '\0');
 }
 
 /* Chosen by the program: the next kernel takes over, and a person is told. */
