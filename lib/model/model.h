@@ -57,8 +57,8 @@ void session_destroy(session *s);
 CKVC_AUTO_OF(session, session_destroy)
 /* Bytes that a session of these limits takes (activations, caches), for --dry-run and inspect.
  * Besides them come the backend's scratch (session_scratch_bytes) and copies of weights where the
- * file has another type than is multiplied (model_converted_bytes). All of it is there when sessions_create
- * returns: nothing after it allocates. */
+ * file has another type than is multiplied (model_converted_bytes). All of it is there when
+ * sessions_create returns: nothing after it allocates. */
 size_t session_bytes(const model_shape *shape, session_limits limits);
 size_t session_bytes_beside(const model_shape *shape, session_limits limits); /* of out[1] ... */
 size_t session_scratch_bytes(const backend *be, const model_shape *shape, session_limits limits);
