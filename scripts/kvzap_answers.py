@@ -6,7 +6,7 @@ Items are those of `ckvc eval --items`, A the answers to them (--query seen): of
 Z has answer lines (formats/lines/answers.md) of policy KVzapPress, behind those of the full cache, which are A's. Of each task's first item the full cache
 answers here, too, and how many of these answers are A's is said at the end. Knows one metric: match-all."""
 import argparse
-import dataclasses
+import copy
 import json
 import lzma
 import os
@@ -30,14 +30,17 @@ def lines_of(path):
 
 def answer(c, kept, most, stops):
     """Greedy tokens, the end's included, and their mean loss."""
-    p, ids, loss = c.p, [], 0.0
-    while len(ids) < most and not (ids and ids[-1] in stops):
-        c.p = dataclasses.replace(p, tokens=[*p.tokens[: p.n_tokens], *ids, 0])
-        row = c._from(kept)[-1]
+    cache, ids, loss, row, queries = copy.copy(c.cache), [], 0.0, c.first[-1], c._queries
+    cache.layers, c.kept = [copy.copy(x) for x in c.cache.layers], [kept]
+    if not kept.whole:
+        c._cut(cache, ((k[None], v[None]) for _, k, v, *_ in c._layers()))
+    while True:
         ids.append(int(row.argmax()))
         loss -= float(row[ids[-1]])
-    c.p = p
-    return ids, loss / len(ids)
+        if len(ids) == most or ids[-1] in stops:
+            c._queries = queries
+            return ids, loss / len(ids)
+        row = c.feed(ids[-1:], cache)[-1]
 
 
 def main():
