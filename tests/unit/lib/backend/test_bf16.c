@@ -120,7 +120,7 @@ TEST(in_place) {
     enum { N = 70, OUT = 96, IN = 64 };
     CKVC_AUTO(end_bench) bench b = open_bf16(2);
     _Alignas(4) uint16_t stored[OUT * IN + 1];
-    float *x = values(N * IN, 1), *got[2];
+    float *x = values(128 * IN, 1), *got[2];
     for (int i = 0; i <= OUT * IN; i++) { stored[i] = 0x3f00 + (uint16_t)(i * 37 % 256); }
     be_buf *bx = buffer(b.be, 128 * IN, x), *by = buffer(b.be, 128 * OUT, NULL);
     for (int odd = 0; odd < 2; odd++) {
