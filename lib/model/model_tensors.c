@@ -299,7 +299,8 @@ typedef struct copy_rule {
 static uint64_t copy_of(const copy_rule *r, const char *name, bool fused, int64_t values) {
     const tensor_view *t = model_spec_find(r->spec, name);
     if (!t) { return 0; }
-    const bool vector = t->rank < 2, may = (vector || r->in_place) && !fused && tensor_as_stored(t);
+    const bool vector = t->rank < 2, aligned = (uintptr_t)t->data % sizeof(float) == 0,
+               may = (vector || r->in_place) && aligned && !fused && tensor_as_stored(t);
     const size_t bytes = vector ? sizeof(float) : r->matrix;
     return may && t->type == (bytes == 2 ? TENSOR_BF16 : TENSOR_F32) ? 0 : (uint64_t)values * bytes;
 }

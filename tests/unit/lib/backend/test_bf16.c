@@ -4,6 +4,7 @@
  * plain way's. */
 #include "lib/backend/cpu/cpu.h"
 #include "lib/backend/cpu/cpu_backend.h"
+#include "lib/model/model_weights.h"
 #include "tests/unit/lib/backend/on_backend.h"
 
 /* To nearest even: of the bf16 numbers around x the nearer one, or that with an even last bit. */
@@ -248,6 +249,11 @@ TEST(stated) {
                  norms = (size_t)((2 * s->n_layers + 1) * s->width) * 4,
                  got = model_converted_bytes(b.m);
     assert_true(got == matrices || got == matrices + norms);
+    /* one that is not aligned, too */
+    tensor_view *t =
+        ckvc_unconst(model_spec_find(b.m->spec, "model.layers.0.self_attn.q_proj.weight"));
+    t->data++;
+    assert_int_equal(model_converted_bytes(b.m) - got, emulated ? 0 : q * s->width * 2);
     end_bench(&b);
 }
 
