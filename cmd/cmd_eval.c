@@ -18,7 +18,8 @@ typedef struct eval_cli {
     policies_options of;
     opt_list tasks, lengths, depths, qa;
     const char *haystack, *longbench, *items, *out, *cost, *shard;
-    unsigned count, batch, query; /* query 1: unseen */
+    unsigned count, batch;
+    answer_query query;
     int64_t limit_time;
     bool chat, resume, force, dry_run;
 } eval_cli;
@@ -95,7 +96,7 @@ static ckvc_status make_items(const eval_cli *c, eval_job *j, ckvc_err *err) {
     const eval_text how = {.tok = j->e.tok,
                            .shape = model_get_shape(j->e.model),
                            .chat = c->chat ? &j->e.chat : NULL,
-                           .unseen = c->query,
+                           .query = c->query,
                            .longest = j->e.longest};
     USAGE_IF(!j->e.tok, "%s: has no tokenizer for the tasks' text; add its tokenizer.json",
              c->inputs.model);
@@ -259,7 +260,7 @@ static ckvc_status eval(const verb_call *call, ckvc_err *err) {
                                  .mode = CKVC_MODE_COUNT,
                                  .score = CKVC_SCORE_COUNT,
                                  .texts = j.e.kvzip},
-                      .unseen = c->query,
+                      .query = c->query,
                       .batch = c->batch,
                       .memory = memory_plan_limit(j.e.be, c->inputs.memory),
                       .part = j.part};
@@ -284,8 +285,9 @@ static const opt rows[] = {
     OPT_INPUT("longbench", longbench, "DIR",
               "LongBench's .jsonl files and dataset2prompt.json, for the group longbench"),
     OPT_INPUTS("qa", qa, "FILE,...", "SQuAD's or HotpotQA's JSON, for qa-1 and qa-2"),
-    OPT_ENUM("query", query, "seen|unseen",
-             "what a policy decides on: all of a prompt, or what stands before the question"),
+    OPT_ENUM("query", query, "seen|unseen|all-seen",
+             "what a policy decides on: a prompt with its question, of several turns the first "
+             "one's; what stands before it; or all turns"),
     OPT_FLAG("chat", chat, "items are a user's message, for the model's chat template"),
     OPT_GROUP(opts_chat, inputs),
     OPT_SETTING("seed", inputs.setting, "N", 0, 9e15, "names every random stream"),

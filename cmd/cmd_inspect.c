@@ -161,7 +161,7 @@ static ckvc_status look_at_answers(const looking *c, const char *path, json_t **
         count_row(o, r->id, r->policy, r->table, r->budget);
         count_one(json_object_get(o, "models"), r->model);
         count_one(json_object_get(o, "tasks"), r->task);
-        count_one(json_object_get(o, "queries"), r->unseen ? "unseen" : "seen");
+        count_one(json_object_get(o, "queries"), answer_queries[r->query]);
     }
     *out = counted(o, a->n, "items");
     return CKVC_OK;

@@ -8,6 +8,8 @@
 #include "lib/base/files.h"
 #include "lib/base/json.h"
 
+const char *const answer_queries[] = {"seen", "unseen", "all-seen"};
+
 static const row_column columns[] = {
 #define C(key, type, member)                                                                       \
     { key, type, offsetof(answer_row, member) }
@@ -69,7 +71,7 @@ void answers_append(ckvc_buffer *b, const answer_row *row) {
         json_t *v = column_json(row, &columns[i]);
         if (v) { json_object_set_new(o, columns[i].key, v); }
     }
-    json_object_set_new(o, "query", json_string(row->unseen ? "unseen" : "seen"));
+    json_object_set_new(o, "query", json_string(answer_queries[row->query]));
     if (row->whole) { json_object_set_new(o, "whole", json_true()); }
     setting_write(o, SETTING_LINE, &row->setting, SETTING_SETS);
     ckvc_json_append(b, o);
@@ -80,10 +82,11 @@ void answers_append(ckvc_buffer *b, const answer_row *row) {
 static ckvc_status get_others(const row_reader *r, answer_row *row) {
     const json_t *query = json_object_get(r->o, "query");
     const char *said = json_is_string(query) ? json_string_value(query) : "";
-    row->unseen = strcmp(said, "unseen") == 0;
     row->whole = json_object_get(r->o, "whole");
-    if (!row->unseen && strcmp(said, "seen") != 0) {
-        return row_wrong(r, "query", "\"seen\" or \"unseen\"");
+    for (row->query = 0; strcmp(said, answer_queries[row->query]) != 0; row->query++) {
+        if (row->query + 1 == ANSWER_QUERIES) {
+            return row_wrong(r, "query", "\"seen\", \"unseen\" or \"all-seen\"");
+        }
     }
     json_object_del(r->o, "score"); /* a setting of score lines */
     return row_get_setting(r, &row->setting);
@@ -108,7 +111,9 @@ static ckvc_status check_row(const row_reader *r, const answer_row *row) {
                  (row->share > 0) == (row->entries > 0),
              "share %g of entries %.0f, wanted 0 to 1, and all of the full cache", row->share,
              row->entries);
-    ROW_MUST(r, row->unseen || row->n_question == 0 || strcmp(row->group, "turns") == 0,
+    ROW_MUST(r,
+             row->query == ANSWER_UNSEEN || row->n_question == 0 ||
+                 (row->query == ANSWER_SEEN && strcmp(row->group, "turns") == 0),
              "%u tokens of a question that was seen", row->n_question);
     ROW_MUST(r,
              !row->table || ckvc_json_is_hex(json_object_get(r->o, "table"), CKVC_SHA256_HEX - 1),
@@ -124,7 +129,7 @@ static int compare_rows(const void *pa, const void *pb) {
     c = c ? c : strcmp(a->policy, b->policy);
     c = c ? c : compare_texts(a->table, b->table);
     c = c ? c : strcmp(a->model, b->model);
-    c = c ? c : a->unseen - b->unseen;
+    c = c ? c : (int)a->query - (int)b->query;
     c = c ? c : (a->budget > b->budget) - (a->budget < b->budget);
     return c ? c : setting_compare(&a->setting, &b->setting, SETTING_SCORE);
 }

@@ -15,15 +15,25 @@
 /* The name of the full cache among policies; the others go by score_kind.h. */
 #define ANSWERS_FULL "full"
 
+/* What a policy decided on: the prompt with its question, of several turns the first one's; what
+ * stands before it; or all turns. */
+typedef enum answer_query {
+    ANSWER_SEEN,
+    ANSWER_UNSEEN,
+    ANSWER_ALL_SEEN,
+    ANSWER_QUERIES
+} answer_query;
+extern const char *const answer_queries[ANSWER_QUERIES]; /* their names */
+
 typedef struct answer_row {
     uint32_t line;                                           /* 1-based */
     char *id, *task, *group, *model, *policy, *metric, *end; /* model: its fingerprint */
-    char *table;       /* content id of the table or of the one that a control is of; NULL: none */
-    char *answer;      /* the text */
-    bool whole;        /* a policy's of a prompt no longer than the window: all of it is kept */
-    bool unseen;       /* decided without the question ("query": "unseen") */
-    uint32_t n_tokens; /* T of what was prefilled and compressed */
-    uint32_t n_question;  /* tokens fed over the compressed cache after it; 0: seen */
+    char *table;  /* content id of the table or of the one that a control is of; NULL: none */
+    char *answer; /* the text */
+    bool whole;   /* a policy's of a prompt no longer than the window: all of it is kept */
+    answer_query query;
+    uint32_t n_tokens;    /* T of what was prefilled and compressed */
+    uint32_t n_question;  /* tokens fed over the compressed cache after it */
     uint32_t aimed;       /* length that the item was made for, tokens; 0: none */
     double depth;         /* of the needle, 0 to 1; NaN: none */
     double budget;        /* as asked, >= 1 tokens, < 1 a share of T; NaN: the full cache */

@@ -39,10 +39,10 @@ static size_t turns_of(const task_item *t, chat_message out[2 * TASK_EARLIER + 1
 
 static ckvc_status write_text(const eval_text *how, const task_item *t, item_text *out,
                               ckvc_err *err) {
+    const bool later = t->n_earlier && how->query != ANSWER_ALL_SEEN;
     if (!how->chat || t->plain) {
-        *out =
-            (item_text){ckvc_text_copy(t->prompt, t->prompt_size), t->prompt_size, t->question_at,
-                        t->n_earlier ? t->earlier->reply_at : t->prompt_size, true};
+        *out = (item_text){ckvc_text_copy(t->prompt, t->prompt_size), t->prompt_size,
+                           t->question_at, later ? t->earlier->reply_at : t->prompt_size, true};
         return CKVC_OK;
     }
     CKVC_AUTO_FREE char *turns = NULL;
@@ -59,7 +59,7 @@ static ckvc_status write_text(const eval_text *how, const task_item *t, item_tex
     out->question_at = (size_t)(at - turns) + t->question_at;
     out->text = ckvc_format("%s%s", turns, reply);
     out->size = strlen(out->text);
-    out->compress_at = t->n_earlier ? compress_at : out->size;
+    out->compress_at = later ? compress_at : out->size;
     return CKVC_OK;
 }
 
@@ -98,7 +98,8 @@ static ckvc_status take_item(const eval_text *how, eval_items *e, size_t i, item
                              ckvc_err *err) {
     ids *context = &of->context;
     const ids *question = &of->question, *later = &of->later, *answer = &of->answer;
-    const size_t n_seen = how->unseen ? 0 : question->n, n_asked = question->n + later->n;
+    const size_t n_seen = how->query == ANSWER_UNSEEN ? 0 : question->n,
+                 n_asked = question->n + later->n;
     const int64_t context_size = model_shape_context(how->shape);
     eval_item *x = &e->items[i];
     prompt *p = &e->prompts.items[i];

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "calib/prompt/prompts.h"
+#include "formats/lines/answers.h"
 #include "judge/tasks/task.h"
 
 typedef struct eval_item {
@@ -28,7 +29,7 @@ typedef struct eval_text {
     const tokenizer *tok;
     const model_shape *shape;
     const chat_template *chat; /* items are a user's message, but those that go on; NULL: text */
-    bool unseen;               /* the question stays out of the prompt */
+    answer_query query;        /* what is in the prompt */
     int64_t longest;           /* a prompt has at most so many tokens; 0: as the context allows */
 } eval_text;
 

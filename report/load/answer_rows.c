@@ -9,7 +9,7 @@
 
 int answer_compare_benches(const answer_row *a, const answer_row *b) {
     int c = strcmp(a->model, b->model);
-    return c ? c : a->unseen - b->unseen;
+    return c ? c : (int)a->query - (int)b->query;
 }
 
 /* The full cache, shares, tokens. */

@@ -369,7 +369,7 @@ static void make_bench(report_numbers *n, answer_bench *o, const answer_row *con
     }
     first[o->n_lines] = n_rows;
     o->model = rows[0]->model;
-    o->query = rows[0]->unseen ? "unseen" : "seen";
+    o->query = answer_queries[rows[0]->query];
     o->lines = NEW(n, o->n_lines, answer_line);
     take_lines(n, o, rows, first);
     worker w = {n, o, NULL, NULL, NULL};

@@ -426,7 +426,7 @@ typedef struct answer_line {
 
 /* What may stand in one column: one model, and the question seen or not when sets were decided. */
 typedef struct answer_bench {
-    const char *model, *query; /* "seen", "unseen" */
+    const char *model, *query; /* of answer_queries */
     size_t n_items, n_lacking; /* answered by all; left out: some policy has no answer */
     answer_task *tasks;
     answer_line *lines;     /* the full cache, then by budget: tables, then by falling score */

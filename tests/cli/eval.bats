@@ -165,7 +165,17 @@ assert len(full) == 6 and all(r["answer"] == whole[r["id"]]["text"] for r in ful
 assert all(r["length"] + r.get("question", 0) == whole[r["id"]]["T"] for r in full)' "$DIR/turns.jsonl" "$DIR/turns-whole.json"
     # the first question unseen, too: other lines, which a report holds apart
     "$CKVC" eval --model "$MODEL" --window 16 --tasks turns --lengths 300 --count 2 --policy snapkv --budget 0.25 -q --query unseen --out "$DIR/turns-unseen.jsonl"
-    run -0 "$CKVC" report --answers "$DIR/turns.jsonl,$DIR/turns-unseen.jsonl" --out "$DIR/turns-report"
+    # or all turns seen, as where each is compressed anew
+    "$CKVC" eval --model "$MODEL" --window 16 --tasks turns --lengths 300 --count 2 --policy snapkv --budget 0.25 -q --query all-seen --out "$DIR/turns-all.jsonl"
+    check '
+whole = {d["id"]: d["T"] for d in map(json.loads, open(sys.argv[2]))}
+first, rows = ([json.loads(x) for x in open(p)] for p in (sys.argv[3], sys.argv[1]))
+assert len(rows) == 12 and all(r["query"] == "all-seen" and "question" not in r and r["length"] == whole[r["id"]] for r in rows)
+assert all(r["answer"] == f["answer"] for r, f in zip(rows, first) if r["policy"] == "full" or "-1/" in r["id"])
+assert any(r["entries"] != f["entries"] for r, f in zip(rows, first) if r["policy"] == "snapkv")' "$DIR/turns-all.jsonl" "$DIR/turns-whole.json" "$DIR/turns.jsonl"
+    run -0 "$CKVC" report --answers "$DIR/turns.jsonl,$DIR/turns-unseen.jsonl,$DIR/turns-all.jsonl" --out "$DIR/turns-report"
+    check '
+assert [b["query"] for b in json.load(open(sys.argv[1]))["answers"]] == ["seen", "unseen", "all-seen"]' "$DIR/turns-report/report.json"
 }
 
 @test "the table at the end: means of the lines, what the full cache cannot do, bytes" {

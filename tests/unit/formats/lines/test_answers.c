@@ -27,14 +27,15 @@ TEST(takes_rows) {
     const answer_row *r = first->rows;
     assert_string_equal(r->id, "n/1");
     assert_string_equal(r->answer, "4711\n");
-    assert_true(answer_is_full(r) && r->unseen && !r->table && isnan(r->budget));
+    assert_true(answer_is_full(r) && r->query == ANSWER_UNSEEN && !r->table && isnan(r->budget));
     assert_true(r->n_tokens == 1024 && r->n_question == 9 && r->aimed == 1024 && r->n_answer == 3);
     assert_true(r->depth == 0.25 && r->entries == 8192 && r->share == 1 && r->bytes == 1048576);
     assert_true(r->score == 1 && r->control == 0 && r->nll == 0.5 && r->reference_nll == 0.125);
     assert_true(isnan(r->repeat_tokens) && r->setting.window == 64);
     OK(read_line(kept, &second, &err));
     r = second->rows;
-    assert_true(!answer_is_full(r) && !r->unseen && r->budget == 0.25 && r->setting.window == 32);
+    assert_true(!answer_is_full(r) && r->query == ANSWER_SEEN && r->budget == 0.25 &&
+                r->setting.window == 32);
     assert_string_equal(r->table, ID64);
     assert_true(isnan(r->depth) && isnan(r->nll) && isnan(r->control) && isnan(r->reference_nll));
     assert_true(r->aimed == 0 && r->repeat_tokens == 7 && r->score == 0.3);
@@ -77,8 +78,9 @@ static const struct {
     {"'length':1024", "'length':0", "length 0"},
     {"'length':1024", "'length':-1", "\"length\" is whole number, wanted a whole number"},
     {"'depth':null", "'depth':2", "depth 2, wanted 0 to 1"},
-    {"'query':'seen'", "'query':'both'", "wanted \"seen\" or \"unseen\""},
+    {"'query':'seen'", "'query':'both'", "wanted \"seen\", \"unseen\" or \"all-seen\""},
     {"'query':'seen'", "'query':'seen','question':4", "4 tokens of a question"},
+    {"'query':'seen'", "'query':'all-seen','question':4", "4 tokens of a question"},
     {"'answer':''", "'answer':null", "\"answer\" is null, wanted a string"},
     {"'table':'0", "'table':'X", "wanted a table's content id"},
     {"'table':'0", "'mode':'heads','table':'0", "unknown key \"mode\""},

@@ -59,7 +59,7 @@ static int close_all(void **state) {
 }
 
 static eval_items *items_of(bool unseen) {
-    const eval_text how = {.tok = tok, .shape = model_get_shape(m), .unseen = unseen};
+    const eval_text how = {.tok = tok, .shape = model_get_shape(m), .query = unseen};
     eval_items *items = NULL;
     OK(eval_items_make(&how, &(task_items){tasks, N_ITEMS}, &items, &err));
     return items;
@@ -83,7 +83,7 @@ static eval_options options_of(const eval_items *items, bool unseen, uint32_t ba
                                      .setting = made,
                                      .mode = CKVC_MODE_COUNT,
                                      .score = CKVC_SCORE_COUNT},
-                          .unseen = unseen,
+                          .query = unseen,
                           .batch = batch,
                           .memory = (size_t)1 << 32};
 }
@@ -171,7 +171,7 @@ static void is_what_one_sequence_gives(bool unseen) {
         assert_true(way ? r.budget == budgets[(way - 1) % 2] : isnan(r.budget));
         assert_string_equal(r.answer, want.text);
         assert_int_equal(r.n_answer, want.n);
-        assert_true(r.entries == (double)want.entries && r.unseen == unseen);
+        assert_true(r.entries == (double)want.entries && (r.query == ANSWER_UNSEEN) == unseen);
         assert_true(r.score == task_score(&tasks[i], r.answer));
         assert_true(fabs(r.nll - want.nll) < 1e-9);
         assert_true(fabs(r.reference_nll - want.reference_nll) < 2e-6);
