@@ -260,7 +260,6 @@ static ckvc_status eval(const verb_call *call, ckvc_err *err) {
                                  .mode = CKVC_MODE_COUNT,
                                  .score = CKVC_SCORE_COUNT,
                                  .texts = j.e.kvzip},
-                      .query = c->query,
                       .batch = c->batch,
                       .memory = memory_plan_limit(j.e.be, c->inputs.memory),
                       .part = j.part};

@@ -225,7 +225,7 @@ static void describe(const evaluator *v, size_t i, size_t w, const policy_kept *
         .metric = ckvc_unconst(task_metric_name(task->metric)),
         .table = policy && policy->table ? ckvc_unconst(policy->table->content_id) : NULL,
         .whole = kept && kept->whole,
-        .query = v->o->query,
+        .query = v->o->items->query,
         .n_tokens = p->n_tokens,
         .n_question = x->item->n_question,
         .aimed = task->length,

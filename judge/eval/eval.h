@@ -19,7 +19,6 @@ typedef struct eval_options {
     const tokenizer *tok;
     const eval_items *items;
     policy_choice choice; /* none, or each under each of its setting's budgets */
-    answer_query query;   /* as the items were made */
     uint32_t batch;       /* items side by side */
     size_t memory;        /* bytes that all may take, the weights' copies included */
     run_part part;        /* every part.count-th item alone; count 0: all */

@@ -188,6 +188,7 @@ ckvc_status eval_items_make(const eval_text *how, const task_items *from, eval_i
     ckvc_sha256 s;
     uint8_t digest[CKVC_SHA256_BYTES];
     *out = NULL;
+    e->query = how->query;
     ckvc_sha256_init(&s);
     e->items = ckvc_calloc(from->n, sizeof *e->items);
     e->entries = ckvc_calloc(from->n, sizeof *e->entries);

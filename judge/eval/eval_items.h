@@ -21,6 +21,7 @@ typedef struct eval_items {
     /* Of item i T tokens and as its continuation n_question and n_reference; max_continuation is
      * the longest of these. */
     prompt_list prompts;
+    answer_query query;           /* as they were made */
     uint32_t max_behind;          /* tokens that a cache has room for behind a prompt, at most */
     char sha256[CKVC_SHA256_HEX]; /* of ids, tokens and lengths */
 } eval_items;

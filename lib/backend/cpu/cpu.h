@@ -72,7 +72,8 @@ void cpu_grow(cpu_scratch *s, size_t n); /* what it held is lost */
 void cpu_round(const cpu_backend *c, int64_t n_rows, int64_t n, const float *x, float *to);
 int64_t cpu_places(const cpu_backend *c, int64_t n);
 
-#define CPU_MOST_ROWS 256 /* of a task of a product */
+#define CPU_MOST_ROWS   256   /* of a task of a product */
+#define CPU_TASK_FLOATS 32768 /* of a worker's scratch: the head's logits, weights to round */
 
 /* n things in pieces of so many: how many pieces; the length of the one that begins at `from`. */
 static inline int64_t cpu_pieces(int64_t n, int64_t piece) { return (n + piece - 1) / piece; }

@@ -7,10 +7,9 @@
 
 #include "lib/backend/cpu/cpu.h"
 
-#define HEAD_LOGITS 32768 /* of a task: 128 KiB */
-#define HEAD_CHUNK  512  /* rows that are in flight at once, whole tiles: bounds the partial sums */
-#define ROW_BLOCK   1024 /* rows that meet a piece of the weights before the next piece is read */
-#define MOST_COLS   256  /* columns of a task at most */
+#define HEAD_CHUNK 512  /* rows that are in flight at once, whole tiles: bounds the partial sums */
+#define ROW_BLOCK  1024 /* rows that meet a piece of the weights before the next piece is read */
+#define MOST_COLS  256  /* columns of a task at most */
 
 /* A product's tile: y [rows][width] (+)= rows x [rows][cols] times columns col ... of W^T. */
 typedef struct cpu_tile {
@@ -228,7 +227,7 @@ static void head_task(void *ctx, int64_t task, int worker) {
 /* As in a matrix product, tasks of OpenBLAS have the rows of a tile and ours have more. */
 static void cut_head(head_job *h, const cpu_backend *c, int64_t vocab) {
     h->row_tile = any_rows(c) ? CPU_MOST_ROWS : BE_ROW_TILE;
-    h->tile = HEAD_LOGITS / h->row_tile;
+    h->tile = CPU_TASK_FLOATS / h->row_tile;
     h->n_tiles = cpu_pieces(vocab, h->tile);
 }
 
@@ -243,7 +242,7 @@ void cpu_head_scratch(const cpu_backend *c, const be_extent *most, size_t *per_w
     cut_head(&h, c, most->vocab);
     const int64_t lanes = most->n_lanes * most->n_rows,
                   rows = most->n_prompt > lanes ? most->n_prompt : lanes;
-    *per_worker = HEAD_LOGITS;
+    *per_worker = CPU_TASK_FLOATS;
     *shared = (size_t)(5 * HEAD_CHUNK * h.n_tiles + rows);
 }
 
@@ -320,7 +319,7 @@ ckvc_status cpu_head_logits(backend *be, const be_weight *w, const be_buf *x, in
     cpu_backend *c = cpu_of(be);
     head_job h = head_of_lane(c, w, x, row0, n);
     h.logits = logits;
-    cpu_need(c, HEAD_LOGITS, 0);
+    cpu_need(c, CPU_TASK_FLOATS, 0);
     run_head(&h);
     return cpu_sync(be, err);
 }
@@ -358,7 +357,7 @@ ckvc_status cpu_head_greedy(backend *be, const be_weight *w, const be_buf *x, in
     cpu_backend *c = cpu_of(be);
     head_job h = head_of_lane(c, w, x, row0, n);
     const int64_t end = h.first + h.n;
-    cpu_need(c, HEAD_LOGITS, (size_t)(4 * BE_ROW_TILE * h.n_tiles));
+    cpu_need(c, CPU_TASK_FLOATS, (size_t)(4 * BE_ROW_TILE * h.n_tiles));
     h.sum = (double *)c->shared.data;
     h.max = c->shared.data + 2 * BE_ROW_TILE * h.n_tiles;
     h.first_max = (int32_t *)(h.max + BE_ROW_TILE * h.n_tiles);

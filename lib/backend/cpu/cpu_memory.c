@@ -109,12 +109,10 @@ int64_t cpu_places(const cpu_backend *c, int64_t n) {
     return c->fma && c->fma->pairs ? (n + 1) / 2 : n;
 }
 
-#define CONVERT_TILE 32768 /* values a task, or a row: scratch that the head needs, too */
-
 typedef struct convert_job {
     const cpu_backend *c;
     const be_weight *w;
-    int64_t rows; /* a task */
+    int64_t rows; /* a task: one, or as many as its scratch holds */
 } convert_job;
 
 static void convert_task(void *ctx, int64_t task, int worker) {
@@ -167,7 +165,7 @@ ckvc_status cpu_weight_acquire(backend *be, be_weight *w, ckvc_err *err) {
         return CKVC_OK;
     }
     if (!w->own) { w->own = take_copy(c, copy_floats(w)); }
-    convert_job job = {c, w, m->cols < CONVERT_TILE ? CONVERT_TILE / m->cols : 1};
+    convert_job job = {c, w, m->cols < CPU_TASK_FLOATS ? CPU_TASK_FLOATS / m->cols : 1};
     if (w->places < m->cols) { cpu_need(c, (size_t)(job.rows * m->cols), 0); }
     ckvc_pool_run(be->pool, cpu_pieces(m->rows, job.rows), convert_task, &job);
     w->data = w->own;

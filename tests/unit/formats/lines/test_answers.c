@@ -80,7 +80,11 @@ static const struct {
     {"'depth':null", "'depth':2", "depth 2, wanted 0 to 1"},
     {"'query':'seen'", "'query':'both'", "wanted \"seen\", \"unseen\" or \"all-seen\""},
     {"'query':'seen'", "'query':'seen','question':4", "4 tokens of a question"},
-    {"'query':'seen'", "'query':'all-seen','question':4", "4 tokens of a question"},
+    {"'needle','id':'n/1','length':1024,'metric':'match','model':'m','nll':null,'policy':'table',"
+     "'query':'seen'",
+     "'turns','id':'n/1','length':1024,'metric':'match','model':'m','nll':null,'policy':'table',"
+     "'query':'all-seen','question':4",
+     "4 tokens of a question"},
     {"'answer':''", "'answer':null", "\"answer\" is null, wanted a string"},
     {"'table':'0", "'table':'X", "wanted a table's content id"},
     {"'table':'0", "'mode':'heads','table':'0", "unknown key \"mode\""},

@@ -58,8 +58,8 @@ static int close_all(void **state) {
     return 0;
 }
 
-static eval_items *items_of(bool unseen) {
-    const eval_text how = {.tok = tok, .shape = model_get_shape(m), .query = unseen};
+static eval_items *items_of(answer_query query) {
+    const eval_text how = {.tok = tok, .shape = model_get_shape(m), .query = query};
     eval_items *items = NULL;
     OK(eval_items_make(&how, &(task_items){tasks, N_ITEMS}, &items, &err));
     return items;
@@ -70,7 +70,7 @@ static const score_policy policies[] = {
     {.kind = SCORE_SNAPKV}, {.kind = SCORE_KEYDIFF}, {.kind = SCORE_FASTKV}};
 enum { N_WAYS = 7 };
 
-static eval_options options_of(const eval_items *items, bool unseen, uint32_t batch) {
+static eval_options options_of(const eval_items *items, uint32_t batch) {
     setting made = setting_neutral();
     made.window = WINDOW;
     made.budgets = (setting_list){budgets, 2};
@@ -83,7 +83,6 @@ static eval_options options_of(const eval_items *items, bool unseen, uint32_t ba
                                      .setting = made,
                                      .mode = CKVC_MODE_COUNT,
                                      .score = CKVC_SCORE_COUNT},
-                          .query = unseen,
                           .batch = batch,
                           .memory = (size_t)1 << 32};
 }
@@ -151,10 +150,10 @@ static oracle answer_alone(const eval_items *items, size_t i, size_t way, const 
 /* Every line of a run, in order, against the decoder with one sequence. The answer's losses come
  * from the same kernels row by row: 1e-9. The right answer's from another path (rows of a
  * continuation through OpenBLAS or our kernels): 2e-6 nats, as in tests/cli/generate.bats. */
-static void is_what_one_sequence_gives(bool unseen) {
-    CKVC_AUTO(eval_items_free_at) eval_items *items = items_of(unseen);
+static void is_what_one_sequence_gives(answer_query query) {
+    CKVC_AUTO(eval_items_free_at) eval_items *items = items_of(query);
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer lines = {0};
-    const eval_options o = options_of(items, unseen, 2);
+    const eval_options o = options_of(items, 2);
     size_t n = 0;
     OK(eval_answers(&o, &lines, &err));
     CKVC_AUTO(answers_free_at) answers *read = NULL;
@@ -171,7 +170,7 @@ static void is_what_one_sequence_gives(bool unseen) {
         assert_true(way ? r.budget == budgets[(way - 1) % 2] : isnan(r.budget));
         assert_string_equal(r.answer, want.text);
         assert_int_equal(r.n_answer, want.n);
-        assert_true(r.entries == (double)want.entries && (r.query == ANSWER_UNSEEN) == unseen);
+        assert_true(r.entries == (double)want.entries && r.query == query);
         assert_true(r.score == task_score(&tasks[i], r.answer));
         assert_true(fabs(r.nll - want.nll) < 1e-9);
         assert_true(fabs(r.reference_nll - want.reference_nll) < 2e-6);
@@ -185,9 +184,9 @@ static void is_what_one_sequence_gives(bool unseen) {
     assert_int_equal(n, N_ITEMS * N_WAYS);
 }
 
-TEST(seen) { is_what_one_sequence_gives(false); }
+TEST(seen) { is_what_one_sequence_gives(ANSWER_SEEN); }
 
-TEST(unseen) { is_what_one_sequence_gives(true); }
+TEST(unseen) { is_what_one_sequence_gives(ANSWER_UNSEEN); }
 
 static ckvc_status take(void *ctx, const void *lines, size_t size, ckvc_err *err) {
     (void)err;
@@ -197,9 +196,9 @@ static ckvc_status take(void *ctx, const void *lines, size_t size, ckvc_err *err
 
 /* Memory does not grow with the items: lines that somebody keeps are held by nobody else. */
 TEST(kept_lines_are_let_go) {
-    CKVC_AUTO(eval_items_free_at) eval_items *items = items_of(false);
+    CKVC_AUTO(eval_items_free_at) eval_items *items = items_of(ANSWER_SEEN);
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer lines = {0}, whole = {0}, kept = {0};
-    eval_options o = options_of(items, false, 2);
+    eval_options o = options_of(items, 2);
     OK(eval_answers(&o, &whole, &err));
     o.keep = take;
     o.keep_ctx = &kept;
@@ -212,8 +211,8 @@ TEST(kept_lines_are_let_go) {
 
 /* Seen or not, the model reads the same tokens. */
 TEST(splits_at_the_question) {
-    CKVC_AUTO(eval_items_free_at) eval_items *whole = items_of(false);
-    CKVC_AUTO(eval_items_free_at) eval_items *split = items_of(true);
+    CKVC_AUTO(eval_items_free_at) eval_items *whole = items_of(ANSWER_SEEN);
+    CKVC_AUTO(eval_items_free_at) eval_items *split = items_of(ANSWER_UNSEEN);
     for (int i = 0; i < N_ITEMS; i++) {
         const prompt *a = &whole->prompts.items[i], *c = &split->prompts.items[i];
         const uint32_t n_question = split->items[i].n_question;
