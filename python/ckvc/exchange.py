@@ -7,6 +7,7 @@ import binascii
 import glob
 import hashlib
 import importlib
+import io
 import json
 import math
 import os
@@ -148,13 +149,11 @@ def to_compilerkv(t, path, o):
     if t.operator != "paper" or t.alpha_kind != "paper" or t.keep_window:
         raise Error(f"{t.name}: a table of operator {t.operator}, alpha {t.alpha_kind}, the last {t.keep_window} kept: CompilerKV's is the paper's")
     for what, a, most in ("weight", t.weight, 1.5), ("threshold", t.tau, 1.0):
-        if a.min() < np.float32(0.8) or a.max() > np.float32(most):
-            raise Error(f"{t.name}: {what} {a.min():g} or {a.max():g} is outside of 0.8 ... {most:g}, which is refused")
+        refuse(a.min() < np.float32(0.8) or a.max() > np.float32(most), f"{t.name}: {what} {a.min():g} or {a.max():g} is outside of 0.8 ... {most:g}, which is refused")
     for b in t.budgets if not o.length else ():
         refuse(b < 1, f"{t.name}: budget {b:g} is a share of the prompt, CompilerKV's are tokens: --length T says of how many", Usage)
     tokens = [budget_tokens(b, o.length) for b in t.budgets.tolist()]
-    if 0 in tokens or len(set(tokens)) < len(tokens):
-        raise Usage(f"{t.name}: of --length {o.length} the budgets are {tokens} tokens: less than a token, or two alike")
+    refuse(0 in tokens or len(set(tokens)) < len(tokens), f"{t.name}: of --length {o.length} the budgets are {tokens} tokens: less than a token, or two alike", Usage)
     records = {side: t.sections.get("N" + side) for side in ("HEAD", "GATE")}
     n = {side: 0 if a is None else int(a.sum()) for side, a in records.items()}
     states = {side: 0 if a is None else int((a.sum(-1) > 0).sum()) for side, a in records.items()}
@@ -191,8 +190,7 @@ def from_compilerkv(path, o):
         grids.append(np.where(nearest.astype("f4") == grid.astype("f4"), nearest, grid))
     edges = [numbers(path, manifest.get(key), key) for key in ("entropy_edges", "ppl_edges")]
     (nB, L, H), (E, P) = weights.shape, tau.shape[2:]
-    if [len(x) for x in edges] != [E - 1, P - 1]:
-        raise Error(f"{path}: {len(edges[0])} and {len(edges[1])} edges, the thresholds' {E} x {P} bins want one fewer each")
+    refuse([len(x) for x in edges] != [E - 1, P - 1], f"{path}: {len(edges[0])} and {len(edges[1])} edges, the thresholds' {E} x {P} bins want one fewer each")
     if tau.shape[1] != L or not nB == len(tau) == len(budgets):
         raise Error(f"{path}: weights of {nB} budgets and {L} layers, thresholds of {len(tau)} and {tau.shape[1]}, and {len(budgets)} budgets")
     check_heads(path, o, L, H, 1)
@@ -238,8 +236,7 @@ def from_duo_attention(path, o):
             rows.append([float(x) for x in line.split("\t")])
         except ValueError:
             rows.append([])
-        if len(rows[-1]) != o.heads[2] or not np.isfinite(rows[-1]).all():
-            raise Error(f"{file}: line {i}: want {o.heads[2]} numbers between tabs, one a KV head")
+        refuse(len(rows[-1]) != o.heads[2] or not np.isfinite(rows[-1]).all(), f"{file}: line {i}: want {o.heads[2]} numbers between tabs, one a KV head")
     return from_scores(path, o, "duo-attention", np.clip(rows, 0, 1))  # as DuoAttention does
 
 
@@ -256,8 +253,7 @@ def from_headkv(path, o):
     means = []
     for key in want:
         samples = given.get(key)
-        if not isinstance(samples, list) or not samples or not all(type(x) in (int, float) for x in samples):
-            raise Error(f'{path}: "{key}" is missing, or no list of numbers')
+        refuse(not isinstance(samples, list) or not samples or not all(type(x) in (int, float) for x in samples), f'{path}: "{key}" is missing, or no list of numbers')
         means.append(sum(samples) / len(samples))
     return from_scores(path, o, "headkv", np.reshape(means, (L, G, -1)).mean(-1))
 
@@ -289,15 +285,13 @@ def per_query(t, a):
 
 def expanded(t):
     if t.n_heads < t.n_query_heads:
-        return (f"rows are query heads there: each of {t.n_heads} KV heads stands {t.n_query_heads // t.n_heads} times, "
-                "once for every query head that reads it")
+        return f"rows are query heads there: each of {t.n_heads} KV heads stands {t.n_query_heads // t.n_heads} times, once for every query head that reads it"
 
 
 def npy(a):
-    with tempfile.TemporaryFile() as f:
-        np.save(f, np.ascontiguousarray(a, "<f4"))
-        f.seek(0)
-        return f.read()
+    f = io.BytesIO()
+    np.save(f, np.ascontiguousarray(a, "<f4"))
+    return f.getvalue()
 
 
 def reals(path, rank):
@@ -349,8 +343,7 @@ def model_heads(path):
         meta, _ = read_gguf(path)
         family = meta.get("general.architecture")
         found = [meta.get(f"{family}.{x}") for x in ("block_count", "attention.head_count", "attention.head_count_kv")] + [family]
-    if not all(type(x) is int and x > 0 for x in found[:3]) or found[1] % found[2]:
-        raise Error(f"{path}: layers, query heads and KV heads are {found[:3]}: not a model's")
+    refuse(not all(type(x) is int and x > 0 for x in found[:3]) or found[1] % found[2], f"{path}: layers, query heads and KV heads are {found[:3]}: not a model's")
     return found
 
 
@@ -483,8 +476,7 @@ def options(verb, words):
     of = {"report": ("safetensors",), "length": ("compilerkv",), "full_share": ("duo-attention",), "model": ("compilerkv",) + HEAD_NUMBERS,
           "budget": HEAD_NUMBERS + (("compilerkv",) if verb == "import" else ())}
     for name, formats in of.items():
-        if getattr(o, name, None) and o.format not in formats:
-            raise Usage(f"--{name.replace('_', '-')} is of --format {', '.join(formats)}, not of {o.format}")
+        refuse(getattr(o, name, None) and o.format not in formats, f"--{name.replace('_', '-')} is of --format {', '.join(formats)}, not of {o.format}", Usage)
     if verb == "import" and o.format in HEAD_NUMBERS:
         refuse(not o.model, f"{o.input}: --model DIR is needed: whose layers and heads these are, and how many query heads read a KV head", Usage)
         refuse(not o.budget, f"{o.input}: scores of heads have no budget: --budget B,... says for which the table is", Usage)

@@ -302,8 +302,7 @@ class Compression:
 
     def check_new(self, holds: bool) -> None:
         """Error where what was taken for a prompt, for its call had no cache or an empty one, came behind others."""
-        if not holds:
-            raise Error(f"{type(self.model).__name__}: it takes its cache by a name that is not known: want cache, or past_key_values")
+        refuse(not holds, f"{type(self.model).__name__}: it takes its cache by a name that is not known: want cache, or past_key_values")
 
     def _begin(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         cache, ids = kwargs.get("cache", kwargs.get("past_key_values")), kwargs.get("input_ids", args[0] if args else None)
@@ -421,10 +420,8 @@ class Compression:
         refuse(not layers or any(getattr(x, "kept", None) is not self.kept for x in layers), "recompress: want the cache that was cut here last")
         self.starts, n = layers[0].starts, cache.get_seq_length()
         prefills = self._prefills(n)
-        refuse(any(layer.queries.shape[2] < min(self.rows, n) for layer in layers),
-               "recompress: the queries that rank were cropped away; feed the next turn first")
-        refuse(any(p.needs_r_sem for p in prefills),
-               "recompress: the table has bins of perplexity, which a prefill alone knows; start again from an empty cache")
+        refuse(any(layer.queries.shape[2] < min(self.rows, n) for layer in layers), "recompress: the queries that rank were cropped away; feed the next turn first")
+        refuse(any(p.needs_r_sem for p in prefills), "recompress: the table has bins of perplexity, which a prefill alone knows; start again from an empty cache")
         for row, layer in enumerate(layers):
             keys, values, held = layer.spread()
             for b, (p, (first, _)) in enumerate(zip(prefills, self.starts)):

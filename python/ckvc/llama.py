@@ -183,16 +183,14 @@ def read_state(name: str, data: Array, model: Model) -> State:
             for layer in range(L):
                 what = f"{'values' if values else 'keys'} of layer {layer}"
                 at, kind = b.at, b.one("<i4", what)
-                if kind not in TYPES:
-                    raise Error(f"{name}: byte {at}: {what} have ggml's type {kind}: want F32 (0) or F16 (1): quantised caches cannot be cut")
+                refuse(kind not in TYPES, f"{name}: byte {at}: {what} have ggml's type {kind}: want F32 (0) or F16 (1): quantised caches cannot be cut")
                 size = b.one("<u4" if values and transposed else "<u8", what) * (b.one("<u4", what) if values and transposed else 1)
                 refuse(size != row * TYPES[kind].itemsize, f"{name}: byte {at}: {what} have {size} bytes a token, those of {model.name} "
                        f"{row * TYPES[kind].itemsize}: the state of another model")
                 x = b.array(TYPES[kind], T * row, what)
                 (found.values if values else found.keys).append(x.reshape((row, T) if values and transposed else (T, row)))
     refuse(not found, f"{name}: no tokens: the sequence is empty")
-    if b.at != len(data):
-        raise Error(f"{name}: byte {b.at}: {len(data) - b.at} bytes behind the cache: layers of another kind (sliding windows), which cannot be cut")
+    refuse(b.at != len(data), f"{name}: byte {b.at}: {len(data) - b.at} bytes behind the cache: layers of another kind (sliding windows), which cannot be cut")
     return found
 
 
@@ -211,8 +209,7 @@ def score_of(table: library.Table, budget: float, n_tokens: int) -> Score:
 def kept_sets(state: State, model: Model, table: library.Table, budget: float) -> Optional[Array]:
     """[L, G, B] ascending positions; None: all are kept (T is at most B, or the table's window)."""
     T, G, D = len(state.order), model.n_kv_heads, model.head_dim
-    p = library.Prefill(table, model.n_query_heads, D, T, budget, model.inv_freq, n_layers=model.n_layers, n_kv_heads=G,
-                        score=score_of(table, budget, T), floor=1.0)
+    p = library.Prefill(table, model.n_query_heads, D, T, budget, model.inv_freq, n_layers=model.n_layers, n_kv_heads=G, score=score_of(table, budget, T), floor=1.0)
     if p.whole or budget_tokens(budget, T) >= T:
         return None
     for layer, (k, v) in enumerate(zip(state.keys, state.values)):

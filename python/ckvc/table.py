@@ -184,8 +184,7 @@ class Table:
             self._refuse(codec > 1 or kind >= len(TYPES) or rank > 5 or any(dims[rank:]) or (kind == 0 and rank != 1),
                          f"byte {at + 8}: section {name}: bad codec, type, rank or dimensions")
             self._refuse(zero or last, f"byte {at + 14}: section {name}: reserved field is not 0")
-            self._refuse(name in packed_of or (name[0].isupper() and name not in RAW + EVIDENCE),
-                         f"byte {at}: section {name} is there twice or from a later format")
+            self._refuse(name in packed_of or (name[0].isupper() and name not in RAW + EVIDENCE), f"byte {at}: section {name} is there twice or from a later format")
             self._refuse(name in SPECS and (kind != int(SPECS[name][0]) or rank != max(len(SPECS[name]) - 1, 1)),
                          f"byte {at + 10}: section {name}: type {kind}, rank {rank}")
             raw_size = TYPES[kind].itemsize * math.prod(dims[:rank])
