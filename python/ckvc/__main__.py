@@ -21,7 +21,7 @@ def main(words: list[str]) -> int:
             print(Table.read(path).info())
         return 0
     except KeyboardInterrupt:
-        status, problem = 75, "stopped" + "; what is published stays, --resume goes on" * (verb in ("calibrate", "compile"))
+        status, problem = 75, "stopped" + "; what is published stays, --resume goes on" * (verb in ("calibrate", "compile", "score"))
     except ImportError as missing:
         status, problem = 69, f"no Python module {missing.name}: pip install './python[hf,exchange]'"
     except (Usage, Error, OSError) as why:

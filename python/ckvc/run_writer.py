@@ -17,7 +17,7 @@ from typing import Any, Dict, IO, List, Optional, Set, Tuple
 import h5py
 import numpy as np
 
-from .table import Array, Error, refuse
+from .table import Array, Error, json_object, refuse
 
 with contextlib.suppress(ImportError):  # a plugin of HDF5_PLUGIN_PATH serves as well, and readers take deflate
     import hdf5plugin  # noqa: F401  (tells HDF5 of the zstd filter)
@@ -69,6 +69,38 @@ def publish(path: str, data: bytes, replace: bool = True) -> None:
     _sync(os.path.dirname(path) or ".")
 
 
+class Lines:
+    """The JSON lines of the file `path`: `all` that stand there, each whole; what is appended is synced, and cuts a torn last one off."""
+
+    def __init__(self, path: str):
+        self.path, self._ends = path, [0]  # in bytes, of none, one, two lines ...
+        self.all: List[Dict[str, Any]] = []
+        with open(path, "rb") if os.path.exists(path) else io.BytesIO() as f:
+            raws = f.read().splitlines(keepends=True)
+        for number, raw in enumerate(raws, 1):
+            try:
+                self.all.append(json_object(raw if raw.endswith(b"\n") else b""))
+                self._ends.append(self._ends[-1] + len(raw))
+            except (ValueError, RecursionError) as why:
+                refuse(number < len(raws), f"{path}:{number}: a damaged line ({why}); choose another out")
+
+    def keep(self, n: int) -> None:
+        """The first n alone, from the next `append` on."""
+        del self.all[n:], self._ends[n + 1 :]
+
+    def append(self, *lines: Dict[str, Any]) -> None:
+        raws = [(canonical(line) + "\n").encode() for line in lines]
+        with open(self.path, "ab") as f:
+            f.truncate(self._ends[-1])
+            f.write(b"".join(raws))
+            f.flush()
+            os.fsync(f.fileno())
+        _sync(os.path.dirname(self.path) or ".")
+        for line, raw in zip(lines, raws):
+            self.all.append(line)
+            self._ends.append(self._ends[-1] + len(raw))
+
+
 def shard_image(header: Dict[str, Any], columns: Dict[str, Array]) -> bytes:
     """A shard's bytes. header: attributes, text or numpy values; columns [rows, ...] of /prompt."""
     packed = dict(compression=32015, compression_opts=(3,)) if h5py.h5z.filter_avail(32015) else dict(compression="gzip")
@@ -105,8 +137,6 @@ class Run:
         self.out, self.part, self.backend, self.bytes = out.rstrip("/") or "/", part, backend, 0
         end = f"-{part[0]}-of-{part[1]}" if part else ""
         self._journal, self._folder = os.path.join(self.out, f"journal{end}.jsonl"), os.path.join(self.out, PASS)
-        self._lines: List[Dict[str, Any]] = []
-        self._size = 0  # of them, bytes
         self._locks: List[IO[str]] = []
         self.header = {**header, "plan": sha256(canonical(plan))}
         said = {k: v.tolist() if isinstance(v, (np.generic, np.ndarray)) else v for k, v in self.header.items() if k != "ckvc_version"}
@@ -132,10 +162,10 @@ class Run:
             self._locks.pop().close()
 
     def _skipped(self) -> Set[int]:
-        return {line["prompt"] for line in self._lines if "reason" in line}
+        return {line["prompt"] for line in self._log.all if "reason" in line}
 
     def _published(self) -> Set[int]:
-        return {line["shard"] for line in self._lines if "sha256" in line}
+        return {line["shard"] for line in self._log.all if "sha256" in line}
 
     def _lock(self, name: str, shared: bool) -> None:
         f = open(os.path.join(self.out, name), "a+")
@@ -175,26 +205,14 @@ class Run:
         refuse(different, f"{file}: another plan: {'; '.join(different[:6])}; use that run's options, or another out")
 
     def _read_journal(self) -> None:
-        if not os.path.exists(self._journal):
-            return
-        with open(self._journal, "rb") as f:
-            lines = f.read().splitlines(keepends=True)
-        for number, raw in enumerate(lines, 1):
-            try:
-                line = json.loads(raw) if raw.endswith(b"\n") else None
-            except ValueError:
-                line = None
-            if line is None and number == len(lines):
-                break  # torn; cut off by the next line
-            if not isinstance(line, dict) or line.get("pass") != PASS:
-                raise Error(f"{self._journal}:{number}: a damaged line, or of another pass than {PASS}; choose another out")
+        self._log = Lines(self._journal)
+        for number, line in enumerate(self._log.all, 1):
+            refuse(line.get("pass") != PASS, f"{self._journal}:{number}: a line of another pass than {PASS}; choose another out")
             if "sha256" in line:
                 path = self._path(line["shard"])
                 if not os.path.exists(path) or os.path.getsize(path) != line["bytes"]:
                     raise Error(f"{path}: the journal (line {number}) says that it has {line['bytes']} bytes, and it is not there or has others")
                 self.bytes += line["bytes"]
-            self._lines.append(line)
-            self._size += len(raw)
 
     def _begin(self, line: Dict[str, Any]) -> None:
         os.makedirs(self._folder, exist_ok=True)
@@ -202,31 +220,19 @@ class Run:
             k = re.fullmatch(r"shard-(\d+)\.h5\.tmp\.[0-9a-f]{16}", name)
             if k and (not self.part or int(k[1]) % self.part[1] == self.part[0]):
                 os.unlink(os.path.join(self._folder, name))
-        if not self._lines:
-            return self._append(line)
+        if not self._log.all:
+            return self._log.append(line)
         for k, v in line.items():
-            if (was := self._lines[0].get(k)) != v:
+            if (was := self._log.all[0].get(k)) != v:
                 raise Error(f"{self._journal}: {PASS} was begun with {k} {str(was)[:40]}, now it is {str(v)[:40]}: go on as before, or choose another out")
 
     def _path(self, k: int) -> str:
         return os.path.join(self._folder, f"shard-{k:05}.h5")
 
-    def _append(self, line: Dict[str, Any]) -> None:
-        data = (canonical(line) + "\n").encode()
-        with open(self._journal, "ab") as f:
-            f.truncate(self._size)
-            f.write(data)
-            f.flush()
-            os.fsync(f.fileno())
-        if not self._size:
-            _sync(self.out)
-        self._size += len(data)
-        self._lines.append(line)
-
     def _shard(self, i: int, rows: Dict[str, Array]) -> None:
         data = shard_image(self.header, rows)
         publish(self._path(i), data)
-        self._append({"pass": PASS, "shard": i, "prompts": len(rows["id"]), "rows": 0, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest(),
+        self._log.append({"pass": PASS, "shard": i, "prompts": len(rows["id"]), "rows": 0, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest(),
                       "backend": self.backend})
         self.bytes += len(data)
 
@@ -234,7 +240,7 @@ class Run:
         """Prompt i's columns [1, ...] of /prompt; bad: why it leaves none. How many left none so far."""
         try:
             if bad is not None:
-                self._append({"pass": PASS, "prompt": i, "id": prompt_id, "reason": bad})
+                self._log.append({"pass": PASS, "prompt": i, "id": prompt_id, "reason": bad})
             self._shard(i, {k: v[:0] for k, v in rows.items()} if bad is not None else rows)
         except OSError as why:
             raise Error(f"{self._path(i)}: cannot be written: {why}; what is published stays, make room and resume") from None

@@ -6,9 +6,11 @@ as the C program has them, and kvpress's presses by their class, each with a pre
 KVzap by a model of scripts/kvzap.py is cut from the prompt's prefill, as tables are."""
 from __future__ import annotations
 
+import argparse
 import contextlib
 import copy
 import dataclasses
+import itertools
 import json
 import lzma
 import math
@@ -24,13 +26,13 @@ from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import Cache
 
 from .calibrate import MIXES, OPTIONS, calibrate, check_layers, limits_of, loaded, options_of, parser
-from .exchange import Usage, needed
+from .exchange import Usage, imported, needed
 from .fingerprint import fingerprint
 from .hf import Compression, device_of, geometry_of, with_cache
-from .manifest_prompts import Prompt, plain_ids, read_prompts
+from .manifest_prompts import Prompt, digest, plain_ids, read_prompts
 from .prefill import Geometry, Kept, Prefill, _largest, _pool, attention_rows, log_softmax
-from .run_writer import canonical, publish
-from .table import FEATURES, PAPER_SCORE, Error, Score, Table, budget_tokens, refuse
+from .run_writer import Lines, canonical, publish
+from .table import FEATURES, Error, Score, Table, budget_tokens, refuse
 
 REFERENCES = ("full", "top-k", "snapkv", "adakv")
 KVZAP, SINKS = ("KVzapPress", "DMSPress"), 4  # by a count, by a threshold; positions that both keep as KVzip does, beside the last
@@ -40,13 +42,10 @@ Line = Dict[str, Any]
 
 
 def top_k_table(g: Geometry, window: int) -> Table:
-    """A table that weighs nothing and has no threshold: what policy top-k keeps by."""
-    t = Table.__new__(Table)
-    vars(t).update(name="top-k", n_layers=g.n_layers, n_heads=g.n_kv_heads, n_query_heads=g.n_query_heads, head_axis=0, window=window, budgets=np.ones(1), n_budgets=1,
-                   n_entropy_bins=1, n_ppl_bins=1, edges_entropy=(), edges_ppl=(), alpha_kind="paper", keep_window=0, operator="paper", relative=False, theta=None,
-                   head_grid=np.ones(1), gate_grid=np.array([-math.inf]), head_action=np.zeros((g.n_layers, g.n_kv_heads, 1), int),
-                   gate_action=np.zeros((g.n_layers, 1, 1, 1), int), score=[PAPER_SCORE], c_min=np.zeros((1, 2)), content_id=None)
-    return t
+    """A table that weighs nothing and whose threshold all pass: what policy top-k keeps by."""
+    L, G = g.n_layers, g.n_kv_heads
+    content = dict(BUDGET=[1], GRIDHEAD=[1], GRIDGATE=[0], WEIGHT=np.ones((L, G, 1)), TAU=np.zeros((L, 1, 1, 1)), EDGEENT=[], EDGEPPL=[])
+    return Table("top-k", imported("top-k", argparse.Namespace(heads=None), "top-k", content, (L, g.n_query_heads, G, 1, 1, 1, window, 0)))
 
 
 def recommending(table: Table, kind: Optional[str] = None, floor: Optional[float] = None) -> Table:
@@ -109,10 +108,10 @@ class Scoring(Compression):
         else:
             for layer in self._layers():
                 p.layer(*layer)
-        self._done[key], kept, made = p, p.keep(self.r_sem), dict(table=table.content_id)
+        self._done[key], kept, made = p, p.keep(self.r_sem), {}
         if table is not self.table:
             by_budget = (table.meta["diagnostics"].get("demand") or {}).get("by_budget", ())
-            made.update(score=p.score.kind, mix=sum(x.get("mix", 0) for x in by_budget if x["budget"] == table.budgets[p.block]))
+            made.update(table=table.content_id, score=p.score.kind, mix=sum(x.get("mix", 0) for x in by_budget if x["budget"] == table.budgets[p.block]))
             if kept.mode != "shared" and self.p.n_tokens > self.window:
                 made["floor"] = float(table.c_min[p.block][0])
             if ((p.score.kind, kept.mode) == ("paper", "shared") or table.relative) and self.p.n_tokens > self.window:
@@ -223,8 +222,7 @@ def reading(model: Optional[PreTrainedModel], read: Callable[[int, torch.Tensor]
 def check_policies(model: PreTrainedModel, policies: Sequence[str], mode: Optional[str] = None) -> None:
     """Error where one is neither a reference nor a press of kvpress, or a press would cut what slides, or have no such mode."""
     for x in sorted(set(policies).difference(REFERENCES)):
-        if not x.endswith("Press") or not hasattr(needed("kvpress", x), x):
-            raise Error(f"{x}: want {', '.join(REFERENCES)}, or a class of kvpress (SnapKVPress ...)")
+        refuse(not x.endswith("Press") or not hasattr(needed("kvpress", x), x), f"{x}: want {', '.join(REFERENCES)}, or a class of kvpress (SnapKVPress ...)")
         if geometry_of(model).n_layers < model.config.get_text_config().num_hidden_layers:
             raise Error(f"{x}: kvpress compresses layers that slide, too, which {type(model).__name__} has")
         refuse(mode in ("shared", "layers"), f"{x}: keeps a set of each head: mode {mode} is for tables and {', '.join(REFERENCES)}")
@@ -242,9 +240,9 @@ def check_recent(said: Dict[str, Any], prompts: Sequence[Prompt], budgets: Seque
 
 @torch.no_grad()
 def score(model: PreTrainedModel, prompts: Sequence[Prompt], budgets: Sequence[float], tables: Sequence[Table] = (), policies: Sequence[str] = (),
-          mode: Optional[str] = None, window: int = 64, quiet: bool = True, kvzap: Optional[PreTrainedModel] = None) -> Iterator[Line]:
-    """A line for each prompt, policy, table and budget (formats/lines/scores.md, without model and manifest). policies: REFERENCES, or classes of
-    kvpress (SnapKVPress); kvzap: what those of KVZAP score by. Errors (one line): a table for another model or window; a press that is not there, or fails; attention that is not plain; memory."""
+          mode: Optional[str] = None, window: int = 64, quiet: bool = True, kvzap: Optional[PreTrainedModel] = None, done: int = 0) -> Iterator[Line]:
+    """A line for each prompt from `done` on, policy, table and budget (formats/lines/scores.md, without model and manifest). policies: REFERENCES, or
+    classes of kvpress (SnapKVPress); kvzap: what those of KVZAP score by. Errors (one line): a table for another model or window; a press that is not there, or fails; attention that is not plain; memory."""
     check_layers(model)
     check_policies(model, policies, mode)
     if kvzap and set(KVZAP).intersection(policies):
@@ -255,7 +253,7 @@ def score(model: PreTrainedModel, prompts: Sequence[Prompt], budgets: Sequence[f
         refuse(t.window != window, f"{t.name}: its window is {t.window}, asked for is {window}: say --window {t.window}")
     try:
         with c:
-            for n, p in enumerate(prompts, 1):
+            for n, p in enumerate(prompts[done:], done + 1):
                 model.eval()
                 c.prefill(p)
                 for name, table, b in [(x, t, b) for x, t in [*((x, c.table) for x in policies), *(("table", t) for t in tables)] for b in budgets]:
@@ -263,7 +261,7 @@ def score(model: PreTrainedModel, prompts: Sequence[Prompt], budgets: Sequence[f
                 if not quiet:
                     print(f"score: {n} of {len(prompts)} prompts", file=sys.stderr, flush=True)
     except torch.OutOfMemoryError as why:
-        raise Error(f"{str(why).splitlines()[0]}; no line is written: spread the model, or say max_tokens") from None
+        raise Error(f"{str(why).splitlines()[0]}: spread the model, or say max_tokens") from None
     finally:
         model.train(training)
 
@@ -284,17 +282,30 @@ def read_beside(path: str, prompts: Sequence[Prompt]) -> Tuple[str, Dict[Tuple[s
     return model, losses
 
 
-def write_scores(out: str, model: PreTrainedModel, manifest: str, prompts: Sequence[Prompt], *of: Any, beside: Optional[str] = None, **what: Any) -> int:
-    """The lines of `score` into `out`, which appears whole; how many. manifest: its SHA-256. beside: whose full losses must agree (read_beside)."""
-    (name, losses), lines = read_beside(beside, prompts) if beside else (fingerprint(model), {}), []
-    for x in score(model, prompts, *of, **what):
-        other = losses.get((x["id"], x["token_hash"]), x["loss_full"])
-        if not abs(other - x["loss_full"]) <= SAME:
-            raise Error(f'{beside}: prompt "{x["id"]}": the full cache\'s loss is {other:.6f}, here {x["loss_full"]:.6f}: want the same model')
-        lines.append(x)
-    said = {"model": name, "manifest": manifest}
-    publish(out, "".join(canonical({**said, **x}) + "\n" for x in lines).encode())
-    return len(lines)
+def write_scores(out: str, model: PreTrainedModel, manifest: str, prompts: Sequence[Prompt], budgets: Sequence[float], tables: Sequence[Table] = (),
+                 policies: Sequence[str] = (), beside: Optional[str] = None, resume: bool = False, force: bool = False, **what: Any) -> int:
+    """The lines of `score` into `out`, which appears whole; how many. manifest: its SHA-256. beside: whose full losses must agree (read_beside). Until
+    then out.checkpoint has those of finished prompts: resume goes on behind them, force begins anew; Error without both, or with other settings."""
+    name, losses = read_beside(beside, prompts) if beside else (fingerprint(model), {})
+    log, per = Lines(out + ".checkpoint"), len(budgets) * (len(tables) + len(policies))
+    settings = {k: str(v) for k, v in dict(
+        what, quiet=None, kvzap=what.get("kvzap") and what["kvzap"].config.ckvc, model=name, backend=f"torch/{device_of(model).type}/{str(model.dtype)[6:]}", manifest=manifest,
+        tokens=digest(prompts), prompts=len(prompts), lines=per, budget=budgets, policy=policies, table=[(t.content_id, t.score, str(t.c_min)) for t in tables]).items()}
+    if len(log.all) > 1 and not force:
+        refuse(not resume, f"{log.path}: a score was stopped here; go on with --resume, or begin anew with --force", FileExistsError)
+        for k, v in settings.items():
+            refuse(log.all[0].get(k) != v, f"{log.path}: was begun with {k} {log.all[0].get(k)}, now {v}; give the same, or begin anew with --force")
+    done = (len(log.all) - 1) // per if resume and log.all[:1] == [settings] else 0
+    log.keep(1 + done * per if done else 0)
+    lines = score(model, prompts, budgets, tables, policies, done=done, **what)
+    while of_prompt := list(itertools.islice(lines, per)):
+        for x in of_prompt:
+            other = losses.get((x["id"], x["token_hash"]), x["loss_full"])
+            refuse(not abs(other - x["loss_full"]) <= SAME, f'{beside}: prompt "{x["id"]}": the full cache\'s loss is {other:.6f}, here {x["loss_full"]:.6f}: want the same model')
+        log.append(*([] if log.all else [settings]), *({"model": name, "manifest": manifest, **x} for x in of_prompt))
+    publish(out, "".join(canonical(x) + "\n" for x in log.all[1:]).encode())
+    os.unlink(log.path)
+    return len(log.all) - 1
 
 
 def kvzap_model(folder: Optional[str], model: PreTrainedModel) -> Optional[PreTrainedModel]:
@@ -337,7 +348,7 @@ def compiled(a: Any, model: PreTrainedModel, tokenizer: Any) -> str:
     def scored(path: str, of: List[Prompt], tables: List[Table], policies: Sequence[str] = ()) -> str:
         there = pathlib.Path(path).read_text().splitlines() if o.resume and os.path.exists(path) else ()
         if {(x["policy"], x["table"]) for x in map(json.loads, there)} != {("table", t.content_id) for t in tables} | {(x, None) for x in policies}:
-            write_scores(path, model, sha, of, o.budgets, tables, policies, window=o.window, quiet=o.quiet)
+            write_scores(path, model, sha, of, o.budgets, tables, policies, resume=o.resume, force=True, window=o.window, quiet=o.quiet)
         return path
 
     floors, said = sorted({max(o.floor, f) for f in (0, 0.2, 0.4)}), [""]
@@ -361,7 +372,7 @@ def main(verb: str, words: List[str]) -> str:
     """`python3 -m ckvc score` or `compile MODEL ...`; what to say."""
     scores = verb == "score"
     p = parser(verb, "Losses of prompts under tables and references, by torch, as lines for `ckvc report`." if scores else
-               "A table that is chosen and judged, by torch and `ckvc fit`.", ["window", "continuation", "max_tokens", "quiet"] if scores else OPTIONS)
+               "A table that is chosen and judged, by torch and `ckvc fit`.", ["window", "continuation", "max_tokens", "resume", "quiet"] if scores else OPTIONS)
     several = dict(type=lambda x: list(dict.fromkeys(x.split(","))))
     p.add_argument("--policy", **several, default=[] if scores else REFERENCES, help=f"{','.join(REFERENCES)}; classes of kvpress: SnapKVPress ...")
     if scores:
@@ -370,8 +381,7 @@ def main(verb: str, words: List[str]) -> str:
         p.add_argument("--mode", choices=("heads", "layers", "shared"), help="in place of the one that a table recommends")
         p.add_argument("--score", choices=("window", "learned", "paper"), help="the same")
         p.add_argument("--c-min", type=float, metavar="F", help="share of the budget that every head keeps at least, the same")
-        p.add_argument("--kvzap", metavar="FOLDER",
-                       help="of scripts/kvzap.py: its model for KVzapPress (best of all heads and layers) and DMSPress (by threshold)")
+        p.add_argument("--kvzap", metavar="FOLDER", help="of scripts/kvzap.py: its model for KVzapPress (best of all heads and layers) and DMSPress (by threshold)")
         p.add_argument("--beside", metavar="LINES",
                        help="lines of ckvc score of the same prompts, whose model this is (a GGUF file's), where losses of the full cache agree")
         p.add_argument("-f", "--force", action="store_true", help="overwrite --out")
@@ -382,21 +392,20 @@ def main(verb: str, words: List[str]) -> str:
         p.set_defaults(kvzap=None)
     a = p.parse_args(words)
     refuse(a.kvzap and not set(KVZAP).intersection(a.policy), f"--kvzap: goes with --policy {' or '.join(KVZAP)}", Usage)
-    if "DMSPress" in a.policy and not a.kvzap:
-        raise Usage("DMSPress: keeps by a threshold: want python3 -m ckvc score --kvzap FOLDER, which scripts/kvzap.py makes")
+    refuse("DMSPress" in a.policy and not a.kvzap, "DMSPress: keeps by a threshold: want python3 -m ckvc score --kvzap FOLDER, which scripts/kvzap.py makes", Usage)
     if not scores:
         run(a.ckvc, "--version")
         return compiled(a, *loaded(a))
-    if a.c_min is not None and not 0 <= a.c_min <= 1:
-        raise Usage(f"--c-min: got {a.c_min:g}, wanted 0 to 1")
+    refuse(not 0 <= (a.c_min or 0) <= 1, f"--c-min: got {a.c_min}, wanted 0 to 1", Usage)
     tables = list({t.content_id: recommending(t, a.score, a.c_min) for t in map(Table.read, a.table)}.values())
     refuse(not tables and not (a.policy and a.budget), "give --table, or --policy and --budget", Usage)
-    refuse(os.path.exists(a.out) and not a.force, f"{a.out}: is there already; --force overwrites it", FileExistsError)
+    refuse(os.path.exists(a.out) and not (a.force or (a.resume and os.path.exists(a.out + ".checkpoint"))), f"{a.out}: is there already; --force overwrites it", FileExistsError)
     refuse(not os.path.isdir(os.path.dirname(a.out) or "."), f"{a.out}: its folder is not there", FileNotFoundError)
     budgets, (model, tokenizer) = tuple(dict.fromkeys(a.budget or map(float, tables[0].budgets))), loaded(a)
     limits = dataclasses.replace(limits_of(model.config.get_text_config(), options_of(a, budgets=budgets), -1), window=0)
     prompts, sha = read_prompts(a.manifest, tokenizer, limits)
     prompts = [x for x in prompts if not a.split or x.split in a.split]
     refuse(not prompts, f"{a.manifest}: no prompt is of split {', '.join(a.split)}")
-    n = write_scores(a.out, model, sha, prompts, budgets, tables, a.policy, beside=a.beside, mode=a.mode, window=a.window, quiet=a.quiet, kvzap=kvzap_model(a.kvzap, model))
+    n = write_scores(a.out, model, sha, prompts, budgets, tables, a.policy, beside=a.beside, resume=a.resume, force=a.force, mode=a.mode, window=a.window, quiet=a.quiet,
+                     kvzap=kvzap_model(a.kvzap, model))
     return f"wrote {a.out}, {n} lines; next: ckvc report {','.join(a.table) or 'T.ckvt'} --scores {a.out} --out report"

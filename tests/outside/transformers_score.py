@@ -75,6 +75,8 @@ def parity(model, name, *options):
             u, v = x[key].get(k), y[key].get(k)
             if k in ("loss_full", "loss_comp", "reward", "kl"):
                 worst = worst if near else max(worst, abs(u - v))
+            elif k == "n_kept_window" and near:  # the two positions may lie on both sides of its begin
+                other += np.abs(np.subtract(u, v)).sum() > near
             elif k in ("r_struct", "r_sem") and x[key].get("whole"):
                 pass  # of fewer rows than the window: not measured here
             elif k not in COUNTS and not (u == v or (k in ("r_struct", "r_sem") and abs(u - v) <= 1e-5 * abs(u))):
@@ -206,6 +208,41 @@ def beside():
     return wrong + missed("No such file", *command[:-1], tmp / "nowhere", "--policy", "full,SnapKV")  # before what score itself refuses
 
 
+def resumed(under=ckvc.score.Scoring.under):
+    """Stopped in the second prompt, and gone on with: what differs from lines in one go, and what is not refused on the way."""
+    whole, out = tmp / "whole.jsonl", tmp / "resumed.jsonl"
+    asked, checkpoint, calls = ["--split", "heldout", "-B", "0.125,0.25", "--policy", "full,top-k,snapkv"], pathlib.Path(f"{out}.checkpoint"), []
+    own("score", MODELS[0], *asked, "--out", whole)
+
+    def stopped(self, *of):
+        calls.append(of)
+        if len(calls) == 9:
+            raise KeyboardInterrupt
+        return under(self, *of)
+
+    ckvc.score.Scoring.under = stopped
+    wrong = 0
+    try:
+        own("score", MODELS[0], *asked, "--out", out)
+    except KeyboardInterrupt:
+        wrong += out.exists() + (len(checkpoint.read_text().splitlines()) != 7)
+    lines = checkpoint.read_bytes()
+    done = json.loads(outside.run(a.ckvc, "status", out, "--json"))["parts"][0]["passes"][0]
+    wrong += (done["prompts"], done["done"]) != (4, 1)
+    command = ["score", MODELS[0], "--manifest", short.name, *COMMON, "--dtype", "float32", "--device", "cpu", "--quiet", "--out", out]
+    wrong += missed("a score was stopped here; go on with --resume, or begin anew with --force", *command, *asked)
+    wrong += missed("was begun with budget (0.125, 0.25), now (0.125, 0.5); give the same", *command, *asked, "-B", "0.125,0.5", "--resume")
+    checkpoint.write_bytes(lines + lines.splitlines(keepends=True)[1] + b'{"id": "torn')  # of a prompt that was not finished
+    own("score", MODELS[0], *asked, "--out", out, "--resume")
+    wrong += (out.read_bytes() != whole.read_bytes()) + checkpoint.exists() + (len(calls) != 9 + 18)
+    checkpoint.write_bytes(b'{"id": "torn\n' + lines)
+    wrong += missed("1: a damaged line", *command, *asked, "--resume")
+    checkpoint.write_bytes(lines)
+    ckvc.score.Scoring.under = under
+    own("score", MODELS[0], *asked, "--out", out, "--force")
+    return wrong + (out.read_bytes() != whole.read_bytes()) + checkpoint.exists()
+
+
 def refused():
     scored, table = ["score", MODELS[0], "--manifest", short.name, "--window", 32, "--device", "cpu", "--out"], tmp / "learned-ckvc-tiny-4l.ckvt"
     return sum((missed("is for 4 layers x 3 KV heads, the model has 8", "score", MODELS[1], *scored[2:], tmp / "no", "--table", table),
@@ -256,6 +293,7 @@ outside.at_most("compile: divergences of what is tried, beside ckvc compile", kl
 outside.at_most("compile: another choice, or other words", wrong, 0)
 outside.at_most("what should be refused with its line and is not", refused(), 0)
 outside.at_most("--beside: another name than the lines', or what is not refused", beside(), 0)
+outside.at_most("stopped and resumed: lines that differ, or what is not refused", resumed(), 0)
 try:
     import kvpress  # noqa: F401
 except ImportError:
