@@ -289,8 +289,8 @@ def write_scores(out: str, model: PreTrainedModel, manifest: str, prompts: Seque
     name, losses = read_beside(beside, prompts) if beside else (fingerprint(model), {})
     log, per = Lines(out + ".checkpoint"), len(budgets) * (len(tables) + len(policies))
     settings = {k: str(v) for k, v in dict(
-        what, quiet=None, kvzap=what.get("kvzap") and what["kvzap"].config.ckvc, model=name, backend=f"torch/{device_of(model).type}/{str(model.dtype)[6:]}", manifest=manifest,
-        tokens=digest(prompts), prompts=len(prompts), lines=per, budget=budgets, policy=policies, table=[(t.content_id, t.score, str(t.c_min)) for t in tables]).items()}
+        what, kvzap=what.get("kvzap") and what["kvzap"].config.ckvc, model=name, backend=f"torch/{device_of(model).type}/{str(model.dtype)[6:]}", manifest=manifest, tokens=digest(prompts),
+        prompts=len(prompts), lines=per, budget=budgets, policy=policies, table=[(t.content_id, t.score, str(t.c_min)) for t in tables]).items() if k != "quiet"}
     if len(log.all) > 1 and not force:
         refuse(not resume, f"{log.path}: a score was stopped here; go on with --resume, or begin anew with --force", FileExistsError)
         for k, v in settings.items():
