@@ -16,8 +16,8 @@
 typedef struct eval_cli {
     inputs_options inputs;
     policies_options of;
-    opt_list tasks, lengths, depths, qa;
-    const char *haystack, *longbench, *items, *out, *cost, *shard;
+    opt_list tasks, lengths, depths;
+    const char *haystack, *items, *out, *cost, *shard;
     unsigned count, batch;
     answer_query query;
     int64_t limit_time;
@@ -84,9 +84,6 @@ static ckvc_status make_tasks(const eval_cli *c, eval_job *j, ckvc_err *err) {
                             .n_depths = c->depths.n,
                             .count = c->count,
                             .haystack = c->haystack,
-                            .longbench = c->longbench,
-                            .qa = c->qa.items,
-                            .n_qa = c->qa.n,
                             .count_tokens = count_tokens,
                             .counter = j->e.tok};
     return task_items_make((char *)names.data, &o, &j->tasks, err);
@@ -281,9 +278,6 @@ static const opt rows[] = {
     OPT_COUNT("count", count, "N", 1, 1e6, "items of each task, length and depth", .preset = "5"),
     OPT_INPUT("haystack", haystack, "FILE",
               "text in whose sentences needles lie; without it: made up"),
-    OPT_INPUT("longbench", longbench, "DIR",
-              "LongBench's .jsonl files and dataset2prompt.json, for the group longbench"),
-    OPT_INPUTS("qa", qa, "FILE,...", "SQuAD's or HotpotQA's JSON, for qa-1 and qa-2"),
     OPT_ENUM("query", query, "seen|unseen|all-seen",
              "what a policy decides on: a prompt with its question, of several turns the first "
              "one's; what stands before it; or all turns"),
@@ -324,7 +318,7 @@ const verb verb_eval = {
                 "  ckvc eval --model DIR --tasks niah --lengths 1024,2048 --query unseen --policy "
                 "expected-attention --out u.jsonl\n",
     .more = policies_explain,
-    .common = " model tasks lengths count longbench table policy budget threads out resume shard "
+    .common = " model tasks lengths count table policy budget threads out resume shard "
               "dry-run ",
     VERB_OPTIONS(rows),
     .instead = "tables go with --table",

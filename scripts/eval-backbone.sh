@@ -6,7 +6,7 @@
 # Steps, in this order; without any: plan.
 #   plan       what compile and eval take, hours and GB: dry runs, which prefill the longest prompt once
 #   compile    a table of budgets by demand and one of the paper's, on PROMPTS
-#   eval       needles, RULER's kinds and, with LONGBENCH=DIR (LongBench's files), LongBench: tables and references, question seen and unseen; costs
+#   eval       needles, RULER's kinds: tables and references, question seen and unseen; costs
 #   report     the page of all answers
 #   kvpress    KVPRESS=DIR (a checkout of github.com/NVIDIA/kvpress): its harness on the same RULER items with the table and its own presses, question unseen
 # BUDGETS (512 tokens and shares), LENGTHS, COUNT, POLICIES (headkv, evolkv and duoattention take a table's shares, which the paper's has not), COMPUTE (f32 or bf16), BACKEND, THREADS change what is done; finished files are not made again, begun runs go on.
@@ -63,7 +63,6 @@ each_task() { # OPTION...: of every set of answers
     for query in seen unseen; do
         answers "needles-$query" "$query" needle --lengths "$lengths" "$@"
         answers "ruler-$query" "$query" ruler --lengths "$lengths" "$@"
-        [ -z "${LONGBENCH:-}" ] || answers "longbench-$query" "$query" longbench --longbench "$LONGBENCH" --lengths "${lengths##*,}" "$@"
     done
 }
 
@@ -88,7 +87,7 @@ for step; do
     report)
         scores=()
         for t in demand paper; do scores+=("$(ls "$out/$t"/heldout/*.jsonl | tail -n 1)"); done
-        "$ckvc" report "$out"/{demand,paper}/table.ckvt --scores "$(IFS=, && echo "${scores[*]}")" --answers "$(ls "$out"/{needles,ruler,longbench}-{seen,unseen}.jsonl 2>/dev/null | paste -sd,)" --out "$out/report"
+        "$ckvc" report "$out"/{demand,paper}/table.ckvt --scores "$(IFS=, && echo "${scores[*]}")" --answers "$(ls "$out"/{needles,ruler}-{seen,unseen}.jsonl 2>/dev/null | paste -sd,)" --out "$out/report"
         ;;
     kvpress)
         : "${KVPRESS:?a checkout of github.com/NVIDIA/kvpress}"

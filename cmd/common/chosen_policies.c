@@ -106,10 +106,10 @@ ckvc_status policies_budgets(const policies_options *o, chosen_policies *out, ck
 }
 
 json_t *policies_settings(const chosen_policies *of, const opened_inputs *e) {
-    static const char *const others[] = {"out",     "force",   "resume",  "quiet",    "json",
-                                         "memory",  "threads", "backend", "batch",    "limit-time",
-                                         "vectors", "cost",    "items",   "haystack", "longbench",
-                                         "qa"}; /* of eval's last four its items' hash says it */
+    /* The last two are eval's: the hash of its items says what they say. */
+    static const char *const others[] = {"out",     "force",   "resume",  "quiet",   "json",
+                                         "memory",  "threads", "backend", "batch",   "limit-time",
+                                         "vectors", "cost",    "items",   "haystack"};
     json_t *o = opts_json();
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) { json_object_del(o, others[i]); }
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer tables = {0};

@@ -1,5 +1,5 @@
-/* Tasks: prompts with a question whose answer is known, made from a seed or read from files of the
- * user's, and the score of an answer's text. Runs no model and knows no tokenizer: a callback
+/* Tasks: prompts with a question whose answer is known, made from a seed, and the score of an
+ * answer's text. Runs no model and knows no tokenizer: a callback
  * counts tokens. judge/tasks/README.md lists every task with its source. */
 #pragma once
 
@@ -58,24 +58,21 @@ typedef struct task_options {
     size_t n_lengths;
     const double *depths; /* [0, 1], for tasks that place one needle; none: 0, 0.25, 0.5, 0.75, 1 */
     size_t n_depths;
-    uint32_t count;        /* items of each task, length and depth */
-    const char *haystack;  /* a UTF-8 text file in whose sentences needles lie; NULL: sentences are
-                              made up */
-    const char *longbench; /* a folder of LongBench's files, see longbench.c; or NULL */
-    const char *const *qa; /* files in SQuAD's or HotpotQA's JSON, for qa-1 and qa-2 */
-    size_t n_qa;
+    uint32_t count;       /* items of each task, length and depth */
+    const char *haystack; /* a UTF-8 text file in whose sentences needles lie; NULL: sentences are
+                             made up */
     task_count_fn count_tokens;
     void *counter; /* its `of` */
 } task_options;
 
 /* Items of tasks by their names or the names of groups, separated by commas; "all" is every task.
- * Of groups and of "all", tasks whose files the options do not give are left out, and with a
- * warning, of a length, those that it is too short for. In the order of the list of tasks, then of
+ * Of groups and of "all", tasks that a length is too short for are left out of it with a warning.
+ * In the order of the list of tasks, then of
  * lengths, depths and numbers. An item depends on the seed and its id alone (and on the haystack
  * and the tokenizer), never on what else is asked for. Every answer stands in the context exactly
- * as often as its task says. CKVC_E_USAGE: no such task, one without its file, or files that no
- * task asked for reads; CKVC_E_NOINPUT: a file or folder of the options is not there; CKVC_E_DATA:
- * a length too short for a task, a file that does not hold what it should. Of OK there is one item
+ * as often as its task says. CKVC_E_USAGE: no such task; CKVC_E_NOINPUT: the
+ * haystack is not there; CKVC_E_DATA: a length too short for a task, a haystack without sentences.
+ * Of OK there is one item
  * at least. *out is to be released with task_items_fini in every case. */
 ckvc_status task_items_make(const char *names, const task_options *options, task_items *out,
                             ckvc_err *err) CKVC_MUST_CHECK;

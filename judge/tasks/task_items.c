@@ -8,7 +8,7 @@
 #include "judge/tasks/task_kind.h"
 
 static const task_kind *const families[] = {task_needles, task_tracking, task_word_lists,
-                                            task_records, task_qa,       task_longbench};
+                                            task_records};
 enum { N_FAMILIES = sizeof families / sizeof *families, ATTEMPTS = 32, MOST_UNITS = 1 << 22 };
 static const double even_depths[] = {0, 0.25, 0.5, 0.75, 1};
 
@@ -59,13 +59,9 @@ typedef struct maker {
     const task_options *options;
     haystack hay;
     task_draft draft;
-    uint64_t n_past;     /* items that kinds before this one could have had */
-    bool by_name;        /* the kind was asked for by its own, not a group's */
-    uint32_t records;    /* of the kind's file; without one, no end */
-    size_t room;         /* of the list of items */
-    bool found;          /* a kind of this family has something to read, or reads nothing */
-    bool too_short;      /* a length for a kind that was left out of it */
-    const char *lacking; /* what a kind that was left out would read */
+    uint64_t n_past; /* items that kinds before this one could have had */
+    bool by_name;    /* the kind was asked for by its own, not a group's */
+    size_t room;     /* of the list of items */
     ckvc_err *err;
 } maker;
 
@@ -158,12 +154,8 @@ static ckvc_status make_item(maker *m, uint32_t length, double depth, uint32_t n
     d->hay = &m->hay;
     size_t least = 0;
     for (uint32_t attempt = 0; attempt < ATTEMPTS; attempt++) {
-        if (kind->open) {
-            d->record = (uint32_t)((number + (uint64_t)attempt * m->options->count) % m->records);
-        }
         CKVC_TRY(fit_length(m, attempt, &least));
-        if (least > length && !kind->open) { break; }
-        if (least > length) { continue; /* of a file another record may do */ }
+        if (least > length) { break; }
         free(item->prompt);
         item->prompt = ckvc_text_copy((const char *)d->text.data, d->text.size);
         item->prompt_size = d->text.size;
@@ -196,7 +188,7 @@ static ckvc_status make_kind(maker *m, task_items *out) {
     const double *depths = o->n_depths > 0 ? o->depths : even_depths;
     const size_t n_depths = depths_of(o, m->draft.kind);
     uint64_t n_tried = m->n_past;
-    const size_t count = o->count < m->records ? o->count : m->records;
+    const uint32_t count = o->count;
     for (size_t l = 0; l < o->n_lengths; l++) {
         const size_t before = out->n;
         bool fits = true;
@@ -208,9 +200,9 @@ static ckvc_status make_kind(maker *m, task_items *out) {
             fits = item->prompt != NULL;
             ckvc_progress_update(++n_tried, out->n);
         }
-        m->too_short = m->too_short || !fits;
         while (!fits && out->n > before) { item_fini(&out->items[--out->n]); }
     }
+    m->n_past += (uint64_t)o->n_lengths * n_depths * count;
     return CKVC_OK;
 }
 
@@ -227,7 +219,7 @@ static bool is_asked(const char *names, const task_kind *kind) {
     return in_list(names, kind->name) || in_list(names, kind->group) || in_list(names, "all");
 }
 
-/* Items that the names ask for of these kinds, if each of its files has enough. */
+/* Items that the names ask for of these kinds. */
 static uint64_t n_asked(const char *names, const task_options *o, const task_kind *kinds) {
     uint64_t n = 0;
     for (const task_kind *k = kinds; k->name; k++) {
@@ -275,65 +267,23 @@ static void maker_fini(maker *m) {
     ckvc_buffer_fini(&m->draft.text);
 }
 
-static ckvc_status open_and_make(maker *m, task_items *out) {
-    const task_kind *kind = m->draft.kind;
-    void *file = NULL;
-    m->records = UINT32_MAX;
-    ckvc_status status =
-        kind->open ? kind->open(kind, m->options, &file, &m->records, m->err) : CKVC_OK;
-    m->draft.file = file;
-    if (status == CKVC_OK && m->by_name && !m->records) {
-        status = ckvc_fail(m->err, CKVC_E_USAGE, "task %s needs %s", kind->name, kind->needs);
-    }
-    if (!m->records && !m->lacking) { m->lacking = kind->needs; }
-    m->found = m->found || m->records;
-    if (status == CKVC_OK) { status = make_kind(m, out); }
-    m->n_past += (uint64_t)m->options->n_lengths * depths_of(m->options, kind) * m->options->count;
-    if (kind->close) { kind->close(file); }
-    return status;
-}
-
-/* Whether the files that the options name are there, and some task is asked for that reads them. */
-static ckvc_status check_files(const char *names, const task_options *o, ckvc_err *err) {
-    CKVC_FAIL_IF(o->longbench && !n_asked(names, o, task_longbench), err, CKVC_E_USAGE,
-                 "--longbench: no task asked for reads it; leave it out, or ask for longbench");
-    CKVC_FAIL_IF(o->n_qa && !n_asked(names, o, task_qa), err, CKVC_E_USAGE,
-                 "--qa: no task asked for reads it; leave it out, or ask for qa-1 or qa-2");
-    CKVC_FAIL_IF(o->longbench && !ckvc_is_dir(o->longbench), err, CKVC_E_NOINPUT,
-                 "%s: no such folder; want that of LongBench's .jsonl files", o->longbench);
-    for (size_t i = 0; i < o->n_qa; i++) {
-        CKVC_FAIL_IF(!ckvc_file_exists(o->qa[i]), err, CKVC_E_NOINPUT, "%s: not there", o->qa[i]);
-    }
-    return CKVC_OK;
-}
-
 ckvc_status task_items_make(const char *names, const task_options *options, task_items *out,
                             ckvc_err *err) {
     CKVC_AUTO(maker_fini) maker m = {.options = options, .err = err};
     *out = (task_items){0};
     CKVC_TRY(check_names(names, err));
-    CKVC_TRY(check_files(names, options, err));
     if (options->haystack) { CKVC_TRY(haystack_read(options->haystack, &m.hay, err)); }
     uint64_t total = 0;
     for (size_t f = 0; f < N_FAMILIES; f++) { total += n_asked(names, options, families[f]); }
     ckvc_progress_start("making items", "prompts", "prompts", total, 0);
     for (size_t f = 0; f < N_FAMILIES; f++) {
-        bool asked = false;
-        m.found = false;
         for (m.draft.kind = families[f]; m.draft.kind->name; m.draft.kind++) {
             m.by_name = in_list(names, m.draft.kind->name);
-            if (is_asked(names, m.draft.kind)) {
-                asked = true;
-                CKVC_TRY(open_and_make(&m, out));
-            }
+            if (!is_asked(names, m.draft.kind)) { continue; }
+            CKVC_TRY(make_kind(&m, out));
         }
-        CKVC_FAIL_IF(families[f] == task_longbench && asked && !m.found && options->longbench, err,
-                     CKVC_E_NOINPUT, "%s: holds none of the .jsonl files of the tasks asked for",
-                     options->longbench);
     }
     ckvc_progress_clear();
-    CKVC_FAIL_IF(!out->n && !m.too_short, err, CKVC_E_USAGE,
-                 "tasks \"%s\": all are left out; the first needs %s", names, m.lacking);
     CKVC_FAIL_IF(!out->n, err, CKVC_E_DATA,
                  "tasks \"%s\": all are left out; ask for longer prompts", names);
     return CKVC_OK;

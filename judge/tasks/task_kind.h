@@ -15,9 +15,7 @@ typedef struct task_draft { /* an item while it is written; what is drawn comes 
     double depth; /* asked for, or where the task leaves it to chance, set by write */
     uint32_t length;
     const haystack *hay;
-    const void *file; /* of a kind with open */
-    uint32_t record;  /* which of the file */
-    bool full;        /* set by write: more units would add nothing */
+    bool full; /* set by write: more units would add nothing */
     ckvc_buffer text;
     task_item *item; /* answers, question_at, reply_at are write's to set */
 } task_draft;
@@ -31,16 +29,9 @@ typedef struct task_kind {
     uint32_t least_units, most_units; /* 0: without end */
     uint32_t max_new;
     task_metric metric;
-    uint32_t times; /* that an answer stands in the context; 0: the task holds this by itself */
-    const char
-        *needs; /* the option without which there is nothing to read; NULL: nothing is read */
-    /* Reads what the options give: how many records, of which an item is one; 0: the options give
-     * nothing. *file, NULL before, is closed in every case. */
-    ckvc_status (*open)(const struct task_kind *kind, const task_options *options, void **file,
-                        uint32_t *n, ckvc_err *err);
-    void (*close)(void *file); /* NULL is nothing */
-    bool placed;               /* an item for each of the depths asked for */
-    bool first_line;           /* task_item's */
+    uint32_t times;  /* that an answer stands in the context; 0: the task holds this by itself */
+    bool placed;     /* an item for each of the depths asked for */
+    bool first_line; /* task_item's */
     bool plain;
 } task_kind;
 
@@ -52,8 +43,7 @@ typedef struct task_kind {
     }
 
 /* Each ends with a kind without a name. */
-extern const task_kind task_needles[], task_tracking[], task_word_lists[], task_records[],
-    task_qa[], task_longbench[];
+extern const task_kind task_needles[], task_tracking[], task_word_lists[], task_records[];
 
 static inline void task_answer(task_draft *d, const char *answer) {
     task_item *item = d->item;

@@ -202,31 +202,6 @@ want = "snapkv {:.2f} {:.3f} ({:.3f} to {:.3f})".format(line["bytes"] / 1e6, lin
 assert any(want in " ".join(x.split()) for x in open(sys.argv[1])), want' "$DIR/talk" "$DIR/seed.json"
 }
 
-@test "others' tasks: LongBench's files, SQuAD's JSON; the folder's name decides no line" {
-    mkdir -p "$DIR/lb"
-    check '
-form = "Read the following text and answer.\n\n{context}\n\nQuestion: {input}\nAnswer:"
-json.dump({"qasper": form}, open(os.path.join(sys.argv[1], "dataset2prompt.json"), "w"))
-with open(os.path.join(sys.argv[1], "qasper.jsonl"), "w") as f:
-    for i in range(3):
-        f.write(json.dumps({"input": f"Who came {i} days ago?", "context": "The miller went out into the forest. " * 40, "answers": [f"man {i}"],
-                            "length": 200, "dataset": "qasper", "language": "en", "all_classes": None, "_id": f"id{i}"}) + "\n")
-paragraphs = [{"context": f"The {x} lives in the {y}.", "qas": [{"question": f"Where does the {x} live?", "id": x, "answers": [{"text": y, "answer_start": 0}]}]}
-              for x, y in (("baker", "mill"), ("king", "castle"), ("fisher", "hut"), ("smith", "forge"))]
-json.dump({"version": "1", "data": [{"title": "t", "paragraphs": paragraphs}]}, open(os.path.join(sys.argv[1], "squad.json"), "w"))' "$DIR/lb"
-    cp -r "$DIR/lb" "$DIR/other"
-    others() { "$CKVC" eval --model "$MODEL" --window 16 --tasks qasper,qa-1 --lengths 120 --count 2 --policy recent -q --longbench "$1" --qa "$1/squad.json" --out "$2" "${@:3}"; }
-    others "$DIR/lb" "$DIR/lb.jsonl" --shard 0/2
-    others "$DIR/other" "$DIR/lb.jsonl" --shard 1/2
-    "$CKVC" merge "$DIR/lb.jsonl" -q
-    others "$DIR/lb" "$DIR/lb-whole.jsonl"
-    cmp "$DIR/lb.jsonl" "$DIR/lb-whole.jsonl"
-    check '
-rows = [json.loads(x) for x in open(sys.argv[1])]
-assert {r["task"] for r in rows} == {"qasper", "qa-1"} and len(rows) == 8, rows
-assert all(r["length"] <= 125 for r in rows)' "$DIR/lb.jsonl"
-}
-
 @test "an answer of one line ends with it" {
     "$CKVC" eval --model models/ckvc-tiny-8l --tasks few-shot --lengths 300 --count 2 --items "$DIR/items" -q >"$DIR/lines"
     check '
@@ -312,8 +287,6 @@ END
     no 64 "identity; of each table" --tasks niah --policy nonesuch
     [[ $output != *"did you mean"* ]]
     no 64 "did you mean 'snapkv'\?" --tasks niah --policy snpakv
-    no 64 "--longbench: no task asked for reads it" --tasks niah,qa-1 --longbench "$DIR"
-    no 64 "--qa: no task asked for reads it" --tasks niah,longbench --longbench "$DIR" --qa "$DIR/nonesuch"
     no 64 "matched" --tasks niah --table "$DIR/t.ckvt" --window 16 --policy matched
     no 64 "always there" --tasks niah --policy full
     no 64 "needs a --table" --tasks niah --policy pooled
@@ -333,8 +306,6 @@ assert all(r["whole"] is True and [r[k] for k in ("entries", "answer", "nll", "r
     "$CKVC" inspect "$DIR/short.jsonl"
     no 65 "ask for shorter ones" --tasks niah --lengths 8191
     no 64 "wanted whole numbers from 1 to 10000000" --tasks niah --lengths 64.5
-    no 64 "all are left out; the first needs --longbench DIR with narrativeqa.jsonl" --tasks longbench
-    no 66 "no such folder" --tasks qasper --longbench "$DIR/nonesuch"
     cp "$DIR/t.ckvt" "$DIR/copy.ckvt"
     no 64 "hold the same table; leave one out" --tasks niah --window 16 --table "$DIR/t.ckvt,$DIR/copy.ckvt"
     no 64 "--out and --cost are both $DIR/one" --tasks niah --out "$DIR/one" --cost "$DIR/one" --force
