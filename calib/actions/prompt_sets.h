@@ -10,7 +10,7 @@
 #include "formats/side/side.h"
 #include "lib/base/status.h"
 #include "lib/model/model.h"
-#include "lib/policy/ckvc_policy.h"
+#include "lib/policy/policy_parts.h"
 #include "lib/policy/retain_many.h"
 #include "lib/base/names.h"
 #include "formats/table/table_file.h"

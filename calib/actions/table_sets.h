@@ -4,7 +4,7 @@
 
 #include "lib/base/status.h"
 #include "lib/model/model.h"
-#include "lib/policy/ckvc_policy.h"
+#include "lib/policy/policy_parts.h"
 
 typedef struct table_sets_options {
     const ckvc_table *table; /* borrowed, as the budgets are */

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "lib/base/memory.h"
-#include "lib/policy/ckvc_policy.h"
+#include "lib/policy/policy_parts.h"
 
 /* First positions that attract rows whatever they hold: not counted. */
 enum { SINKS = 4 };

@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "lib/base/hash.h"
-#include "lib/policy/ckvc_policy.h"
+#include "lib/policy/policy_parts.h"
 
 #define DRAW_STAGE 0x5C000000u /* of the random numbers, and the head's number */
 

@@ -13,7 +13,7 @@
 #include "lib/stats/gate_binding.h"
 #include "formats/run/run_dir.h"
 #include "formats/side/reward.h"
-#include "lib/policy/ckvc_policy.h"
+#include "lib/policy/policy_parts.h"
 
 struct calibrate_options;
 /* Judges what a logging pass of heads has published, and may end it early (compile/stable.h). */

@@ -2,7 +2,7 @@
 #include "calib/prompt/sample.h"
 
 #include "lib/base/order.h"
-#include "lib/policy/ckvc_policy.h"
+#include "lib/policy/policy_parts.h"
 
 /* ---- the draw ---- */
 

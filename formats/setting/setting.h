@@ -15,7 +15,7 @@
 
 #include "lib/base/names.h"
 #include "lib/base/status.h"
-#include "lib/policy/ckvc_policy.h"
+#include "lib/policy/policy_parts.h"
 
 #define SETTING_TEXT_SIZE 256 /* of a text in a setting, NUL included */
 

@@ -11,7 +11,7 @@
 #include "lib/base/memory.h"
 #include "lib/base/names.h"
 #include "lib/base/status.h"
-#include "lib/policy/ckvc_policy.h"
+#include "lib/policy/policy_parts.h"
 
 #define SHARD_STRING 256 /* fixed string length, NUL included */
 

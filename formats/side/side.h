@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #include "lib/base/names.h"
-#include "lib/policy/ckvc_policy.h"
+#include "lib/policy/policy_parts.h"
 
 /* What x counts. */
 typedef enum side_axis {

@@ -10,7 +10,7 @@
 #include "lib/base/memory.h"
 #include "lib/base/names.h"
 #include "lib/base/status.h"
-#include "lib/policy/ckvc_policy.h"
+#include "lib/policy/policy_parts.h"
 
 /* What the fit saw of a side (formats/side/side.h), [n_states][A]: all there, or all NULL, but for
  * `l` and `share`. */

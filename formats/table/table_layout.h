@@ -9,7 +9,7 @@
 #include <jansson.h>
 
 #include "lib/base/hash.h"
-#include "lib/policy/ckvc_policy.h"
+#include "lib/policy/policy_parts.h"
 
 struct table_file;
 

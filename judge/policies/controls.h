@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #include "formats/lines/score_kind.h"
-#include "lib/policy/ckvc_policy.h"
+#include "lib/policy/policy_parts.h"
 
 /* The table that a control stands for: a new one, to be freed with ckvc_table_free. */
 ckvc_table *score_control_table(score_kind control, const ckvc_table *from);

@@ -4,7 +4,7 @@
  * the sections' places and the zeros between them, dims against SHAPE, the values of the table.
  * Left to formats/table/table_read.c, which calls this first: the SHA-256 sums, META and the
  * evidence. Sizes are compared with the bytes that are there before anything is allocated. */
-#include "lib/policy/ckvc_policy.h"
+#include "lib/policy/policy_parts.h"
 
 #include <errno.h>
 #include <fcntl.h>

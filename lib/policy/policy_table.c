@@ -1,6 +1,6 @@
 /* The table in memory: allocation within the format's limits, indices, risk bins, and the
  * invariants that every table holds. */
-#include "lib/policy/ckvc_policy.h"
+#include "lib/policy/policy_parts.h"
 
 #include <assert.h>
 #include <math.h>

@@ -20,7 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "lib/policy/ckvc_policy.h"
+#include "lib/policy/policy_parts.h"
 
 typedef struct ckvc_retain_many {
     uint32_t max_tokens, max_actions;

@@ -6,7 +6,7 @@
  *   I    = {t : u[t] >= tau};  |I| <= B keeps I, else the B largest by u, of equal ones the later
  * position
  */
-#include "lib/policy/ckvc_policy.h"
+#include "lib/policy/policy_parts.h"
 
 #include <assert.h>
 #include <math.h>

@@ -34,16 +34,18 @@ build() {
     cc -std=c99 $strict "$example" -o "$DIR/shared" -L"$ROOT/usr/lib" -lckvc_policy
     cc -std=c99 $strict "$example" -o "$DIR/static" "$ROOT/usr/lib/libckvc_policy.a" -lm
     [[ $flags == *-lckvc_policy* ]]
-    for table in shares learned learned2 one-layer; do
-        run -0 "$DIR/static" "tests/golden/table/$table.ckvt"
+    for table in shares learned learned2 one-layer; do # of heads of two numbers, where the table depends on it
+        run -0 "$DIR/static" "tests/golden/table/$table.ckvt" 2
         [[ $output == "layer 0 head 0 keeps "* ]]
-        [ "$(LD_LIBRARY_PATH=$ROOT/usr/lib "$DIR/shared" "tests/golden/table/$table.ckvt")" = "$output" ]
+        [ "$(LD_LIBRARY_PATH=$ROOT/usr/lib "$DIR/shared" "tests/golden/table/$table.ckvt" 2)" = "$output" ]
     done
     run -1 "$DIR/static" README.md
+    [[ $output == "usage: "* ]]
+    run -1 "$DIR/static" README.md 8
     [[ $output == "README.md: byte 0: not a ckvt table"* ]]
     command -v g++ || skip "g++ is not installed"
     g++ $strict -Wno-missing-field-initializers -x c++ "$example" -o "$DIR/plus" -L"$ROOT/usr/lib" -lckvc_policy
-    [ "$(LD_LIBRARY_PATH=$ROOT/usr/lib "$DIR/plus" tests/golden/table/learned.ckvt)" = "$("$DIR/static" tests/golden/table/learned.ckvt)" ]
+    [ "$(LD_LIBRARY_PATH=$ROOT/usr/lib "$DIR/plus" tests/golden/table/learned.ckvt 2)" = "$("$DIR/static" tests/golden/table/learned.ckvt 2)" ]
 }
 
 @test "kept_generate: a real prefill, what it keeps, and text from there" {

@@ -3,7 +3,7 @@
  * and leaves no trace; sets ascend, lie in the prompt and are no more than the budget allows. */
 #include <math.h>
 
-#include "lib/policy/ckvc_policy.h"
+#include "lib/policy/policy_parts.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { T_MAX = 40, TILE = T_MAX * T_MAX };

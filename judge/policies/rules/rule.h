@@ -9,7 +9,7 @@
 #include "judge/policies/rules/reconstruction.h"
 #include "formats/lines/score_kind.h"
 #include "lib/model/model.h"
-#include "lib/policy/ckvc_policy.h"
+#include "lib/policy/policy_parts.h"
 
 /* ---- by what positions are ranked: the highest first, of equal ones the later ---- */
 

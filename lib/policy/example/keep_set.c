@@ -1,8 +1,9 @@
 /* Reads a table and prints what it keeps of a made-up prefill of 64 tokens, whose attention is
  * spread evenly. With your engine's rows (or queries), keys and values in their place this is all
- * that there is to do. C, and C++ too. Build and run:
+ * that there is to do. It compiles as C and as C++. HEAD_DIM is the model's. Build and run:
  *
- *   cc keep_set.c $(pkg-config --cflags --libs ckvc_policy) -o keep_set && ./keep_set tables.ckvt
+ *   cc keep_set.c $(pkg-config --cflags --libs ckvc_policy) -o keep_set && ./keep_set table.ckvt
+ * HEAD_DIM
  */
 #include <ckvc_policy.h>
 #include <stdio.h>
@@ -49,16 +50,20 @@ static void print_sets(const ckvc_prefill *p, const ckvc_geometry *m) {
 int main(int argc, char **argv) {
     ckvc_table *t;
     char message[256];
-    if (argc != 2 || ckvc_table_read(argv[1], &t, message, sizeof message)) {
-        fprintf(stderr, "%s\n", argc == 2 ? message : "usage: keep_set T.ckvt");
+    const long head_dim = argc == 3 ? strtol(argv[2], NULL, 10) : 0;
+    if (head_dim < 1 || head_dim > MOST_DIM) {
+        fprintf(stderr, "usage: keep_set T.ckvt HEAD_DIM, which is 1 to %d\n", MOST_DIM);
         return 1;
     }
-    /* Your model's; here what the table says, and its learned score of the keys' length. */
-    const uint32_t others = ckvc_features_count(ckvc_table_score(t, 0).features, 0);
-    ckvc_request r = {t,   {t->n_layers, t->n_query_heads, t->n_heads, 8, NULL, 0.0}, T, 0.25, NULL,
-                      NULL};
-    if (t->theta) { r.model.head_dim = t->n_features - others; }
-    if (r.model.head_dim > MOST_DIM) { r.model.head_dim = MOST_DIM; }
+    if (ckvc_table_read(argv[1], &t, message, sizeof message)) {
+        fprintf(stderr, "%s\n", message);
+        return 1;
+    }
+    /* Your model's shape; here what the table says of it. */
+    ckvc_request r = {
+        t,    {t->n_layers, t->n_query_heads, t->n_heads, (uint32_t)head_dim, NULL, 0.0},
+        T,    0.25,
+        NULL, NULL};
     make_up(r.model.head_dim);
 
     const size_t bytes = ckvc_prefill_bytes(&r);

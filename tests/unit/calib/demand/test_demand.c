@@ -1,6 +1,6 @@
 /* Demand: counts against the rule done naively, ties, edges of the budget. */
 #include "calib/demand/demand_meter.h"
-#include "lib/policy/ckvc_policy.h"
+#include "lib/policy/policy_parts.h"
 #include "tests/unit/unit.h"
 
 enum { UNITS = 7, TOKENS = 61 };

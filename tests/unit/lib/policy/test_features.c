@@ -1,5 +1,5 @@
 /* Features of the learned score, and the score, against an independent program (golden/budgets). */
-#include "lib/policy/ckvc_policy.h"
+#include "lib/policy/policy_parts.h"
 #include "tests/unit/golden_model.h"
 
 enum { MAX_T = 256, HEAD_DIM = 32, D = CKVC_FEATURES_1_KEY + HEAD_DIM + 1, G = 3, ROWS = 64 };

@@ -2,7 +2,7 @@
  * against each other (by counting who ranks before whom: test_operators, test_head_sets), its
  * edges. */
 #include "lib/base/names.h"
-#include "lib/policy/ckvc_policy.h"
+#include "lib/policy/policy_parts.h"
 #include "lib/policy/retain_many.h"
 #include "tests/unit/golden.h"
 

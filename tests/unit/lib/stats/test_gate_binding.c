@@ -1,6 +1,6 @@
 /* Where the gate can act: sizes at the ends of a grid tell whether thresholds keep other sets. */
 #include "lib/stats/gate_binding.h"
-#include "lib/policy/ckvc_policy.h"
+#include "lib/policy/policy_parts.h"
 #include "tests/unit/unit.h"
 
 /* Over random utilities the sums count exactly where some two thresholds keep different sets. */
