@@ -1,4 +1,4 @@
-/* ckvc transfer: a table mapped to another model's layers and heads (method.md section 9), and how
+/* ckvc transfer: a table mapped to another model's layers and heads (paper.md section 9), and how
  * it does there. */
 #include "cql/transfer/transfer_table.h"
 #include "cmd/score_and_report.h"

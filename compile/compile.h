@@ -1,9 +1,9 @@
-/* A table in one run directory, in rounds of passes. By demand (policy.md section 3) one round: ask
+/* A table in one run directory, in rounds of passes. By demand (docs/method.md) one round: ask
  * what heads want, fit; log what a learned score is fitted to, fit; try scores and floors on the
  * prompts of split `select`, take the best of each budget; score the table on the other held-out
  * prompts; then, where they are asked for, rounds of rewards: log losses under other shares, fit,
  * score; under thresholds below them, fit, score; again. By rewards, the alternating loop
- * (method.md section 7): log heads, fit, score; log the gate under them, fit, score; again.
+ * (paper.md section 7): log heads, fit, score; log the gate under them, fit, score; again.
  *
  * Every pass is a checkpoint: its shards (of a choice the lines of select/pass-03.jsonl), its table
  * (tables/pass-01.ckvt) and, of the loop's passes and a round's last, its held-out scores
@@ -23,7 +23,7 @@
 #include "lib/stats/rank.h"
 #include "lib/base/names.h"
 
-/* The alternating loop's decisions (method.md section 7): which pass comes next under a probe, when
+/* The alternating loop's decisions (paper.md section 7): which pass comes next under a probe, when
  * a round was the last one, which round's table goes out. Numbers in, decisions out. */
 #define ALTERNATION_MAX_ROUNDS 49 /* two passes each; a pass has two digits */
 

@@ -1,4 +1,4 @@
-/* The probe `grid-search` (method.md section 7): one weight for all heads, then one threshold per
+/* The probe `grid-search` (paper.md section 7): one weight for all heads, then one threshold per
  * risk cell for all layers, each the one with the best mean reward; every action of a grid is tried
  * on every prompt with a rollout of its own. No state, no fit: what a policy of a few numbers
  * reaches. */

@@ -1,5 +1,5 @@
 /* The page of a report: what tables say, how far to trust them, and what they bring
- * (docs/method.md, section 10).
+ * (docs/method.md, section 7).
  *
  * report_write reads tables, runs, score and answers files, computes every number once
  * (numbers/numbers.h), and shows them through one list of columns as report.json, csv files,

@@ -114,7 +114,7 @@ ckvc_status action_grid_parse(ckvc_side side, const char *const *items, size_t n
                               ckvc_err *err) CKVC_MUST_CHECK;
 
 /* The table that a calibration starts under when none is given: every weight 1.0, every threshold
- * 0.9 (method.md section 7), or the one of the gate's grid that is nearest to it. */
+ * 0.9 (paper.md section 7), or the one of the gate's grid that is nearest to it. */
 typedef struct start_table_spec {
     uint32_t n_layers, n_heads;          /* L, G */
     uint32_t n_entropy_bins, n_ppl_bins; /* E, P; 0 counts as 1 */

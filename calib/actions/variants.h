@@ -1,4 +1,4 @@
-/* Which actions of a prompt are logged (the behaviour policy, method.md section 5), and the
+/* Which actions of a prompt are logged (the behaviour policy, paper.md section 5), and the
  * distinct kept sets that they amount to (section 4): an action that keeps the baseline's set costs
  * no rollout, equal sets cost one. */
 #pragma once
@@ -9,7 +9,7 @@
 #include "formats/shard/shard.h"
 #include "lib/base/hash.h"
 
-/* The probe `epsilon-greedy` (method.md section 7): actions chosen online, from the running mean
+/* The probe `epsilon-greedy` (paper.md section 7): actions chosen online, from the running mean
  * advantage of what was tried before.
  *
  * What a prompt tries depends on the prompts before it in the plan's order, so a resumed pass first

@@ -1,4 +1,4 @@
-/* What a learned score is fitted to (docs/policy.md, "Score"): of one prompt and each KV head the
+/* What a learned score is fitted to (docs/method.md, section 5): of one prompt and each KV head the
  * attention that its positions will get, and features of a sample of them.
  *
  * The target of a head is y[t] = y_c[t] / sum y_c + y_r[t] / sum y_r (demand_meter.h), the sums of

@@ -76,7 +76,7 @@ worker_options calibrate_worker(const calibrate_options *o);
 /* The sides that are logged, as --side names them. */
 const char *calibrate_sides(const calibrate_options *o);
 
-/* Pass 0: statistics of every prompt (method.md section 8). CKVC_E_STOPPED after a clean stop. */
+/* Pass 0: statistics of every prompt (paper.md section 8). CKVC_E_STOPPED after a clean stop. */
 ckvc_status calibrate_scan(run_dir *run, const calibrate_inputs *in, const calibrate_options *o,
                            pass_counts *counts, ckvc_err *err) CKVC_MUST_CHECK;
 /* One logging pass under `table` into run's pass `name` ("pass-01-head"). Held-out prompts leave

@@ -1,4 +1,4 @@
-/* What a scan says of prompts and risk cells, and stratified sampling over the cells (method.md
+/* What a scan says of prompts and risk cells, and stratified sampling over the cells (paper.md
  * section 8).
  *
  * Who is drawn depends on the prompts' ids, their cells and the seed, never on their places: in a

@@ -58,7 +58,7 @@ ckvc_status memory_plan_make(const memory_request *r, memory_plan *out,
  * less; else --memory, 0 being three quarters of what is free now. */
 size_t memory_plan_limit(const backend *be, size_t memory);
 
-/* How much merging equal kept sets saves (method.md section 4): logged actions against the distinct
+/* How much merging equal kept sets saves (paper.md section 4): logged actions against the distinct
  * rollouts behind them.
  *
  * An action's loss is free when it keeps the baseline's set or one that another action asked for.

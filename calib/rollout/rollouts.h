@@ -1,4 +1,4 @@
-/* The losses of one prompt: full cache, baselines, distinct variants (method.md section 4).
+/* The losses of one prompt: full cache, baselines, distinct variants (paper.md section 4).
  *
  *   plain  after one prefill, one continuation per distinct kept set: slow and simple, the oracle
  *   sweep  all distinct variants in one sweep of the layers, cut into batches that the memory

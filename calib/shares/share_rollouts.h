@@ -1,5 +1,5 @@
-/* Losses of a prompt under other capacities than a table's shares give (docs/policy.md,
- * "Refinement by reward"): of side head when one KV head's share of the budget is multiplied (mode
+/* Losses of a prompt under other capacities than a table's shares give (docs/method.md,
+ * section 10): of side head when one KV head's share of the budget is multiplied (mode
  * `layers`: one layer's), of side gate when a layer's sets are cut by a threshold; all others as
  * the table has them.
  *

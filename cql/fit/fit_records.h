@@ -1,5 +1,5 @@
 /* Records to a table: pools run directories and bare shards, fits every state, chooses its action,
- * and leaves the evidence in a table_file (method.md sections 5, 6; formats/table/table.md, META).
+ * and leaves the evidence in a table_file (paper.md sections 5, 6; formats/table/table.md, META).
  *
  * Deterministic: the same records give the same content id, in whatever order and number of shards
  * they come. */

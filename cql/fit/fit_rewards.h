@@ -1,5 +1,5 @@
 /* Rewards of shares, and of thresholds below them (formats/shard/shard.md, /prompt/action_loss), on
- * their way into new ones: docs/policy.md, "Refinement by reward". Each prompt's losses are kept,
+ * their way into new ones: docs/method.md, section 10. Each prompt's losses are kept,
  * since the price, its intervals and what is shrunk all come from resampling them. Internal to
  * cql/fit. */
 #pragma once

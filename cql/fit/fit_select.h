@@ -1,6 +1,6 @@
 /* What a table with shares recommends, budget by budget: of several scores, floors and weights of
- * demand the one that costs the least on prompts that nothing else is told of (docs/policy.md,
- * section 3). */
+ * demand the one that costs the least on prompts that nothing else is told of (docs/method.md,
+ * section 6). */
 #pragma once
 
 #include "lib/stats/rank.h"

@@ -32,7 +32,7 @@ static inline double prompt_records_baseline(const prompt_records *x,
 }
 
 /* The per-head statistics of a scan or a demand pass, as prompt means: what transfer by rank and by
- * signature reads (method.md section 9), with the prompts' risks. */
+ * signature reads (paper.md section 9), with the prompts' risks. */
 typedef struct head_signature {
     shard_header h; /* of its shards: model, window, alpha */
     /* [L][G][3] sums, once finished means: spread of rho over t, window attention on the window,

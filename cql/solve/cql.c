@@ -1,6 +1,6 @@
 /* Exact horizon-1 CQL for one state, and the choice of an action (see cql.h for the objective).
  *
- * Stationary point (method.md section 6), p = softmax(Q), for every logged a:
+ * Stationary point (paper.md section 6), p = softmax(Q), for every logged a:
  *   (Q_a - rbar_a) + alpha * (p_a / pi_a - 1) = 0
  * With z = logsumexp(Q) and w_a = alpha * p_a / pi_a this reads w_a + ln w_a = x_a, so
  *   w_a = omega(x_a),   x_a = ln(alpha / pi_a) + rbar_a + alpha - z,   Q_a = rbar_a + alpha - w_a
@@ -18,7 +18,7 @@
 #include "lib/base/memory.h"
 #include "lib/base/hash.h"
 
-#define TIE         1e-9  /* of the maximum, in the fit's units (method.md section 6) */
+#define TIE         1e-9  /* of the maximum, in the fit's units (paper.md section 6) */
 #define CERTIFICATE 1e-10 /* relative to max(1, max |rbar|) */
 #define MAX_STEPS   200
 #define LAST_STEP   0x1p-18 /* Halley's step after a shorter one would be below 2^-54 */

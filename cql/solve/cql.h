@@ -1,4 +1,4 @@
-/* Horizon-1 conservative Q-learning, tabular (method.md section 6; Kumar et al. 2020, arXiv
+/* Horizon-1 conservative Q-learning, tabular (paper.md section 6; Kumar et al. 2020, arXiv
  * 2006.04779, with horizon 1): the exact minimiser of one state, and the choice of its action.
  *
  *   min_Q  alpha * ( logsumexp_a Q(s,a) - sum_a pi_a Q(s,a) )

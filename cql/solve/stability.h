@@ -1,5 +1,5 @@
 /* How far a table is fixed by the prompts that it was fitted from: reliability, learning curves,
- * gains on prompts left out (docs/method.md, section 10).
+ * gains on prompts left out (docs/paper.md, section 10).
  *
  * A table of one side is [L*X][nB] states with one entry each; states without records keep the
  * incoming action, as in a fit. All subsets are drawn from (seed, number of the repeat); the same

@@ -1,6 +1,6 @@
 /* Where rewards vary (between prompts, between actions, the rest), what the paper's calibration
  * bound says for a run's own numbers, and how many choices random counts would turn
- * (docs/method.md, sections 5 and 10). */
+ * (docs/paper.md, sections 5 and 10). */
 #pragma once
 
 #include <stddef.h>

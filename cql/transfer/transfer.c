@@ -1,4 +1,4 @@
-/* Depth mapping (method.md section 9).
+/* Depth mapping (paper.md section 9).
  *
  * Target i of m lies at i/(m-1) * (n-1) on a source axis of n: between floor(that) and its
  * successor, with weights that are integers over m-1. A single target takes every source with

@@ -1,4 +1,4 @@
-/* Transfer of a table to another depth (method.md section 9).
+/* Transfer of a table to another depth (paper.md section 9).
  *
  * Values are doubles: shares of a budget, or action indices (at most 65535), whose sums are exact;
  * what comes out of those is rounded once, by transfer_index. */

@@ -1,4 +1,4 @@
-/* A table mapped to another model (method.md section 9): weights, thresholds, shares of heads and
+/* A table mapped to another model (paper.md section 9): weights, thresholds, shares of heads and
  * layers, risk-bin edges, and what the new table says of itself. */
 #pragma once
 

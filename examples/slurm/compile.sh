@@ -30,7 +30,7 @@ part() {
 merged() { [ -e "$1${2:+/$2}" ] || "$CKVC" merge "$1" -q; }
 # made FILE COMMAND...: unless the file is there.
 made() { [ -e "$1" ] || "$CKVC" "${@:2}" --out "$1" -q; }
-# each FUNCTION ...: that, with a mix, a score and a floor in front, for all that is tried (policy.md, "What a table recommends").
+# each FUNCTION ...: that, with a mix, a score and a floor in front, for all that is tried (method.md, section 6).
 each() {
     local of
     for of in "0 window 0.2" "0 learned "{0.05,0.1,0.2} "0 paper 0.2" {0.25,0.5,0.75,1}" learned "{0.05,0.2}; do

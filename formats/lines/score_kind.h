@@ -101,7 +101,7 @@ static inline bool score_is_reference(score_kind kind) {
 static inline bool score_needs_table(score_kind kind) {
     return kind >= SCORE_POOLED && kind < SCORE_NO_UTILITY;
 }
-/* A table with one part taken out or put back to its start (method.md section 7). */
+/* A table with one part taken out or put back to its start (paper.md section 7). */
 static inline bool score_is_control(score_kind kind) {
     return kind >= SCORE_NO_UTILITY && kind < SCORE_KIND_COUNT;
 }

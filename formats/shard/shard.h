@@ -51,14 +51,14 @@ typedef struct shard {
     /* Scan and demand shards only, else NULL; 0 where the first demand shards have none. */
     double *rho_sd, *own_recent, *own_entropy; /* [n_prompts][L][G] */
     /* Demand shards only, else NULL: entries that each KV head and each layer takes of the budget
-     * (policy.md section 3), [n_prompts][nB][L][G] and [n_prompts][nB][L]. Those with features also
+     * (method.md section 3), [n_prompts][nB][L][G] and [n_prompts][nB][L]. Those with features also
      * have the same with each of shard_mixes as the weight w of the continuation's attention, in
      * place of 0: [..][SHARD_N_MIXES][..]. */
     uint32_t *demand, *layer_demand, *mixed_demand, *mixed_layer_demand;
     /* Score shards and demand shards with features, else NULL: of each KV head the repeat pass's
      * largest attentions, summed; the targets, summed; the sum of their features weighted by them;
      * features of the positions that are logged: [n_prompts][L][G], the same, [..][F], [..][P][F]
-     * (docs/policy.md, "Score"). Of P = setting.positions rows a prompt of fewer tokens fills the
+     * (docs/method.md, section 5). Of P = setting.positions rows a prompt of fewer tokens fills the
      * first n_tokens, one of more all: P/2 at the ends and of the highest targets first, then a
      * draw of the others. expected_loss [n_prompts][L][G], of score shards: the targets'
      * cross-entropy under Expected Attention; 0: not logged, as none is any more. */

@@ -1,4 +1,4 @@
-/* The reward: its sign, its units and its conventions are defined here and nowhere else (method.md
+/* The reward: its sign, its units and its conventions are defined here and nowhere else (paper.md
  * section 3).
  *
  *   L_full  mean loss (nats per token) of the C continuation tokens, teacher-forced, full cache

@@ -1,4 +1,4 @@
-/* Controls of `ckvc score` (method.md section 7): tables derived from a table, which go through the
+/* Controls of `ckvc score` (paper.md section 7): tables derived from a table, which go through the
  * same retention operator:
  *
  *   no-utility, no-threshold, mean-pool

@@ -7,7 +7,7 @@
  *   identity  every weight 1.0, every threshold 0.9
  *   matched   identity under the one threshold that keeps as many tokens as a table does, on
  *             average over those of these prompts that are held out (over all, when none is): the
- *             control for "more tokens kept" (method.md section 2, confound). One per table and
+ *             control for "more tokens kept" (paper.md section 2, confound). One per table and
  *             budget.
  *
  * Controls of a table and references: policies/policy_sets.h. A reference keeps min(B, T) positions
@@ -68,7 +68,7 @@ typedef struct score_forecast {
 ckvc_status score_forecast_make(const calibrate_inputs *in, const score_options *o,
                                 score_forecast *out, ckvc_err *err) CKVC_MUST_CHECK;
 
-/* The held-out objective: rewards of policies on the prompts that no fit has seen (method.md
+/* The held-out objective: rewards of policies on the prompts that no fit has seen (paper.md
  * section 7). The prompt is the unit: its reward is the mean over budgets, and policies are
  * compared prompt by prompt.
  */

@@ -159,7 +159,7 @@ typedef struct be_greedy {
 } be_greedy;
 
 /* How far one attention row moves when prompt positions are left out of the cache (the paper's
- * Proposition; method.md section 10). p is the row over all that it sees. */
+ * Proposition; paper.md section 10). p is the row over all that it sees. */
 typedef struct be_row_error {
     double mass;       /* of p on the prompt positions that are left out */
     double restricted; /* ||p - p'||_2^2, p' a softmax of the same scores over what is kept */

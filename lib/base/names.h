@@ -1,4 +1,4 @@
-/* Names and grids that files, reports and the command line print alike (method.md's table of
+/* Names and grids that files, reports and the command line print alike (paper.md's table of
  * symbols).
  *
  *   L layers · H query heads · G KV heads · T prompt tokens · C continuation tokens · W window

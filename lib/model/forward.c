@@ -5,7 +5,7 @@
  * sequences that are decoded. They differ in which cache the rows' keys go to and which keys they
  * look at. In the last layer a prefill goes on with the rows that are read alone.
  *
- * Continuations are lanes of one batch (method.md section 4). A lane that differs from another in
+ * Continuations are lanes of one batch (paper.md section 4). A lane that differs from another in
  * one layer's kept set is the same up to that layer, so it joins there: it takes the other's hidden
  * state, queries, keys and values, attends to its own set, and from then on goes with the batch.
  * Lanes lie in the order in which they join, so that the rows in work are always a prefix.

@@ -69,7 +69,7 @@ size_t model_converted_least(const model *m);
  * where copies do not stay. The head, the largest, comes first, while there is room beside it. */
 ckvc_status model_acquire(model *m, ckvc_err *err) CKVC_MUST_CHECK;
 
-/* Statistics of one prompt (method.md section 1). Arrays are the session's, until its next prefill.
+/* Statistics of one prompt (paper.md section 1). Arrays are the session's, until its next prefill.
  */
 typedef struct prefill_stats {
     int64_t n_tokens, window; /* T, W */
@@ -112,7 +112,7 @@ typedef struct prefill_input {
     const int32_t *tokens; /* [n] */
     int64_t n;             /* T */
     /* T + C, the seq_len that dynamic rope scaling looks at (modeling_rope_utils.py,
-     * dynamic_frequency_update, would change the base as the sequence grows; method.md has one for
+     * dynamic_frequency_update, would change the base as the sequence grows; paper.md has one for
      * both) */
     int64_t n_total;
     int64_t window; /* W; of a prompt of T <= W the statistics are over what rows there are */
@@ -139,7 +139,7 @@ typedef struct rollout_lane {
     const kept_set *kept; /* with a parent: what it keeps at `layer` */
 } rollout_lane;
 
-/* The Proposition of the paper on one layer (method.md section 10): A the rows of the C-1
+/* The Proposition of the paper on one layer (paper.md section 10): A the rows of the C-1
  * continuation queries under the full cache. */
 typedef struct layer_error {
     /* mean over query heads h of sqrt(mean over rows j of m[h][j]^2), m the mass on prompt
@@ -154,7 +154,7 @@ typedef struct layer_error {
 
 /* Losses of a continuation (nats per token) teacher-forced after the prefilled prompt, in n_lanes
  * <= max_lanes rollouts: layer l attends to a lane's set of the prompt's positions and to the
- * continuation itself (method.md section 4). One pass over the layers, starts first, the others in
+ * continuation itself (paper.md section 4). One pass over the layers, starts first, the others in
  * order of their layers; a rollout's losses are the same bits in any batch. They are what
  * transformers gives with a cache whose dropped positions are gone (as kvpress prunes one) and
  * position_ids that go on at T: causal among themselves, the family's sliding window by position
@@ -191,7 +191,7 @@ typedef struct target_input {
     /* The prompt's positions that are counted, n <= max_counted of them in one set; NULL: all T. */
     const kept_set *counted;
 } target_input;
-/* What later rows attend to (docs/policy.md, section 3): a job's out [L][G][T] = mean over the rows
+/* What later rows attend to (docs/method.md, section 3): a job's out [L][G][T] = mean over the rows
  * of tokens first_row ... n-1 and the group's query heads of A[h][row][t] for prompt positions t. A
  * row's softmax is over all keys that it sees, the fed tokens' among them; 0 where a sliding window
  * hides t. With `counted` out is [L][G][n], the softmax over these positions and the fed tokens
@@ -227,7 +227,7 @@ ckvc_status sessions_next_logits(session *const *s, int64_t n, float *logits,
 ckvc_status sessions_next_greedy(session *const *s, int64_t n, be_greedy *next,
                                  ckvc_err *err) CKVC_MUST_CHECK;
 
-/* Mean of n losses, accumulated in double in order: the reduction of method.md section 3. */
+/* Mean of n losses, accumulated in double in order: the reduction of paper.md section 3. */
 double nll_mean(const double *nll, int64_t n);
 /* CKVC_E_DATA where one of n losses is not finite, as of weights that overflow; names the prompt,
  * and the position of the token, that of the first one being `first`. Calibrations leave such a

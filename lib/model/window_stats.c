@@ -1,4 +1,4 @@
-/* Statistics of one prompt. T tokens, W window rows, L layers, H query heads, G KV heads (method.md
+/* Statistics of one prompt. T tokens, W window rows, L layers, H query heads, G KV heads (paper.md
  * section 1).
  *
  *   alpha[t] = (T/W) * sum over window rows j of mean over l, h of A[l][h][j][t]
@@ -71,7 +71,7 @@ void window_stats_layer(window_stats *s, int32_t layer, int64_t n_tokens, int64_
 }
 
 /* A window row j sees t <= j only, so the last W positions are seen by fewer rows: divide by the
- * share that sees them, then back to mean 1 (method.md section 12). */
+ * share that sees them, then back to mean 1 (paper.md section 12). */
 static void make_visible(double *alpha, int64_t n_tokens, int64_t window) {
     double sum = 0;
     for (int64_t t = 0; t < n_tokens; t++) {

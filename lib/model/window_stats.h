@@ -1,4 +1,4 @@
-/* Inside of lib/model: a prompt's statistics (method.md section 1), gathered during its prefill. */
+/* Inside of lib/model: a prompt's statistics (paper.md section 1), gathered during its prefill. */
 #pragma once
 
 #include "lib/model/model.h"
@@ -17,7 +17,7 @@ void window_stats_init(window_stats *s, const model_shape *shape, int64_t max_pr
 void window_stats_fini(window_stats *s);
 size_t window_stats_bytes(const model_shape *shape, int64_t max_prompt);
 
-/* What these compute is method.md section 1 alone; transformers has no counterpart. */
+/* What these compute is paper.md section 1 alone; transformers has no counterpart. */
 /* s->mass and s->norm hold this layer's window mass and value norms; layers come in their order. */
 void window_stats_layer(window_stats *s, int32_t layer, int64_t n_tokens, int64_t window);
 /* alpha from the sums, and r_struct. r_sem is the caller's: it needs the head. */

@@ -47,7 +47,7 @@ extern "C" {
 /* ---- 1. a table ---- */
 
 /* Whose kept sets the paper's part of a table was fitted for: the paper's operator, or one of the
- * probes that leave a part of it out (method.md section 7). A prefill serves the paper's, and any
+ * probes that leave a part of it out (paper.md section 7). A prefill serves the paper's, and any
  * table with shares; a table that is a probe's alone is refused. */
 typedef enum ckvc_operator {
     CKVC_OPERATOR_PAPER,

@@ -1,5 +1,5 @@
 /* The learned score: features of every prompt token, their linear form per head, its softmax over
- * the prompt (docs/policy.md, "Features").
+ * the prompt (docs/method.md, section 2).
  *
  * Everything is in double and in the order that the header states, so that an engine, Python and
  * this library rank alike. */

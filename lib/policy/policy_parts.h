@@ -59,7 +59,7 @@ size_t ckvc_tau_index(const ckvc_table *t, uint32_t l, uint32_t e, uint32_t p, u
 double ckvc_table_weight(const ckvc_table *t, uint32_t l, uint32_t g, uint32_t b);
 double ckvc_table_tau(const ckvc_table *t, uint32_t l, uint32_t e, uint32_t p, uint32_t b);
 
-/* The bin of a value: the number of inner edges <= value (method.md section 8). A value outside
+/* The bin of a value: the number of inner edges <= value (paper.md section 8). A value outside
  * falls in the end bin. */
 uint32_t ckvc_bin_index(const double *edges, uint32_t n_edges, double value);
 /* B of a budget entry for a prompt of T tokens: the entry from 1 up, floor(share * T) below. */

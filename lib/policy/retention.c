@@ -1,4 +1,4 @@
-/* What one layer keeps: utility, candidates, the clamp to the budget (method.md section 2). This is
+/* What one layer keeps: utility, candidates, the clamp to the budget (paper.md section 2). This is
  * the only place that decides it; calibration, evaluation, the installed library and the tests all
  * come here.
  *

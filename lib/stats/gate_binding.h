@@ -1,4 +1,4 @@
-/* Where the gate can change what is kept (method.md section 2, "Binding"): sums over (prompt,
+/* Where the gate can change what is kept (paper.md section 2, "Binding"): sums over (prompt,
  * layer), and what they mean.
  *
  * Sets of one utility order are its beginnings, so two thresholds keep different sets exactly when

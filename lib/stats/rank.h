@@ -58,7 +58,7 @@ void rank_quantile(const double *x, size_t n, const double *p, size_t n_p, doubl
 /* Percentiles 2.5 and 97.5. */
 void rank_ends(const double *x, size_t n, double *lo, double *hi);
 
-/* Risk-bin edges from a scan (method.md section 8): quantiles (equal mass) or uniform steps of
+/* Risk-bin edges from a scan (paper.md section 8): quantiles (equal mass) or uniform steps of
  * r_struct and r_sem. */
 typedef enum edge_kind { EDGES_QUANTILE, EDGES_UNIFORM } edge_kind;
 

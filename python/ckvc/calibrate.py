@@ -1,5 +1,5 @@
-"""What each head of a model asks for, measured in transformers: the pass of `ckvc calibrate --side demand` (docs/method.md, section 10a;
-docs/policy.md, "Score"), whose records `ckvc fit` makes tables of.
+"""What each head of a model asks for, measured in transformers: the pass of `ckvc calibrate --side demand` (docs/method.md, sections 3
+and 5), whose records `ckvc fit` makes tables of.
 
 A prompt is prefilled; its continuation is read behind it, and then the prompt once more behind an instruction, on its own full cache: in one
 piece where twice the prompt fits the context, else in chunks of 2,048 tokens that do not see each other. Queries, keys and values are those

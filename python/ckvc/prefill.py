@@ -1,4 +1,4 @@
-"""From a prefill in torch to the kept sets of one prompt (docs/policy.md, section 2): statistics of the last rows, K and V, layer by layer.
+"""From a prefill in torch to the kept sets of one prompt (docs/method.md, section 2): statistics of the last rows, K and V, layer by layer.
 
 Shapes: L layers, H query heads, G KV heads, D head_dim, T prompt tokens. One KV head's rows [H / G, rows, T] are there at a time, nothing T x T."""
 from __future__ import annotations
@@ -123,7 +123,7 @@ def attention_rows(queries: torch.Tensor, keys: torch.Tensor, scaling: float, he
 
 
 def head_features(rows: Optional[torch.Tensor], keys: torch.Tensor, norm: torch.Tensor) -> torch.Tensor:
-    """The learned score's features but for the key's own and the 1 behind them (docs/policy.md, "Features"), [T, n] float64: version 1 by the
+    """The learned score's features but for the key's own and the 1 behind them (docs/method.md, section 2), [T, n] float64: version 1 by the
     last rows [group, rows, T], its two late ones 0 until all layers are known; version 2 without rows. keys [T, D], value norms [T]."""
     T, columns = len(keys), []
     if rows is not None:
@@ -214,7 +214,7 @@ class Prefill:
 
     @torch.no_grad()
     def keep(self, r_sem: Optional[float] = None) -> Kept:
-        """The kept sets, when all layers are there. r_sem: the perplexity of the window (docs/method.md, section 1), where needs_r_sem says so."""
+        """The kept sets, when all layers are there. r_sem: the perplexity of the window (docs/paper.md, section 1), where needs_r_sem says so."""
         t, alpha, r_struct, g = self.table, None, None, self.geometry
         if self._short:
             return Kept(self.mode, self.n_tokens, [[np.arange(self.n_tokens)] * g.n_kv_heads] * g.n_layers)

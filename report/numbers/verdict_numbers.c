@@ -1,4 +1,4 @@
-/* Whether to deploy a table: the rule of docs/method.md, section 10.
+/* Whether to deploy a table: the rule of docs/method.md, section 7.
  *
  * At each budget it must be better than identity and not worse than the best simple reference, both
  * at as many entries, on held-out prompts, and decided: the whole 95% interval says so. Its prompts

@@ -4,7 +4,7 @@ run the continuation and take its loss.
 
     rollouts_pytorch.py --model DIR --manifest FILE --budget 256 [--max-tokens 2048] [--sample 20] > rollouts.csv
 
-The prompt is the manifest's first, tokenised by `ckvc tokenize`; the kept sets are those of the retention operator (method.md section 2) under
+The prompt is the manifest's first, tokenised by `ckvc tokenize`; the kept sets are those of the retention operator (paper.md section 2) under
 the start table (weights 1.0, thresholds 0.9) with the action's one change, computed here from torch's own attention. --sample actions at equal
 distances are timed (0: all) and stand for all; sets are made before the clock starts. Fails where losses with the full cache or without any
 action are not within 1e-4 nats of those of `ckvc score`, or a layer keeps another number of positions.

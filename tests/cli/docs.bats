@@ -10,7 +10,7 @@ setup_file() {
     ln -s "$(realpath "$CKVC")" "$PAGES/bin/ckvc"
     ln -s "$(realpath "$MODEL")" "$PAGES/README.md/DIR"
     ln -s "$PWD/configs" "$PAGES/README.md"
-    cp docs/{method,policy,formats}.md "$PAGES/README.md/my-texts"
+    cp docs/{method,paper,formats}.md "$PAGES/README.md/my-texts"
 }
 
 # blocks PAGE: its ```sh blocks
@@ -42,8 +42,8 @@ run_page() {
     for page in docs/*.md; do
         [ -z "$(blocks "$page")" ] || { echo "== $page"; run_page "$page"; }
     done
-    for pass in heads=01 paper=02; do # method.md says so
-        [ "$(content_id "$PAGES/docs/method.md/${pass%=*}.ckvt")" = "$(content_id "$PAGES/docs/method.md/loop/tables/pass-${pass#*=}.ckvt")" ]
+    for pass in heads=01 paper=02; do # paper.md says so
+        [ "$(content_id "$PAGES/docs/paper.md/${pass%=*}.ckvt")" = "$(content_id "$PAGES/docs/paper.md/loop/tables/pass-${pass#*=}.ckvt")" ]
     done
 }
 

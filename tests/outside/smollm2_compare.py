@@ -2,7 +2,7 @@
 """SmolLM2-135M on a book, beside transformers on torch in float32:
 
 - token losses from the GGUF file and from the directories that scripts/convert-gguf.py makes (bf16, and f32, which is exact);
-- alpha and rho of `ckvc score --vectors`, worked out here from attention weights and values by docs/method.md section 1;
+- alpha and rho of `ckvc score --vectors`, worked out here from attention weights and values by docs/paper.md section 1;
 - what `ckvc generate` writes from full and compressed caches, and its losses, beside greedy decoding with caches pruned by hand to the sets
   of `ckvc score --sets` (tests/golden/decode/make.py). Where two tokens' logits lie closer together than 1e-3, rounding decides: from
   there on a text is no longer compared, and that is said.

@@ -1,5 +1,5 @@
 /* Identity's utility (every weight 1) without its threshold, in each layer: the full-budget control
- * (method.md section 2, confound). */
+ * (paper.md section 2, confound). */
 #include "judge/policies/rules/rule.h"
 
 static void rank(const rank_ask *a, double *u) {

@@ -15,7 +15,7 @@ double flops_attention(int32_t n_heads, int32_t head_dim, int32_t window, int64_
 /* A layer's attention of a continuation's rows to n_kept entries a KV head and their own. */
 double flops_kept(int32_t n_heads, int32_t head_dim, double n_kept, int64_t rows);
 /* A prompt of T tokens, window W: keys and values of every row, in the last layer the rest for the
- * W + 1 rows that are read, and the head for W rows (method.md section 4). */
+ * W + 1 rows that are read, and the head for W rows (paper.md section 4). */
 double flops_prefill(const model_shape *s, int64_t T, int64_t W);
 /* A continuation of C tokens from layer 0: C - 1 rows, the head for each. n_kept [L]; NULL: T. */
 double flops_rollout(const model_shape *s, int64_t T, int64_t C, const uint32_t *n_kept);

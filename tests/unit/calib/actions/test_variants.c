@@ -1,5 +1,5 @@
 /* Kept sets, distinct variants and the behaviour policy on made-up prompts: what is logged is
- * exactly what the policies promise (method.md sections 4 and 5), independent of order, with whole
+ * exactly what the policies promise (paper.md sections 4 and 5), independent of order, with whole
  * grids per state and no rollout for a set that exists already. */
 #include "tests/unit/sets_fixture.h"
 

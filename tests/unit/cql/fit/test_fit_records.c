@@ -191,7 +191,7 @@ TEST(best_actions_are_found) {
     assert_int_equal(r->table->evidence[CKVC_SIDE_HEAD].n[0], 54);
 }
 
-/* Rewards far below the noise of counts (method.md section 5): uniform draws let them choose. */
+/* Rewards far below the noise of counts (paper.md section 5): uniform draws let them choose. */
 TEST(uniform_counts_choose_balanced_ones_do_not) {
     world w = plain;
     w.gate = false;

@@ -278,7 +278,7 @@ TEST(spearman_interval_covers_the_mean_rho) {
     assert_true(above >= (n - inside) * 3 / 4);
 }
 
-/* The hazard of counts alone (method.md section 5). Both sides fit raw rewards and no prompt has a
+/* The hazard of counts alone (paper.md section 5). Both sides fit raw rewards and no prompt has a
  * level of its own, so that uniform and balanced logs differ in nothing but the counts. Effects of
  * single actions as measured on models, 2e-4 to 1e-2 nats, meet a charge of 0.43 ln(n / mean n)
  * nats, 0.09 where draws vary by a fifth: uniform logs give a table of the counts, balanced ones,

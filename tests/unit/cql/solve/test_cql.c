@@ -231,7 +231,7 @@ TEST(pessimism_grows_with_alpha) {
     }
 }
 
-/* method.md section 5: with equal counts the order of Q is that of the means, for every alpha. */
+/* paper.md section 5: with equal counts the order of Q is that of the means, for every alpha. */
 TEST(equal_counts_keep_the_order_of_means) {
     for (uint64_t k = 0; k < 200; ++k) {
         problem p = random_problem(k, k % 2 ? 1e-3 : 1.0, 0.0);

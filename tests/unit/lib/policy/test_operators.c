@@ -1,4 +1,4 @@
-/* The operators of the probes (method.md section 7) and budgets by layer: utilities by hand, every
+/* The operators of the probes (paper.md section 7) and budgets by layer: utilities by hand, every
  * action of every state against the definitions, the nearest block, the file of budgets. */
 #include "formats/lines/layer_budgets.h"
 #include "tests/unit/sets_fixture.h"
