@@ -23,13 +23,14 @@ import xxhash
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, PreTrainedModel
 
 from . import __version__
-from .exchange import Parser, Usage, numbers_of
+from .exchange import Parser, numbers_of
+from .files import Error, FilePath, Usage, refuse
 from .fingerprint import fingerprint, folder_of
 from .hf import attention_of, check_attention, device_of, geometry_of, original_attention, with_cache
 from .manifest_prompts import CHUNK, Limits, Prompt, digest, plain_ids, read_prompts
 from .prefill import attention_rows, head_features, late_features, log_softmax
 from .run_writer import Run, sha256
-from .table import Array, Error, FilePath, budget_tokens, head_floor, refuse
+from .table import Array, budget_tokens, head_floor
 
 REPEAT = "Repeat the previous context exactly."  # behind a blank line
 TILE = 1 << 24  # numbers of attention at a time, float32
@@ -37,6 +38,8 @@ MASK = 1 << 25  # cells of a mask that transformers may make: rows that are fed 
 MIXES = (0.25, 0.5, 0.75, 1.0)  # w of mixed_demand; demand is of 0
 SINKS = 4  # first positions, which attract rows whatever they hold
 ROWS, LATE, FIXED = 64, 10, 24  # version 1: last rows, the first late feature, features beside the key's
+RANGES = (("window", 1, 10**6), ("continuation", 1, 10**6), ("floor", 0, 1), ("recent", 0, 10**6), ("positions", 32, 65536), ("judges", 0, 10**9),
+          ("seed", 0, 2**53 - 1), ("max_tokens", 0, 10**9), ("max_failures", 0, 10**9))
 DRAW = 0x5C000000  # names the random numbers of a head's sample
 
 
@@ -62,11 +65,9 @@ class Options:
 
     def __post_init__(self) -> None:
         for name, got, holds, want in (
-                ("budgets", self.budgets, self.budgets and all(0 < b < 1 or (b >= 1 and b == int(b)) for b in self.budgets), "shares below 1, or whole tokens"),
-                ("window", self.window, self.window >= 1, "1 or more"), ("continuation", self.continuation, self.continuation >= 1, "1 or more"),
-                ("floor", self.floor, 0 <= self.floor <= 1, "0 to 1"), ("recent", self.recent, self.recent >= 0, "0 or more"),
+                ("budgets", self.budgets, self.budgets and all(0 < b < 1 or (1 <= b < 2**32 and b == int(b)) for b in self.budgets), "shares below 1, or whole tokens"),
+                *((name, getattr(self, name), low <= getattr(self, name) <= high, f"{low} to {high}") for name, low, high in RANGES),
                 ("repeat", self.repeat, 1 <= len(self.repeat.encode()) <= 255 and self.repeat.isprintable(), "a line of 1 to 255 bytes"),
-                ("positions", self.positions, self.positions >= 32, "32 or more"), ("seed", self.seed, 0 <= self.seed < 2**53, "0 to 9e15"),
                 ("part", self.part, self.part is None or 0 <= self.part[0] < self.part[1], "(i, n) with i below n")):
             refuse(not holds, f"{name}: got {got}, wanted {want}")
 
@@ -416,7 +417,10 @@ def parser(verb: str, description: str, options: Sequence[str]) -> Parser:
 
 def options_of(a: Any, **more: Any) -> Options:
     """Options from a command line."""
-    return Options(**{"budgets": tuple(dict.fromkeys(a.budget or ())), **{f.name: getattr(a, f.name) for f in dataclasses.fields(Options) if hasattr(a, f.name)}, **more})
+    try:
+        return Options(**{"budgets": tuple(dict.fromkeys(a.budget or ())), **{f.name: getattr(a, f.name) for f in dataclasses.fields(Options) if hasattr(a, f.name)}, **more})
+    except Error as why:
+        raise Usage(f"--{why}") from None
 
 
 def loaded(a: Any) -> Tuple[PreTrainedModel, Any]:
@@ -426,8 +430,8 @@ def loaded(a: Any) -> Tuple[PreTrainedModel, Any]:
         own = a.device or (f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu")
         model = AutoModelForCausalLM.from_pretrained(a.model, dtype=a.dtype, **({"device_map": "auto"} if own == "auto" else {}))
         return (model if own == "auto" else model.to(own)), tokenizer
-    except (OSError, ValueError, ImportError, RuntimeError) as why:
-        raise Error(f"{a.model}: {' '.join(str(why).split())[:300]}") from None
+    except Exception as why:  # of any kind: each model's classes and file formats have their own
+        raise Error(f"{a.model}: {type(why).__name__}: {' '.join(str(why).split())[:300]}") from None
 
 
 OPTIONS = [f.name for f in dataclasses.fields(Options) if f.name not in ("budgets", "part")]

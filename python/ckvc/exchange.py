@@ -12,14 +12,13 @@ import json
 import math
 import os
 import re
-import shutil
 import struct
-import tempfile
 import zipfile
 
 import numpy as np
 
-from .table import ENTRY, FILE_MAX, FLAG_SHARES, HEADER, MAGIC, OPERATORS, SHAPE, SPECS, TYPES, Error, Table, budget_tokens, identifying, refuse
+from .files import Error, Usage, begun, check, publish, put, read, refuse
+from .table import ENTRY, FILE_MAX, FLAG_SHARES, HEADER, MAGIC, OPERATORS, SHAPE, SPECS, TYPES, Table, budget_tokens, identifying
 
 ORDER = [name for name in SPECS if name not in ("pROV", "xFER", "META")]
 ORDER.insert(ORDER.index("SHARE"), "META")  # as the program writes them: the content id follows from it
@@ -28,15 +27,11 @@ TEXT_MAX, NUMBERS_MAX = 16 << 20, 1 << 24
 OF_SAFETENSORS = ("U8", "F32", "F64", "U32", "U64")  # what it calls TYPES
 
 
-class Usage(Exception):
-    """What was asked for makes no sense."""
-
-
 def needed(module, what):
     try:
         return importlib.import_module(module)
     except ImportError:
-        raise Error(f"{what} needs the package {module}: pip install {module}{' hdf5plugin' * (module == 'h5py')}") from None
+        raise Error(f"{what} needs the package {module}: pip install {module}{' hdf5plugin' * (module == 'h5py')}", 69) from None
 
 
 def arrays_of(table):
@@ -80,13 +75,21 @@ def imported(path, o, name, numbers, shape, flags=0, **meta):
     return table_bytes(path, arrays | {"SHAPE": np.array(shape, "<u4"), "META": np.frombuffer(text, "u1"), "FLAGS": np.array([flags], "<u8")})
 
 
+def to_npz(t, path, o):
+    f = io.BytesIO()
+    np.savez(f, **arrays_of(t))
+    put(f.getvalue(), path)
+
+
 def from_npz(path, o):
-    with zipfile.ZipFile(path) as z:
+    data = read(path, FILE_MAX)
+    refuse(data.count(b"PK\1\2") > 1000, f"{path}: more than 1000 arrays, a table has at most {len(SPECS) + 1}")
+    with zipfile.ZipFile(io.BytesIO(data)) as z:
         for entry in z.infolist():
             if entry.compress_type or not re.fullmatch(r"\w{1,8}\.npy", entry.filename):
                 raise Error(f"{path}: {entry.filename} is compressed, or not called like a section with .npy: write it with numpy.savez")
-    with np.load(path) as arrays:
-        return table_bytes(path, dict(arrays))
+        refuse(sum(entry.file_size for entry in z.infolist()) > len(data), f"{path}: its arrays have more bytes than the file: they overlap")
+        return table_bytes(path, {entry.filename[:-4]: array_of(f"{path}: {entry.filename}", z.read(entry)) for entry in z.infolist()})
 
 
 def to_safetensors(t, path, o):
@@ -97,28 +100,34 @@ def to_safetensors(t, path, o):
         data += a.tobytes()
     text = json.dumps(head, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    card = model_card(t, o)
-    write(struct.pack("<Q", len(text)) + text + data, path, "model.safetensors")
+    try:
+        card = model_card(t, o)
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as why:
+        if isinstance(why, Error):
+            raise
+        raise Error(f"{o.report or t.name}: a member of {'the report' if o.report else 'META'} is missing or of another kind ({why})") from None
+    put(struct.pack("<Q", len(text)) + text + data, path, "model.safetensors")
     score = [dict(budget=float(b)) | s._asdict() for b, s in zip(t.budgets, t.score)]
     config = {"model_type": "ckvc-table", "operator": t.operator, "content_id": t.content_id, "shape": t.meta["shape"],
               "budgets": t.budgets.tolist(), "score": score, "meta": t.meta}
-    write(json.dumps(config) + "\n", path, "config.json")
-    write(card, path, "README.md")
-    write(table_bytes(t.name, arrays), path, "table.ckvt")
+    put(json.dumps(config).encode() + b"\n", path, "config.json")
+    put(card.encode(), path, "README.md")
+    put(table_bytes(t.name, arrays), path, "table.ckvt")
 
 
 def from_safetensors(path, o):
     file = os.path.join(path, "model.safetensors")
-    with open(file, "rb") as f:
-        data = f.read(FILE_MAX)
+    data = memoryview(read(file, FILE_MAX))
     n, arrays = int.from_bytes(data[:8], "little"), {}
     try:
-        head = json.loads(data[8 : 8 + n])
+        refuse(n > TEXT_MAX, f"{file}: a header of {n} bytes, at most {TEXT_MAX} are read")
+        head = json.loads(bytes(data[8 : 8 + n]))
         head.pop("__metadata__", None)
         refuse(len(head) > len(SPECS) + 1, f"{file}: {len(head)} arrays, a table has at most {len(SPECS) + 1}")
         for name, a in head.items():
             begin, end = a["data_offsets"]
-            arrays[name] = np.frombuffer(data[8 + n : ][begin:end], TYPES[OF_SAFETENSORS.index(a["dtype"])]).reshape(a["shape"])
+            arrays[name] = np.frombuffer(data[8 + n :][begin:end], TYPES[OF_SAFETENSORS.index(a["dtype"])]).reshape(a["shape"])
+        refuse(sum(a.nbytes for a in arrays.values()) > len(data), f"{file}: its arrays have more bytes than the file: they overlap")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
         raise Error(f"{file}: no file of safetensors with a table's arrays ({problem})") from None
     return table_bytes(path, arrays)
@@ -163,9 +172,9 @@ def to_compilerkv(t, path, o):
                 "num_gate_records": n["GATE"], "head_supported_states": states["HEAD"], "gate_supported_states": states["GATE"], "budget_values": tokens,
                 "entropy_edges": t.edges_entropy.tolist(), "ppl_edges": t.edges_ppl.tolist(), "head_actions": t.head_grid.tolist(),
                 "gate_actions": t.gate_grid.tolist(), "cql": {"conservative_weight": t.meta.get("cql_alpha")}, "ckvc": ours}
-    write(npy(per_query(t, t.weight).transpose(2, 0, 1)), path, "W_head.npy")
-    write(npy(t.tau.transpose(3, 0, 1, 2)), path, "T_gate.npy")
-    write(json.dumps(manifest, sort_keys=True) + "\n", path, "manifest.json")
+    put(npy(per_query(t, t.weight).transpose(2, 0, 1)), path, "W_head.npy")
+    put(npy(t.tau.transpose(3, 0, 1, 2)), path, "T_gate.npy")
+    put(json.dumps(manifest, sort_keys=True).encode() + b"\n", path, "manifest.json")
     return expanded(t)
 
 
@@ -179,6 +188,7 @@ def from_compilerkv(path, o):
         arrays.append(a if a.ndim == rank else a[None])
     weights, tau = arrays
     ours = manifest.get("ckvc", {})
+    refuse(not isinstance(ours, dict), f"{path}: manifest.json: ckvc is no object")
     budgets = ours.get("budgets", manifest.get("budget_values"))
     if (budgets is None) != bool(o.budget):
         raise Usage(f"{path}: its manifest has {'no budget_values: --budget B says what they are' if budgets is None else 'budgets: leave out --budget'}")
@@ -223,8 +233,8 @@ def to_duo_attention(t, path, o):
     if o.full_share:
         full = np.argsort(-values, axis=None, kind="stable")[: math.floor(o.full_share * values.size + 0.5)]
         values = np.isin(np.arange(values.size), full).reshape(values.shape).astype(float)
-    write("".join("\t".join(f"{x:.18e}" for x in row) + "\n" for row in values), path, "full_attention_heads.tsv")
-    write(json.dumps({"sink_size": 64, "recent_size": 256, "ckvc_content_id": t.content_id}) + "\n", path, "config.json")
+    put("".join("\t".join(f"{x:.18e}" for x in row) + "\n" for row in values).encode(), path, "full_attention_heads.tsv")
+    put(json.dumps({"sink_size": 64, "recent_size": 256, "ckvc_content_id": t.content_id}).encode() + b"\n", path, "config.json")
     return "rows are KV heads; sink_size 64 and recent_size 256 are DuoAttention's defaults, not the table's"
 
 
@@ -242,16 +252,15 @@ def from_duo_attention(path, o):
 
 def to_headkv(t, path, o):
     values = per_query(t, graded(t, o, kv=False)[..., None])[..., 0]
-    write(json.dumps({f"{l}-{h}": [float(x)] for (l, h), x in np.ndenumerate(values)}) + "\n", path)
+    put(json.dumps({f"{l}-{h}": [float(x)] for (l, h), x in np.ndenumerate(values)}).encode() + b"\n", path)
     return expanded(t)
 
 
 def from_headkv(path, o):
     L, H, G, _ = o.heads
-    given, want = read_json(path), [f"{l}-{h}" for l in range(L) for h in range(H)]
-    refuse(len(given) != len(want), f"{path}: {len(given)} heads, the model {o.model} has {L} layers of {H} query heads")
-    means = []
-    for key in want:
+    given, means = read_json(path), []
+    refuse(len(given) != L * H, f"{path}: {len(given)} heads, the model {o.model} has {L} layers of {H} query heads")
+    for key in (f"{l}-{h}" for l in range(L) for h in range(H)):
         samples = given.get(key)
         refuse(not isinstance(samples, list) or not samples or not all(type(x) in (int, float) for x in samples), f'{path}: "{key}" is missing, or no list of numbers')
         means.append(sum(samples) / len(samples))
@@ -259,7 +268,7 @@ def from_headkv(path, o):
 
 
 def to_kvzip(t, path, o):
-    write(npy(graded(t, o)), path)
+    put(npy(graded(t, o)), path)
     return "rows are KV heads; torch.save(torch.from_numpy(numpy.load(F))) makes KVzip's .pt of it"
 
 
@@ -294,12 +303,16 @@ def npy(a):
     return f.getvalue()
 
 
+def array_of(path, data):
+    try:
+        return np.load(io.BytesIO(data), allow_pickle=False)
+    except Exception as problem:  # of any kind: its header is a program's text
+        raise Error(f"{path}: not a .npy file (numpy.save): {problem}") from None
+
+
 def reals(path, rank):
     """A .npy of finite numbers."""
-    try:
-        a = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError) as problem:
-        raise Error(f"{path}: not a .npy file (numpy.save): {problem}") from None
+    a = array_of(path, read(path, 8 * NUMBERS_MAX + TEXT_MAX))
     if not isinstance(a, np.ndarray) or a.dtype.kind != "f" or a.ndim not in (rank, rank - 1) or not 0 < a.size <= NUMBERS_MAX:
         raise Error(f"{path}: not an array of real numbers of {rank} dimensions")
     if not np.isfinite(a).all():
@@ -308,17 +321,15 @@ def reals(path, rank):
 
 
 def numbers(path, values, key):
+    refuse(isinstance(values, list) and len(values) > 65535, f"{path}: manifest.json: {key} has {len(values)} numbers, at most 65535 are read")
     if not isinstance(values, list) or not all(type(x) in (int, float) and math.isfinite(x) for x in values):
         raise Error(f"{path}: manifest.json: {key} is missing, or no list of finite numbers")
     return np.array(values, float)
 
 
 def read_text(path):
-    with open(path, "rb") as f:
-        data = f.read(TEXT_MAX + 1)
-    refuse(len(data) > TEXT_MAX, f"{path}: more than {TEXT_MAX} bytes")
     try:
-        return data.decode()
+        return read(path, TEXT_MAX).decode()
     except UnicodeDecodeError as problem:
         raise Error(f"{path}: not UTF-8: {problem}") from None
 
@@ -343,7 +354,7 @@ def model_heads(path):
         meta, _ = read_gguf(path)
         family = meta.get("general.architecture")
         found = [meta.get(f"{family}.{x}") for x in ("block_count", "attention.head_count", "attention.head_count_kv")] + [family]
-    refuse(not all(type(x) is int and x > 0 for x in found[:3]) or found[1] % found[2], f"{path}: layers, query heads and KV heads are {found[:3]}: not a model's")
+    refuse(not all(type(x) is int and 0 < x < 65536 for x in found[:3]) or found[1] % found[2], f"{path}: layers, query heads and KV heads are {found[:3]}: not a model's")
     return found
 
 
@@ -351,12 +362,6 @@ def check_heads(path, o, n_layers, n_heads, axis):
     if o.heads and (n_layers, n_heads) != (o.heads[0], o.heads[axis]):
         kind = ("query", "KV")[axis - 1]
         raise Error(f"{path}: {n_layers} layers of {n_heads} {kind} heads, the model {o.model} has {o.heads[0]} of {o.heads[axis]}")
-
-
-def write(data, *path):
-    os.makedirs(os.path.dirname(os.path.join(*path)), exist_ok=True)
-    with open(os.path.join(*path), "wb") as f:
-        f.write(data if isinstance(data, bytes) else data.encode())
 
 
 def model_card(t, o):
@@ -439,11 +444,12 @@ def records_of(f, name):
                     "action": float(actions[action]), "compressed_loss": float(p["action_loss"][i, b, l, h, action]), "entries": int(n)}
 
 
-FORMATS = {"safetensors": (to_safetensors, from_safetensors), "npz": (lambda t, path, o: np.savez(path, **arrays_of(t)), from_npz),
+FORMATS = {"safetensors": (to_safetensors, from_safetensors), "npz": (to_npz, from_npz),
            "compilerkv": (to_compilerkv, from_compilerkv), "duo-attention": (to_duo_attention, from_duo_attention),
            "headkv": (to_headkv, from_headkv), "kvzip": (to_kvzip, lambda path, o: from_scores(path, o, "kvzip", reals(path, 2))),
            "gguf": (to_gguf, None), "records": (to_records, None)}
 HEAD_NUMBERS = ("duo-attention", "headkv", "kvzip")
+FOLDERS = ("safetensors", "compilerkv", "duo-attention")
 
 
 class Parser(argparse.ArgumentParser):
@@ -452,10 +458,14 @@ class Parser(argparse.ArgumentParser):
 
 
 def numbers_of(text):
+    """Budgets."""
     try:
-        return [int(x) if x.isdigit() else float(x) for x in text.split(",")]
+        values = [int(x) if x.isdigit() else float(x) for x in text.split(",")]
     except ValueError:
-        raise argparse.ArgumentTypeError(f"got {text}, want numbers with commas between") from None
+        values = [math.nan]
+    if not all(0 < x < 1 or (1 <= x < 2**32 and x == int(x)) for x in values):
+        raise argparse.ArgumentTypeError(f"got {text}, want whole tokens from 1 on, or shares of the prompt below 1, with commas between")
+    return values
 
 
 def options(verb, words):
@@ -473,6 +483,8 @@ def options(verb, words):
         p.add_argument("--model", metavar="DIR", help="whose heads the rows are; only its shape is read")
         p.add_argument("--c-min", type=float, default=0.2, metavar="F", help="of numbers a head: share of the budget that every head keeps")
     o = p.parse_args(words)
+    for name, most in ("length", 2**32 - 1), ("full_share", 1), ("c_min", 1):
+        refuse(not 0 <= getattr(o, name, 0) <= most, f"--{name.replace('_', '-')}: got {getattr(o, name, 0)}, want 0 to {most}", Usage)
     of = {"report": ("safetensors",), "length": ("compilerkv",), "full_share": ("duo-attention",), "model": ("compilerkv",) + HEAD_NUMBERS,
           "budget": HEAD_NUMBERS + (("compilerkv",) if verb == "import" else ())}
     for name, formats in of.items():
@@ -488,26 +500,19 @@ def main(verb, words):
     o = options(verb, words)
     write_it, read_it = FORMATS[o.format]
     refuse(verb == "import" and not read_it, f"--format {o.format} is written, never read", Usage)
-    with tempfile.TemporaryDirectory(dir=os.path.dirname(os.path.abspath(o.out)), prefix=".tmp.") as beside:
-        made = os.path.join(beside, "out.npz")
-        if verb == "export":
+    inputs, folder = [x for x in (o.input, getattr(o, "model", None), getattr(o, "report", None)) if x], o.format in FOLDERS
+    if verb == "export":
+        with begun(o.out, o.force, inputs, folder) as made:
             note = write_it(o.input if o.format == "records" else Table.read(o.input), made, o)
-            said = f"{o.out}: {o.format}" + (f"; {note}" if note else "")
-        else:
-            o.heads = model_heads(o.model) if o.model else None
-            try:
-                data = read_it(o.input, o)
-            except (zipfile.BadZipFile, ValueError, struct.error, OverflowError, MemoryError) as problem:
-                if isinstance(problem, Error):
-                    raise
-                raise Error(f"{o.input}: not a .{o.format} file: {problem}") from None
-            write(data, made)
-            t = Table(o.out, data)
-            said = f"{o.out}: {t.n_layers} layers x {t.n_heads} {'query' if t.head_axis else 'KV'} heads, content id {t.content_id}"
-        refuse(os.path.lexists(o.out) and not o.force, f"{o.out}: is there already; --force overwrites it", FileExistsError)
-        if os.path.isdir(o.out) and not os.path.islink(o.out):
-            for name in os.listdir(made) if os.path.isdir(made) else []:
-                os.replace(os.path.join(made, name), os.path.join(o.out, name))
-        else:
-            shutil.move(made, o.out)
-    return said
+        return f"{o.out}: {o.format}" + (f"; {note}" if note else "")
+    check(o.out, o.force, inputs)
+    o.heads = model_heads(o.model) if o.model else None
+    try:
+        data = read_it(o.input, o)
+    except (zipfile.BadZipFile, ValueError, struct.error, OverflowError, MemoryError) as problem:
+        if isinstance(problem, Error):
+            raise
+        raise Error(f"{o.input}: not a .{o.format} file: {problem}") from None
+    publish(o.out, data, o.force, inputs)
+    t = Table(o.out, data)
+    return f"{o.out}: {t.n_layers} layers x {t.n_heads} {'query' if t.head_axis else 'KV'} heads, content id {t.content_id}"

@@ -13,7 +13,8 @@ from typing import Any, List, Optional
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .table import MODES, SCORES, Array, Error, Score, refuse
+from .files import Error, refuse
+from .table import MODES, SCORES, Array, Score
 from .table import Table as NumpyTable
 
 MESSAGE = 1024
@@ -54,7 +55,7 @@ def load(path: Optional[str] = None) -> ctypes.CDLL:
             return library
         except (OSError, AttributeError) as problem:
             why = str(problem)
-    raise Error(f"libckvc_policy: {why}; install it, or name it in CKVC_LIBRARY")
+    raise Error(f"libckvc_policy: {why}; install it, or name it in CKVC_LIBRARY", 69)
 
 
 def _at(array: Optional[Array]) -> Optional[c_void_p]:

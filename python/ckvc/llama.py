@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import tempfile
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
@@ -18,14 +17,15 @@ from numpy.typing import ArrayLike
 
 from . import library
 from .exchange import Parser
-from .table import FEATURES, Array, Error, FilePath, Score, budget_tokens, refuse
+from .files import Error, FilePath, check, publish, read, refuse
+from .table import FEATURES, Array, Score, budget_tokens
 
 MAGIC, FILE_MAGIC, VERSION = 0xAF143CD8, 0x67677371, 3  # of a state in memory; of a file ("ggsq") and the version of its layout
 TYPES = {0: np.dtype("<f4"), 1: np.dtype("<f2")}  # ggml's F32 and F16
 CELL = np.dtype([("position", "<i4"), ("sequences", "<u4"), ("sequence", "<i4")])
 PAIRWISE = {"llama": True, "qwen2": False, "qwen3": False}  # architecture: is a key rotated as pairs (2i, 2i + 1), or (i, i + D / 2)?
 GGUF_TYPES = dict(zip(range(13), ("u1", "i1", "<u2", "<i2", "<u4", "<i4", "<f4", "u1", "", "", "<u8", "<i8", "<f8")))  # 8: text, 9: array
-SIZE_MAX = 1 << 20  # layers, heads, streams
+FILE_MAX, SIZE_MAX = 1 << 44, 1 << 20  # of a state, in bytes; layers, heads, streams
 
 
 class Model(NamedTuple):
@@ -196,7 +196,7 @@ def read_state(name: str, data: Array, model: Model) -> State:
 
 def score_of(table: library.Table, budget: float, n_tokens: int) -> Score:
     """The learned score of a table, a set a head; Error where it reads attention, which a state does not have, or leaves heads of several lengths."""
-    refuse(not budget > 0, f"{table.name}: the budget is {budget}, want tokens from 1 up, or a share of the prompt below 1")
+    refuse(not 0 < budget < 2**32, f"{table.name}: the budget is {budget}, want tokens from 1 up, or a share of the prompt below 1")
     refuse(table.relative, f"{table.name}: its thresholds below shares leave heads of different length, and llama.cpp's share their cells: make a "
            "table by `ckvc fit RUN --features 2`, of the demand alone")
     score = table.score[table.nearest_budget(budget, n_tokens)]
@@ -312,12 +312,11 @@ def compact_file(path: FilePath, model: Union[Model, FilePath], table: Union[lib
     """Cuts a file of llama-server's /slots/N?action=save (or of llama_state_seq_save_file), and writes `out`, whole or not at all; its tokens stay.
     Error as of compact; FileExistsError where `out` is there and not `force`."""
     source, goal = os.fspath(path), os.fspath(out)
-    refuse(os.path.lexists(goal) and not force, f"{goal}: is there already; --force overwrites it", FileExistsError)
-    data = np.fromfile(source, np.uint8)
+    inputs = [source, *(x for x in (model, table) if isinstance(x, (str, os.PathLike)))]
+    check(goal, force, inputs)
+    data = np.frombuffer(read(source, FILE_MAX), np.uint8)
     cut, said = _cut(source, data, model if isinstance(model, Model) else model_of(model), table, budget)
-    with tempfile.TemporaryDirectory(dir=os.path.dirname(os.path.abspath(goal)), prefix=".tmp.") as beside:
-        (data if cut is None else cut).tofile(os.path.join(beside, "out"))
-        os.replace(os.path.join(beside, "out"), goal)
+    publish(goal, (data if cut is None else cut).data, force, inputs)
     return said
 
 

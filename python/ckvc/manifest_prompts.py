@@ -10,7 +10,8 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import xxhash
 
-from .table import Error, json_object, refuse
+from .files import Error, refuse, regular
+from .table import json_object
 
 KEYS = ("id", "source", "document", "split", "text", "tokens", "file", "offset", "bytes", "messages", "continuation", "continuation_tokens")
 CHUNK = 2048  # tokens that are repeated at a time, where twice the prompt does not fit the context
@@ -56,11 +57,12 @@ def _text_of(folder: str, entry: Dict[str, Any]) -> str:
     path = os.path.realpath(os.path.join(folder, entry["file"]))
     if os.path.isabs(entry["file"]) or not path.startswith(os.path.join(os.path.realpath(folder), "")):
         raise Error(f"\"file\" {entry['file']} is not inside the manifest's folder")
-    with open(path, "rb") as f:
-        offset = f.seek(entry.get("offset", 0))
-        data = f.read(entry.get("bytes", -1))
-    refuse(len(data) < entry.get("bytes", 0) or (offset and not data), f"bytes {offset} + {entry.get('bytes', 0)} of {path}, which has fewer")
-    return data.decode()
+    offset, n = entry.get("offset", 0), entry.get("bytes")
+    with open(path, "rb", opener=regular) as f:
+        size = os.fstat(f.fileno()).st_size
+        refuse(offset + (n or 0) > size or (offset and offset == size), f"bytes {offset} + {n or 0} of {path}, which has fewer")
+        f.seek(offset)
+        return f.read(size - offset if n is None else n).decode()
 
 
 def _check(entry: Dict[str, Any]) -> None:
@@ -129,7 +131,7 @@ def _build(tokenizer: Any, entry: Dict[str, Any], text: str, limits: Limits, lin
 
 def read_prompts(path: str, tokenizer: Any, limits: Limits) -> Tuple[List[Prompt], str]:
     """All prompts, and the SHA-256 of the manifest's bytes. Error (one line) with the line that cannot be taken."""
-    with open(path, "rb") as f:
+    with open(path, "rb", opener=regular) as f:
         data = f.read()
     out: List[Prompt] = []
     seen: Dict[str, int] = {}

@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import json
 import pathlib
-import shutil
 from typing import Any, Iterator, Optional, Union
 
 import torch
@@ -15,9 +14,10 @@ from kvpress import BasePress
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, DynamicLayer
 
+from .files import Error, FilePath, publish, read, refuse
 from .hf import Compression
 from .prefill import Kept
-from .table import Error, FilePath, Table, refuse
+from .table import FILE_MAX, Table
 
 TABLE, CONFIG = "table.ckvt", "press_config.json"
 
@@ -75,8 +75,9 @@ class CompilerKVPress(BasePress):
     def save_pretrained(self, folder: FilePath) -> None:
         """Writes what from_pretrained reads."""
         pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(self.table.name, pathlib.Path(folder) / TABLE)
-        (pathlib.Path(folder) / CONFIG).write_text(json.dumps({"compression_ratio": self.compression_ratio, "mode": self.mode}) + "\n")
+        said = {"compression_ratio": self.compression_ratio, "mode": self.mode}
+        for name, data in (TABLE, read(self.table.name, FILE_MAX)), (CONFIG, json.dumps(said).encode() + b"\n"):
+            publish(pathlib.Path(folder) / name, data, force=True)
 
     def compress(self, *args: Any, **kwargs: Any) -> Any:
         raise Error("CompilerKVPress decides when all layers are there: it cannot be wrapped by presses that call it layer by layer")

@@ -2,27 +2,26 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import hashlib
 import io
 import json
 import math
 import os
 import re
-import secrets
 import sys
-from typing import Any, Dict, IO, List, Optional, Set, Tuple
+from typing import Any, Dict, List, Optional, Set, Tuple
 
 import h5py
 import numpy as np
 
-from .table import Array, Error, json_object, refuse
+from .files import Error, owned, publish, read, refuse, sweep, sync
+from .table import Array, json_object
 
 with contextlib.suppress(ImportError):  # a plugin of HDF5_PLUGIN_PATH serves as well, and readers take deflate
     import hdf5plugin  # noqa: F401  (tells HDF5 of the zstd filter)
 
 PASS = "pass-01-demand"
+PLAN_MAX, LINES_MAX = 16 << 20, 1 << 30  # bytes that are read
 NONE = {  # of groups that have no rows here: columns by type
     "<u4": "baseline/prompt record/prompt record/n_candidates record/n_kept", "u1": "record/side record/action", "<u8": "record/set_hash",
     "<u2": "baseline/budget record/layer record/head record/budget", "<f8": "baseline/loss record/reward record/baseline record/loss"}
@@ -44,45 +43,22 @@ def sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _sync(folder: str) -> None:
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def publish(path: str, data: bytes, replace: bool = True) -> None:
-    """The whole file or none under its name; without replace one that is there stays."""
-    tmp = f"{path}.tmp.{secrets.token_hex(8)}"
-    try:
-        with open(tmp, "xb") as f:
-            f.write(data)
-            f.flush()
-            os.fsync(f.fileno())
-        (os.replace if replace else os.link)(tmp, path)
-    except FileExistsError:
-        pass
-    finally:
-        if os.path.exists(tmp):
-            os.unlink(tmp)
-    _sync(os.path.dirname(path) or ".")
-
-
 class Lines:
-    """The JSON lines of the file `path`: `all` that stand there, each whole; what is appended is synced, and cuts a torn last one off."""
+    """JSON lines of an open file: `all` that stand there, each whole; what is appended is synced, and cuts a torn last one off. anew: all goes."""
 
-    def __init__(self, path: str):
-        self.path, self._ends = path, [0]  # in bytes, of none, one, two lines ...
+    def __init__(self, file: io.FileIO, anew: bool = False):
+        self.path, self._file, self._ends = str(file.name), file, [0]  # in bytes, of none, one, two lines ...
         self.all: List[Dict[str, Any]] = []
-        with open(path, "rb") if os.path.exists(path) else io.BytesIO() as f:
-            raws = f.read().splitlines(keepends=True)
+        refuse(os.fstat(file.fileno()).st_size > LINES_MAX, f"{self.path}: more than {LINES_MAX} bytes")
+        file.seek(0)
+        raws = [] if anew else file.read().splitlines(keepends=True)
         for number, raw in enumerate(raws, 1):
             try:
                 self.all.append(json_object(raw if raw.endswith(b"\n") else b""))
                 self._ends.append(self._ends[-1] + len(raw))
             except (ValueError, RecursionError) as why:
-                refuse(number < len(raws), f"{path}:{number}: a damaged line ({why}); choose another out")
+                ours = number > 1 or b'{"'.startswith(raw[:2].strip(b"\0"))
+                refuse(number < len(raws) or not ours, f"{self.path}:{number}: a damaged line ({why}); choose another out, or begin a score anew with --force")
 
     def keep(self, n: int) -> None:
         """The first n alone, from the next `append` on."""
@@ -90,12 +66,11 @@ class Lines:
 
     def append(self, *lines: Dict[str, Any]) -> None:
         raws = [(canonical(line) + "\n").encode() for line in lines]
-        with open(self.path, "ab") as f:
-            f.truncate(self._ends[-1])
-            f.write(b"".join(raws))
-            f.flush()
-            os.fsync(f.fileno())
-        _sync(os.path.dirname(self.path) or ".")
+        left = memoryview(b"".join(raws))
+        self._file.truncate(self._ends[-1])
+        while left:
+            left = left[self._file.write(left) :]
+        os.fsync(self._file.fileno())
         for line, raw in zip(lines, raws):
             self.all.append(line)
             self._ends.append(self._ends[-1] + len(raw))
@@ -134,10 +109,10 @@ class Run:
 
     def __init__(self, out: str, plan: Dict[str, Any], header: Dict[str, Any], empty: Dict[str, Array], n_prompts: int, backend: str,
                  part: Optional[Tuple[int, int]] = None, resume: bool = False):
-        self.out, self.part, self.backend, self.bytes = out.rstrip("/") or "/", part, backend, 0
+        self.out, self.part, self.backend, self.bytes, self._n = out.rstrip("/") or "/", part, backend, 0, n_prompts
         end = f"-{part[0]}-of-{part[1]}" if part else ""
         self._journal, self._folder = os.path.join(self.out, f"journal{end}.jsonl"), os.path.join(self.out, PASS)
-        self._locks: List[IO[str]] = []
+        self._locks: List[io.FileIO] = []
         self.header = {**header, "plan": sha256(canonical(plan))}
         said = {k: v.tolist() if isinstance(v, (np.generic, np.ndarray)) else v for k, v in self.header.items() if k != "ckvc_version"}
         try:
@@ -148,7 +123,7 @@ class Run:
                 self._shard(i, empty)
         except OSError as why:
             self.close()
-            raise Error(f"{self.out}: cannot be written: {why}") from None
+            raise Error(f"{self.out}: cannot be written: {why}", 73) from None
         except Error:
             if part and len(self._locks) == 2 and not os.path.exists(self._journal):
                 os.unlink(self._locks[1].name)  # it would stand in the way of parts of another number
@@ -162,34 +137,30 @@ class Run:
             self._locks.pop().close()
 
     def _skipped(self) -> Set[int]:
-        return {line["prompt"] for line in self._log.all if "reason" in line}
+        return {line["prompt"] for line in self._log.all if "prompt" in line}
 
     def _published(self) -> Set[int]:
         return {line["shard"] for line in self._log.all if "sha256" in line}
 
     def _lock(self, name: str, shared: bool) -> None:
-        f = open(os.path.join(self.out, name), "a+")
+        f = owned(os.path.join(self.out, name), shared)
         self._locks.append(f)
-        try:
-            fcntl.flock(f, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-        except OSError as why:
-            f.seek(0)
-            raise Error(f"{f.name}: {f'process {holder}' if (holder := f.read().strip()) else 'another process'} is writing this run; wait for it or stop it"
-                        if why.errno in (errno.EWOULDBLOCK, errno.EACCES) else f"{f.name}: this file system gives no lock; write to another one") from None
+        f.seek(0)
+        if not re.fullmatch(rb"\d*\n?", f.read(32)):
+            raise Error(f"{f.name}: is no lock of a run, which has a process's number; move it elsewhere", 73)
         if not shared:
             f.truncate(0)
-            f.write(f"{os.getpid()}\n")
-            f.flush()
+            f.write(b"%d\n" % os.getpid())
 
     def _open(self, plan: Dict[str, Any], end: str, resume: bool) -> None:
         """Folder, locks, plan."""
         file, whole = os.path.join(self.out, "run.json"), os.path.join(self.out, "journal.jsonl")
-        fresh = not os.path.isdir(self.out) or all(name.startswith(("lock", "run.json.tmp.")) for name in os.listdir(self.out))
+        fresh = not os.path.isdir(self.out) or all(name.startswith(("lock", "run.json.tmp.", "plan-")) for name in os.listdir(self.out))
         if (os.path.exists(self._journal) if self.part else not fresh) and not resume:
-            raise Error(f"{self._journal if self.part else self.out}: exists and is not empty; go on with resume, or choose another out")
+            raise Error(f"{self._journal if self.part else self.out}: exists and is not empty; go on with resume, or choose another out", 73)
         refuse(not fresh and not os.path.exists(file), f"{self.out}: is not empty and no run (it has no run.json); choose another out")
         os.makedirs(self.out, exist_ok=True)
-        _sync(os.path.dirname(os.path.abspath(self.out)))
+        sync(os.path.dirname(os.path.abspath(self.out)))
         self._lock("lock", shared=self.part is not None)
         if self.part:
             self._lock("lock" + end, shared=False)
@@ -197,29 +168,38 @@ class Run:
         refuse(self.part and os.path.exists(whole), f"{self.out}: is a run in one piece, not in parts; go on without parts, or choose another out")
         if not os.path.exists(whole) and (others := parts - {self.part[1] if self.part else 0}):
             raise Error(f"{self.out}: is a run in {max(others)} parts; go on with as many, or choose another out")
+        sweep(self.out)
         if not os.path.exists(file):
-            publish(file, (canonical(plan) + "\n").encode(), replace=self.part is None)
-        with open(file, encoding="utf-8") as f:
-            was, now = json.load(f), json.loads(canonical(plan))
-        different = [f"{k}: {canonical(was.get(k))[:60]} there, {canonical(now.get(k))[:60]} now" for k in sorted({*was, *now}) if was.get(k) != now.get(k)]
+            with contextlib.suppress(FileExistsError):  # another part's: the same, or it is said below
+                publish(file, (canonical(plan) + "\n").encode())
+        try:
+            was, now = json_object(read(file, PLAN_MAX)), json.loads(canonical(plan))
+            different = [f"{k}: {canonical(was.get(k))[:60]} there, {canonical(now.get(k))[:60]} now" for k in sorted({*was, *now}) if was.get(k) != now.get(k)]
+        except (ValueError, RecursionError) as why:
+            raise Error(f"{file}: no plan of a run ({type(why).__name__}: {why}); choose another out") from None
         refuse(different, f"{file}: another plan: {'; '.join(different[:6])}; use that run's options, or another out")
 
     def _read_journal(self) -> None:
-        self._log = Lines(self._journal)
+        self._locks.append(owned(self._journal))
+        self._log = Lines(self._locks[-1])
+        seen: Set[int] = set()
         for number, line in enumerate(self._log.all, 1):
-            refuse(line.get("pass") != PASS, f"{self._journal}:{number}: a line of another pass than {PASS}; choose another out")
+            at, k, n = f"{self._journal}:{number}", line.get("shard", line.get("prompt")), line.get("bytes", 0)
+            refuse(line.get("pass") != PASS, f"{at}: a line of another pass than {PASS}; choose another out")
+            refuse((number == 1) != ("n_prompts" in line), f"{at}: the pass is not begun here, or twice; choose another out")
+            refuse(number > 1 and not (type(k) is int and 0 <= k < self._n and type(n) is int), f"{at}: shard or prompt {k} of {self._n}; choose another out")
             if "sha256" in line:
-                path = self._path(line["shard"])
-                if not os.path.exists(path) or os.path.getsize(path) != line["bytes"]:
-                    raise Error(f"{path}: the journal (line {number}) says that it has {line['bytes']} bytes, and it is not there or has others")
-                self.bytes += line["bytes"]
+                path = self._path(k)
+                refuse(k in seen, f"{at}: shard {k} is there twice; choose another out")
+                seen.add(k)
+                if not os.path.exists(path) or os.path.getsize(path) != n:
+                    raise Error(f"{path}: the journal (line {number}) says that it has {n} bytes, and it is not there or has others")
+                self.bytes += n
 
     def _begin(self, line: Dict[str, Any]) -> None:
         os.makedirs(self._folder, exist_ok=True)
-        for name in os.listdir(self._folder):  # of a process that was killed while it wrote
-            k = re.fullmatch(r"shard-(\d+)\.h5\.tmp\.[0-9a-f]{16}", name)
-            if k and (not self.part or int(k[1]) % self.part[1] == self.part[0]):
-                os.unlink(os.path.join(self._folder, name))
+        refuse(os.path.islink(self._folder), f"{self._folder}: is a link, which nothing is written through; choose another out", FileExistsError)
+        sweep(self._folder)
         if not self._log.all:
             return self._log.append(line)
         for k, v in line.items():
@@ -231,7 +211,7 @@ class Run:
 
     def _shard(self, i: int, rows: Dict[str, Array]) -> None:
         data = shard_image(self.header, rows)
-        publish(self._path(i), data)
+        publish(self._path(i), data, force=True)
         self._log.append({"pass": PASS, "shard": i, "prompts": len(rows["id"]), "rows": 0, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest(),
                       "backend": self.backend})
         self.bytes += len(data)
@@ -243,7 +223,7 @@ class Run:
                 self._log.append({"pass": PASS, "prompt": i, "id": prompt_id, "reason": bad})
             self._shard(i, {k: v[:0] for k, v in rows.items()} if bad is not None else rows)
         except OSError as why:
-            raise Error(f"{self._path(i)}: cannot be written: {why}; what is published stays, make room and resume") from None
+            raise Error(f"{self._path(i)}: cannot be written: {why}; what is published stays, make room and resume", 74) from None
         return len(self._skipped())
 
     def say(self, done: int, rate: float, last: bool) -> None:

@@ -15,7 +15,6 @@ import json
 import lzma
 import math
 import os
-import pathlib
 import subprocess
 import sys
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
@@ -26,17 +25,19 @@ from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import Cache
 
 from .calibrate import MIXES, OPTIONS, calibrate, check_layers, limits_of, loaded, options_of, parser
-from .exchange import Usage, imported, needed
+from .exchange import imported, needed
+from .files import Error, Usage, check, owned, publish, read, refuse, regular
 from .fingerprint import fingerprint
 from .hf import Compression, device_of, geometry_of, with_cache
 from .manifest_prompts import Prompt, digest, plain_ids, read_prompts
 from .prefill import Geometry, Kept, Prefill, _largest, _pool, attention_rows, log_softmax
-from .run_writer import Lines, canonical, publish
-from .table import FEATURES, Error, Score, Table, budget_tokens, refuse
+from .run_writer import LINES_MAX, Lines, canonical
+from .table import FEATURES, Score, Table, budget_tokens
 
 REFERENCES = ("full", "top-k", "snapkv", "adakv")
 KVZAP, SINKS = ("KVzapPress", "DMSPress"), 4  # by a count, by a threshold; positions that both keep as KVzip does, beside the last
 SAME = 1e-4  # nats that two programs' losses of a prompt differ by at most, where the weights are the same: 1.4e-5 of SmolLM2
+LINE_MAX = 16 << 20  # bytes of a line of scores
 LAST = 32  # rows that snapkv and adakv look at, whose positions they keep
 Line = Dict[str, Any]
 
@@ -110,8 +111,9 @@ class Scoring(Compression):
                 p.layer(*layer)
         self._done[key], kept, made = p, p.keep(self.r_sem), {}
         if table is not self.table:
-            by_budget = (table.meta["diagnostics"].get("demand") or {}).get("by_budget", ())
-            made.update(table=table.content_id, score=p.score.kind, mix=sum(x.get("mix", 0) for x in by_budget if x["budget"] == table.budgets[p.block]))
+            made.update(table=table.content_id, score=p.score.kind)
+            with contextlib.suppress(KeyError, TypeError, AttributeError):  # a table that was not fitted from demand
+                made["mix"] = sum(x.get("mix", 0) for x in table.meta["diagnostics"]["demand"]["by_budget"] if x["budget"] == table.budgets[p.block])
             if kept.mode != "shared" and self.p.n_tokens > self.window:
                 made["floor"] = float(table.c_min[p.block][0])
             if ((p.score.kind, kept.mode) == ("paper", "shared") or table.relative) and self.p.n_tokens > self.window:
@@ -247,6 +249,8 @@ def score(model: PreTrainedModel, prompts: Sequence[Prompt], budgets: Sequence[f
     check_policies(model, policies, mode)
     if kvzap and set(KVZAP).intersection(policies):
         check_recent(kvzap.config.ckvc, prompts, budgets, window)
+    for p, b in itertools.product(prompts, budgets if set(policies) != {"full"} or tables else ()):
+        refuse(p.n_tokens > window and budget_tokens(b, p.n_tokens) < 1, f'prompt "{p.id}": budget {b:g} keeps none of its {p.n_tokens} tokens; the least is 1')
     c, training = Scoring(model, window, kvzap), model.training
     for t in tables:
         t.check_model(c.geometry.n_layers, c.geometry.n_query_heads, c.geometry.n_kv_heads, c.geometry.head_dim)
@@ -269,43 +273,57 @@ def score(model: PreTrainedModel, prompts: Sequence[Prompt], budgets: Sequence[f
 def read_beside(path: str, prompts: Sequence[Prompt]) -> Tuple[str, Dict[Tuple[str, str], float]]:
     """The model of score lines of the same prompts (.jsonl, .xz), of another file of the same weights, and the full cache's losses, by id and
     token_hash. Error where a line is none, or a prompt is not there with its tokens."""
-    losses, model, n = {}, "", 0
+    losses, model, n, size = dict.fromkeys((p.id, f"{p.token_hash:016x}") for p in prompts), "", 0, 0
     try:
-        with lzma.open(path, "rt", encoding="utf-8") if path.endswith(".xz") else open(path, encoding="utf-8") as f:
-            for n, text in enumerate(f, 1):
-                x = json.loads(text)
-                losses[x["id"], x["token_hash"]], model = float(x["loss_full"]), str(x["model"])
-    except (ValueError, KeyError, TypeError, EOFError, lzma.LZMAError) as why:
+        with open(path, "rb", opener=regular) as packed, lzma.open(packed) if path.endswith(".xz") else packed as f:
+            for n, raw in enumerate(iter(lambda: f.readline(LINE_MAX), b""), 1):
+                size += len(raw)
+                refuse(len(raw) == LINE_MAX or size > LINES_MAX, f"more than {LINE_MAX} bytes, or {LINES_MAX} up to here")
+                x = json.loads(raw)
+                if (x["id"], x["token_hash"]) in losses:
+                    losses[x["id"], x["token_hash"]], model = float(x["loss_full"]), str(x["model"])
+    except (ValueError, KeyError, TypeError, EOFError, OverflowError, RecursionError, lzma.LZMAError) as why:
         raise Error(f"{path}: line {n}: {type(why).__name__}: {why}: want lines of ckvc score, with losses") from None
     for p in prompts:
-        refuse((p.id, f"{p.token_hash:016x}") not in losses, f'{path}: prompt "{p.id}": is not there with these tokens')
+        refuse(losses[p.id, f"{p.token_hash:016x}"] is None, f'{path}: prompt "{p.id}": is not there with these tokens')
     return model, losses
 
 
 def write_scores(out: str, model: PreTrainedModel, manifest: str, prompts: Sequence[Prompt], budgets: Sequence[float], tables: Sequence[Table] = (),
-                 policies: Sequence[str] = (), beside: Optional[str] = None, resume: bool = False, force: bool = False, **what: Any) -> int:
+                 policies: Sequence[str] = (), beside: Optional[str] = None, resume: bool = False, force: bool = False, inputs: Sequence[str] = (),
+                 **what: Any) -> int:
     """The lines of `score` into `out`, which appears whole; how many. manifest: its SHA-256. beside: whose full losses must agree (read_beside). Until
     then out.checkpoint has those of finished prompts: resume goes on behind them, force begins anew; Error without both, or with other settings."""
     name, losses = read_beside(beside, prompts) if beside else (fingerprint(model), {})
-    log, per = Lines(out + ".checkpoint"), len(budgets) * (len(tables) + len(policies))
+    per = len(budgets) * (len(tables) + len(policies))
     settings = {k: str(v) for k, v in dict(
         what, kvzap=what.get("kvzap") and what["kvzap"].config.ckvc, model=name, backend=f"torch/{device_of(model).type}/{str(model.dtype)[6:]}", manifest=manifest, tokens=digest(prompts),
         prompts=len(prompts), lines=per, budget=budgets, policy=policies, table=[(t.content_id, t.score, str(t.c_min)) for t in tables]).items() if k != "quiet"}
-    if len(log.all) > 1 and not force:
-        refuse(not resume, f"{log.path}: a score was stopped here; go on with --resume, or begin anew with --force", FileExistsError)
-        for k, v in settings.items():
-            refuse(log.all[0].get(k) != v, f"{log.path}: was begun with {k} {log.all[0].get(k)}, now {v}; give the same, or begin anew with --force")
-    done = (len(log.all) - 1) // per if resume and log.all[:1] == [settings] else 0
-    log.keep(1 + done * per if done else 0)
-    lines = score(model, prompts, budgets, tables, policies, done=done, **what)
-    while of_prompt := list(itertools.islice(lines, per)):
-        for x in of_prompt:
-            other = losses.get((x["id"], x["token_hash"]), x["loss_full"])
-            refuse(not abs(other - x["loss_full"]) <= SAME, f'{beside}: prompt "{x["id"]}": the full cache\'s loss is {other:.6f}, here {x["loss_full"]:.6f}: want the same model')
-        log.append(*([] if log.all else [settings]), *({"model": name, "manifest": manifest, **x} for x in of_prompt))
-    publish(out, "".join(canonical(x) + "\n" for x in log.all[1:]).encode())
-    os.unlink(log.path)
-    return len(log.all) - 1
+    check(out + ".checkpoint", True, inputs)
+    with owned(out + ".checkpoint") as held:
+        log = Lines(held, anew=force and not resume)
+        if len(log.all) > 1 and not force:
+            refuse(not resume, f"{log.path}: a score was stopped here; go on with --resume, or begin anew with --force", FileExistsError)
+            for k, v in settings.items():
+                refuse(log.all[0].get(k) != v, f"{log.path}: was begun with {k} {log.all[0].get(k)}, now {v}; give the same, or begin anew with --force")
+        done = (len(log.all) - 1) // per if resume and log.all[:1] == [settings] else 0
+        log.keep(1 + done * per if done else 0)
+        try:
+            lines = score(model, prompts, budgets, tables, policies, done=done, **what)
+            while of_prompt := list(itertools.islice(lines, per)):
+                for x in of_prompt:
+                    other = losses.get((x["id"], x["token_hash"]), x["loss_full"])
+                    refuse(not abs(other - x["loss_full"]) <= SAME, f'{beside}: prompt "{x["id"]}": the full cache\'s loss is {other:.6f}, here {x["loss_full"]:.6f}: want the same model')
+                log.append(*([] if log.all else [settings]), *({"model": name, "manifest": manifest, **x} for x in of_prompt))
+        except BaseException:
+            if len(log.all) < 2:  # nothing to go on from
+                os.unlink(log.path)
+            raise
+        data = "".join(canonical(x) + "\n" for x in log.all[1:]).encode()
+        ended = resume and os.path.lexists(out) and read(out, LINES_MAX) == data  # a command before this one was killed as it ended
+        publish(out, data, force or ended, inputs)
+        os.unlink(log.path)
+        return len(log.all) - 1
 
 
 def kvzap_model(folder: Optional[str], model: PreTrainedModel) -> Optional[PreTrainedModel]:
@@ -315,7 +333,10 @@ def kvzap_model(folder: Optional[str], model: PreTrainedModel) -> Optional[PreTr
     needed("kvpress", "KVzapPress")
     from kvpress.presses.kvzap_press import KVzapModel
     refuse(not os.path.isdir(folder), f"{folder}: no such folder: scripts/kvzap.py makes one", FileNotFoundError)
-    out, g = KVzapModel.from_pretrained(folder, dtype=model.dtype), geometry_of(model)
+    try:
+        out, g = KVzapModel.from_pretrained(folder, dtype=model.dtype), geometry_of(model)
+    except Exception as why:  # of any kind, as in `loaded`
+        raise Error(f"{folder}: {type(why).__name__}: {' '.join(str(why).split())[:300]}") from None
     c, want = out.config, (g.n_layers, model.config.get_text_config().hidden_size, g.n_kv_heads)
     if (c.n_modules, c.input_dim, c.output_dim) != want or not hasattr(c, "ckvc"):
         raise Error(f"{folder}: of {c.n_modules} layers, width {c.input_dim}, {c.output_dim} KV heads; wanted {want[0]}, {want[1]}, {want[2]}, made by scripts/kvzap.py")
@@ -327,7 +348,7 @@ def run(*words: str) -> str:
     try:
         done = subprocess.run(words, capture_output=True, text=True)
     except OSError as why:
-        raise Error(f"{words[0]}: {why.strerror}: build ckvc (make), and name it by --ckvc or $CKVC") from None
+        raise Error(f"{words[0]}: {why.strerror}: build ckvc (make), and name it by --ckvc or $CKVC", 69) from None
     refuse(done.returncode, (done.stderr.strip().splitlines() or [f"{words[0]} {words[1]}: exit {done.returncode}"])[-1])
     return (done.stdout or done.stderr).rstrip()
 
@@ -346,8 +367,8 @@ def compiled(a: Any, model: PreTrainedModel, tokenizer: Any) -> str:
         return Table.read(path)
 
     def scored(path: str, of: List[Prompt], tables: List[Table], policies: Sequence[str] = ()) -> str:
-        there = pathlib.Path(path).read_text().splitlines() if o.resume and os.path.exists(path) else ()
-        if {(x["policy"], x["table"]) for x in map(json.loads, there)} != {("table", t.content_id) for t in tables} | {(x, None) for x in policies}:
+        there = Lines(open(path, "rb", buffering=0, opener=regular)).all if o.resume and os.path.exists(path) else ()
+        if {(str(x.get("policy")), x.get("table") and str(x["table"])) for x in there} != {("table", t.content_id) for t in tables} | {(x, None) for x in policies}:
             write_scores(path, model, sha, of, o.budgets, tables, policies, resume=o.resume, force=True, window=o.window, quiet=o.quiet)
         return path
 
@@ -399,13 +420,13 @@ def main(verb: str, words: List[str]) -> str:
     refuse(not 0 <= (a.c_min or 0) <= 1, f"--c-min: got {a.c_min}, wanted 0 to 1", Usage)
     tables = list({t.content_id: recommending(t, a.score, a.c_min) for t in map(Table.read, a.table)}.values())
     refuse(not tables and not (a.policy and a.budget), "give --table, or --policy and --budget", Usage)
-    refuse(os.path.exists(a.out) and not (a.force or (a.resume and os.path.exists(a.out + ".checkpoint"))), f"{a.out}: is there already; --force overwrites it", FileExistsError)
-    refuse(not os.path.isdir(os.path.dirname(a.out) or "."), f"{a.out}: its folder is not there", FileNotFoundError)
+    inputs = [a.model, a.manifest, *a.table, *filter(None, (a.beside, a.kvzap))]
+    check(a.out, a.force or (a.resume and os.path.exists(a.out + ".checkpoint")), inputs)
     budgets, (model, tokenizer) = tuple(dict.fromkeys(a.budget or map(float, tables[0].budgets))), loaded(a)
     limits = dataclasses.replace(limits_of(model.config.get_text_config(), options_of(a, budgets=budgets), -1), window=0)
     prompts, sha = read_prompts(a.manifest, tokenizer, limits)
     prompts = [x for x in prompts if not a.split or x.split in a.split]
     refuse(not prompts, f"{a.manifest}: no prompt is of split {', '.join(a.split)}")
-    n = write_scores(a.out, model, sha, prompts, budgets, tables, a.policy, beside=a.beside, resume=a.resume, force=a.force, mode=a.mode, window=a.window, quiet=a.quiet,
+    n = write_scores(a.out, model, sha, prompts, budgets, tables, a.policy, beside=a.beside, resume=a.resume, force=a.force, inputs=inputs, mode=a.mode, window=a.window, quiet=a.quiet,
                      kvzap=kvzap_model(a.kvzap, model))
     return f"wrote {a.out}, {n} lines; next: ckvc report {','.join(a.table) or 'T.ckvt'} --scores {a.out} --out report"

@@ -6,15 +6,15 @@ import collections
 import hashlib
 import json
 import math
-import os
 import struct
-from typing import Any, Dict, List, Optional, Tuple, Type, Union
+from typing import Any, Dict, List, Optional, Tuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .files import Error as Error, FilePath as FilePath, plain, read, refuse as refuse
+
 Array = NDArray[Any]
-FilePath = Union[str, os.PathLike]
 
 MAGIC = b"\x89CKV\r\n\x1a\n"
 HEADER, ENTRY = struct.Struct("<8s4H4Q2I32sI28s2I"), struct.Struct("<8s4H5Q2Q32s2I")  # of the file, and of a section in the directory
@@ -48,16 +48,6 @@ SCORES, MODES = ("paper", "window", "learned"), ("shared", "heads", "layers")
 
 Score = collections.namedtuple("Score", "kind window pool norm features mode")  # what a table recommends for a budget
 PAPER_SCORE = Score("paper", 0, 0, False, 0, "shared")
-
-
-class Error(ValueError):
-    """One line: file, place, got, wanted."""
-
-
-def refuse(when: object, problem: str, kind: Type[Exception] = Error) -> None:
-    """Raises a problem's kind where `when` is true. Its text is made either way: it must hold, and cost little, where nothing is wrong."""
-    if when:
-        raise kind(problem)
 
 
 def bin_index(edges: ArrayLike, value: float) -> int:
@@ -153,8 +143,7 @@ class Table:
     @classmethod
     def read(cls, path: FilePath) -> Table:
         """Reads a file and checks every sum: Error with one line, or OSError."""
-        with open(path, "rb") as f:
-            return cls(str(path), f.read(min(os.fstat(f.fileno()).st_size, FILE_MAX + 1)))
+        return cls(str(path), read(path, FILE_MAX))
 
     def _refuse(self, when: object, text: str) -> None:
         refuse(when, f"{self.name}: {text}")
@@ -377,7 +366,7 @@ class Table:
         return alpha * (len(alpha) / alpha.sum())
 
     def info(self) -> str:
-        """What `python3 -m ckvc T.ckvt` prints of it: some lines, no newline at the end."""
+        """What `python3 -m ckvc T.ckvt` prints of it: some lines, each `plain`, no newline at the end."""
         axis = "query" if self.head_axis else "KV"
         lines: List[str] = [f"{self.name}: ckvt table {self.content_id}", "  model    {model_name}  label {label}  fingerprint {fingerprint}".format(
             **{k: self.meta.get(k) for k in ("model_name", "label", "fingerprint")})]
@@ -398,4 +387,4 @@ class Table:
         if self.theta is not None:
             lines.append(f"  learned score: features of version {self.score[0].features}, {self.theta.shape[2]} a head")
         skipped = f"; not read (unknown, or no zstandard module): {' '.join(self.skipped)}" if self.skipped else ""
-        return "\n".join([*lines, f"  sections {' '.join(self.sections)}{skipped}"])
+        return "\n".join(map(plain, [*lines, f"  sections {' '.join(self.sections)}{skipped}"]))

@@ -162,7 +162,7 @@ def killed():
         f.write('{"pass":"pass-01-dem')
     left = out / "pass-01-demand" / f"shard-{before + 1:05}.h5.tmp.0123456789abcdef"
     left.write_bytes(b"half")
-    wrong = ended(started(command(out)), 65, "exists and is not empty; go on with")
+    wrong = ended(started(command(out)), 73, "exists and is not empty; go on with")
     wrong += ended(started(command(out, "--resume")))
     wrong += ended(started(command(out, "--resume")))  # nothing is left to do
     outside.run(a.ckvc, "verify", out)
@@ -216,10 +216,10 @@ def refused():
 def full_disk():
     """Writing fails at the 4th prompt: one line, three prompts stay, and it goes on."""
     out, write, n = tmp / "full", run_writer.publish, iter(range(100))
-    def failing(path, data, replace=True):
+    def failing(path, data, force=False):
         if path.endswith(".h5") and next(n) == 3:
             raise OSError(28, "No space left on device")
-        write(path, data, replace)
+        write(path, data, force)
     run_writer.publish = failing
     go = functools.partial(ckvc.hf.calibrate, loaded(MODELS[0]), tok, prompts.name, BUDGETS, out, **OPTIONS)
     wrong = missed(go, "No space left on device; what is published stays, make room and resume") + (len(rows(out)) != 3)

@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -15,6 +16,7 @@ import outside
 a, (torch, transformers, np, h5py), tok, ids = outside.by_torch()
 import ckvc  # noqa: E402  (its folder was added above)
 import ckvc.exchange  # noqa: E402
+import ckvc.files  # noqa: E402
 import ckvc.score  # noqa: E402
 
 tmp = outside.scratch()
@@ -177,7 +179,7 @@ def missed(words, *command):
     done = subprocess.run([sys.executable, "-m", "ckvc", *map(str, command)], env={**os.environ, "PYTHONPATH": os.pathsep.join([str(outside.ROOT / "python"), os.environ.get("PYTHONPATH", "")])},
                           capture_output=True, text=True)
     said = [line for line in done.stderr.splitlines() if line.startswith("ckvc")]
-    if done.returncode in (64, 65, 66, 73) and len(said) == 1 and words in said[0]:
+    if done.returncode in (64, 65, 66, 69, 73, 75) and len(said) == 1 and words in said[0]:
         return 0
     print(done.returncode, done.stdout, done.stderr)
     return 1
@@ -237,13 +239,40 @@ def resumed(under=ckvc.score.Scoring.under):
     wrong += (out.read_bytes() != whole.read_bytes()) + checkpoint.exists() + (len(calls) != 9 + 18)
     checkpoint.write_bytes(b'{"id": "torn\n' + lines)
     wrong += missed("1: a damaged line", *command, *asked, "--resume")
-    checkpoint.write_bytes(lines)
     ckvc.score.Scoring.under = under
-    own("score", MODELS[0], *asked, "--out", out, "--force")
-    return wrong + (out.read_bytes() != whole.read_bytes()) + checkpoint.exists()
+    with ckvc.files.owned(checkpoint):
+        wrong += missed("is writing here; wait for it or stop it", *command, *asked, "--force")
+    own("score", MODELS[0], *asked, "--out", out, "--force")  # anew, whatever the checkpoint holds
+    wrong += (out.read_bytes() != whole.read_bytes()) + checkpoint.exists()
+    os.symlink(whole, checkpoint)
+    wrong += missed("is a link, or no regular file", *command, *asked, "--force") + (out.read_bytes() != whole.read_bytes())
+    checkpoint.unlink()
+
+    def meanwhile(self, *of):
+        late.write_text("theirs")
+        return under(self, *of)
+
+    ckvc.score.Scoring.under, late = meanwhile, tmp / "late.jsonl"
+    try:
+        own("score", MODELS[0], *asked, "--out", late)
+        wrong += 1
+    except FileExistsError:
+        wrong += (late.read_text() != "theirs") + (not pathlib.Path(f"{late}.checkpoint").exists())
+    ckvc.score.Scoring.under = under
+    return wrong
+
+
+def damaged(name, change):
+    """A folder of the small model, changed."""
+    folder = tmp / name
+    shutil.copytree(MODELS[0], folder)
+    change(folder)
+    return folder
 
 
 def refused():
+    cut = damaged("cut", lambda x: os.truncate(x / "model.safetensors", 100000))
+    none = damaged("none-at-all", lambda x: (x / "config.json").write_text((x / "config.json").read_text().replace('"num_attention_heads": 6', '"num_attention_heads": 0')))
     scored, table = ["score", MODELS[0], "--manifest", short.name, "--window", 32, "--device", "cpu", "--out"], tmp / "learned-ckvc-tiny-4l.ckvt"
     return sum((missed("is for 4 layers x 3 KV heads, the model has 8", "score", MODELS[1], *scored[2:], tmp / "no", "--table", table),
                 missed("its window is 32, asked for is 64: say --window 32", *scored[:4], "--device", "cpu", "--out", tmp / "no", "--table", table),
@@ -251,9 +280,13 @@ def refused():
                 missed("give --table, or --policy and --budget", *scored, tmp / "no", "--policy", "snapkv"),
                 missed("--kvzap: goes with --policy KVzapPress or DMSPress", *scored, tmp / "no", "--table", table, "--kvzap", tmp),
                 missed("DMSPress: keeps by a threshold: want python3 -m ckvc score --kvzap FOLDER", *scored, tmp / "no", "--policy", "full,DMSPress", "--budget", 0.25),
-                missed("is there already; --force", *scored, table, "--table", table),
+                missed("is an input", *scored, table, "--table", table),
                 missed("--c-min: got 1.5, wanted 0 to 1", *scored, tmp / "no", "--table", table, "--c-min", 1.5),
-                missed("its folder is not there", *scored, tmp / "no" / "where", "--table", table),
+                missed("is not there, or nothing can be written to it", *scored, tmp / "no" / "where", "--table", table),
+                missed("SafetensorError", "score", cut, *scored[2:], tmp / "no", "--table", table), missed("ZeroDivisionError", "score", none, *scored[2:], tmp / "no", "--table", table),
+                missed("--budget: got inf", *scored, tmp / "no", "--policy", "full", "--budget", "inf"), missed("--window: got -1, wanted 1 to", *scored, tmp / "no", "--table", table, "--window", -1),
+                missed('prompt "p0": budget 0.003 keeps none of its 298 tokens; the least is 1', *scored, tmp / "no", "--policy", "snapkv", "--budget", 0.003, "--continuation", 32),
+                missed("is an input", *scored, short.name, "--table", table, "--force"), missed("is there already; --force", *scored, prompts.name, "--table", table), missed("is an input", *scored, table, "--table", table, "--force"),
                 missed("no prompt is of split nobody", *scored, tmp / "no", "--table", table, "--split", "nobody"),
                 missed("build ckvc (make), and name it by --ckvc", "compile", MODELS[0], "--manifest", prompts.name, *COMMON, "--budget", 0.25, "--out", tmp / "none", "--ckvc", tmp / "ckvc")))
 
