@@ -12,6 +12,8 @@
 #include <string.h>
 #include <utf8proc.h>
 
+#include "lib/base/files.h"
+
 enum { BLOCK_BYTES = 1 << 18 };
 
 struct line_stream {
@@ -34,9 +36,7 @@ ckvc_status line_stream_open(const char *path, line_stream **out, ckvc_err *err)
     s->path = ckvc_strdup(path);
     s->raw = ckvc_alloc(BLOCK_BYTES, 1);
     CKVC_GROW(s->text, s->capacity, BLOCK_BYTES + 1);
-    s->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    CKVC_FAIL_ERRNO_IF(s->fd < 0 || fstat(s->fd, &info) != 0, err, CKVC_E_NOINPUT, "%s", path);
-    CKVC_FAIL_IF(!S_ISREG(info.st_mode), err, CKVC_E_NOINPUT, "%s: not a regular file", path);
+    CKVC_TRY(ckvc_file_open(path, &s->fd, &info, err));
     ckvc_sha256_init(&s->sha);
     *out = ckvc_take(&s);
     return CKVC_OK;

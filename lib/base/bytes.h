@@ -46,6 +46,14 @@ static inline double ckvc_get_f64(const uint8_t *p) {
     return v;
 }
 
+/* What a clone without Git LFS leaves in a large file's place (docs/spec.md of git-lfs). */
+#define CKVC_LFS_ADVICE                                                                            \
+    "a Git LFS pointer in the file's place; get the file: git lfs pull, or hf download"
+static inline bool ckvc_is_lfs_pointer(const void *bytes, uint64_t n) {
+    static const char begin[] = "version https://git-lfs.github.com/spec/v1";
+    return n >= sizeof begin - 1 && memcmp(bytes, begin, sizeof begin - 1) == 0;
+}
+
 typedef struct ckvc_cursor {
     const uint8_t *data; /* borrowed */
     uint64_t size;

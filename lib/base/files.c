@@ -9,12 +9,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "lib/base/bytes.h"
 #include "lib/base/memory.h"
 
 void ckvc_close_at(int *fd) {
@@ -22,14 +24,25 @@ void ckvc_close_at(int *fd) {
     if (was >= 0) { close(was); }
 }
 
-/* Opens a regular file for reading; a folder, FIFO or device is refused before anything is read
- * from it. *fd is the caller's, also after a failure. */
-static ckvc_status open_regular(const char *path, int *fd, struct stat *info, ckvc_err *err) {
+ckvc_status ckvc_file_open(const char *path, int *fd, struct stat *info, ckvc_err *err) {
+    char begin[64];
     *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     CKVC_FAIL_ERRNO_IF(*fd < 0, err, CKVC_E_NOINPUT, "%s: cannot open", path);
     CKVC_FAIL_ERRNO_IF(fstat(*fd, info) != 0, err, CKVC_E_NOINPUT, "%s: cannot look at", path);
     CKVC_FAIL_IF(!S_ISREG(info->st_mode), err, CKVC_E_NOINPUT, "%s: not a regular file%s", path,
                  S_ISDIR(info->st_mode) ? " but a folder" : "");
+    const ssize_t n = pread(*fd, begin, sizeof begin, 0);
+    CKVC_REFUSE_IF(n > 0 && ckvc_is_lfs_pointer(begin, (size_t)n), err, path, CKVC_LFS_ADVICE);
+    return CKVC_OK;
+}
+
+ckvc_status ckvc_download_check(const char *path, const void *bytes, size_t n, ckvc_err *err) {
+    const bool html = (n >= 5 && strncasecmp(bytes, "<html", 5) == 0) ||
+                      (n >= 9 && strncasecmp(bytes, "<!doctype", 9) == 0);
+    CKVC_REFUSE_IF(n == 0, err, path, "an empty file; was its download or copy cut off?");
+    CKVC_REFUSE_IF(html, err, path,
+                   "an HTML page in the file's place, as a download without a login leaves one; "
+                   "download the file again");
     return CKVC_OK;
 }
 
@@ -95,7 +108,7 @@ ckvc_status ckvc_map_open(const char *path, ckvc_map *out, ckvc_err *err) {
     *out = (ckvc_map){.data = (const uint8_t *)""};
     CKVC_AUTO(ckvc_close_at) int fd = -1;
     struct stat info;
-    CKVC_TRY(open_regular(path, &fd, &info, err));
+    CKVC_TRY(ckvc_file_open(path, &fd, &info, err));
     if (info.st_size == 0) { return CKVC_OK; }
     void *data = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     CKVC_FAIL_ERRNO_IF(data == MAP_FAILED, err, CKVC_E_SYSTEM, "%s: cannot map", path);
@@ -117,7 +130,7 @@ ckvc_status ckvc_file_read(const char *path, size_t cap, char **out, size_t *siz
     struct stat info;
     *out = NULL;
     *size = 0;
-    CKVC_TRY(open_regular(path, &fd, &info, err));
+    CKVC_TRY(ckvc_file_open(path, &fd, &info, err));
     const uint64_t length = (uint64_t)info.st_size;
     CKVC_FAIL_IF(length > cap, err, CKVC_E_DATA, "%s: %llu bytes, at most %zu are read", path,
                  (unsigned long long)length, cap);

@@ -20,6 +20,17 @@ static inline int ckvc_take_fd(int *fd) {
     return taken;
 }
 
+/* Opens a regular file for reading. A folder, FIFO or device is refused (CKVC_E_NOINPUT) before
+ * anything is read from it, a Git LFS pointer by that name (CKVC_E_DATA). *fd is the caller's, also
+ * after a failure. */
+struct stat;
+ckvc_status ckvc_file_open(const char *path, int *fd, struct stat *info,
+                           ckvc_err *err) CKVC_MUST_CHECK;
+/* CKVC_E_DATA where the bytes are none of any format of ours, but what a download leaves that went
+ * wrong: nothing, or an HTML page. */
+ckvc_status ckvc_download_check(const char *path, const void *bytes, size_t n,
+                                ckvc_err *err) CKVC_MUST_CHECK;
+
 /* A read-only mapping of a regular file (symbolic links are followed, anything else is refused).
  * Valid until unmapped. A file of 0 bytes gives data "" and size 0. */
 typedef struct ckvc_map {

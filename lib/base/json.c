@@ -27,6 +27,7 @@ ckvc_status ckvc_json_read(const char *path, size_t cap, json_t **out, ckvc_err 
     size_t n;
     *out = NULL;
     CKVC_TRY(ckvc_file_read(path, cap, &text, &n, err));
+    CKVC_TRY(ckvc_download_check(path, text, n, err));
     return ckvc_json_parse(text, n, path, out, err);
 }
 

@@ -108,6 +108,7 @@ static int check_header(reader *r) {
         FAIL_IF(r, r->size >= 4 && !memcmp(h, magic, 4),
                 "bytes 4..7 are not 0D 0A 1A 0A: a ckvt table whose line ends were "
                 "changed in transfer; copy it as binary");
+        FAIL_IF(r, ckvc_is_lfs_pointer(h, r->size), "%s", CKVC_LFS_ADVICE);
         return fail(r, "byte 0: not a ckvt table (its first bytes are 89 43 4B 56 0D 0A 1A 0A)");
     }
     FAIL_IF(r, r->size < HEADER_BYTES,
