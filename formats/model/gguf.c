@@ -269,6 +269,7 @@ static ckvc_status read_tensors(reading *r, gguf *g, size_t n) {
 
 static ckvc_status read_all(reading *r, gguf *g) {
     ckvc_cursor *c = &r->c;
+    CKVC_TRY(ckvc_download_check(r->path, c->data, c->size, r->err));
     const uint8_t *magic = ckvc_cursor_take(c, 4);
     MUST_AT(r, 0, magic && memcmp(magic, "GGUF", 4) == 0, "does not begin with \"GGUF\"");
     const uint32_t version = ckvc_cursor_u32(c);

@@ -53,42 +53,60 @@ static double read_number(reader *r, const char *name, double above, double max,
     return v;
 }
 
-/* Keys of networks that differ from the plain one: the value that leaves them plain, and why. */
-static const struct {
-    const char *key;
-    double plain;
-    const char *why;
-} foreign_keys[] = {
-    {"expert_count", 0, "a mixture of experts"},
-    {"attention.max_alibi_bias", 0, "positions by ALiBi"},
-    {"attention.clamp_kqv", 0, "clamped queries, keys and values"},
-    {"attn_logit_softcapping", 0, "attention with capped logits"},
-    {"final_logit_softcapping", 0, "capped logits"},
-    {"logit_scale", 1, "scaled logits"},
-    {"embedding_scale", 1, "scaled embeddings"},
-    {"residual_scale", 1, "scaled residuals"},
-    {"rope.scaling.attn_factor", 1, "scaled attention"},
+/* What a key behind "ARCH." means. What begins otherwise is the tokenizer's, a note, or another
+ * program's. */
+#define ANOTHER "with it this is another network than its architecture's"
+static const key_rule rules[] = {
+    /* read; notes, and what embeddings are made with */
+    {" block_count context_length embedding_length feed_forward_length vocab_size "
+     "attention.head_count attention.head_count_kv attention.key_length attention.key_length_swa "
+     "attention.value_length attention.value_length_swa attention.layer_norm_rms_epsilon "
+     "attention.sliding_window attention.sliding_window_pattern attention.scale "
+     "rope.dimension_count rope.dimension_count_swa rope.freq_base rope.freq_base_swa "
+     "rope.scale_linear rope.scaling.type rope.scaling.factor "
+     "rope.scaling.original_context_length rope.scaling.finetuned tensor_data_layout pooling_type "
+     "embedding_length_out ",
+     0, NULL},
+    {" attention.causal ", 1, "attention to later tokens"},
+    {" expert_count expert_used_count ", 0, "a mixture of experts"},
+    {" attention.max_alibi_bias attention.relative_buckets_count attention.clamp_kqv "
+     "attention.kv_lora_rank attention.shared_kv_layers attention.temperature_length "
+     "attention.temperature_scale attn_logit_softcapping final_logit_softcapping "
+     "use_parallel_residual nextn_predict_layers n_deepstack_layers ",
+     0, ANOTHER},
+    {" attention.output_scale rope.scaling.attn_factor logit_scale embedding_scale residual_scale ",
+     1, ANOTHER},
+    {NULL, 0, NULL},
 };
 
-static ckvc_status check_supported(reader *r) {
-    char key[64];
-    for (size_t i = 0; i < sizeof foreign_keys / sizeof *foreign_keys; i++) {
-        const gguf_value *v = gguf_find(r->g, arch_key(r, foreign_keys[i].key, key));
-        double got = 0;
-        int64_t whole = 0;
-        if (!v) { continue; }
-        if (v->type == GGUF_F32 || v->type == GGUF_F64) {
-            CKVC_TRY(gguf_number(r->g, key, &got, r->in.err));
-        } else {
-            CKVC_TRY(gguf_int(r->g, key, INT64_MIN, INT64_MAX, &whole, r->in.err));
-            got = (double)whole;
-        }
-        MUST(&r->in, got == foreign_keys[i].plain, "key %s is %g: %s, which is not supported", key,
-             got, foreign_keys[i].why);
+/* A value as a rule's `plain`; NaN where it is none of those. */
+static double plain_value(const gguf *g, const gguf_value *v) {
+    ckvc_err none = {0};
+    int64_t whole;
+    double number = NAN;
+    if (v->type == GGUF_BOOL) { return *v->data; }
+    if (gguf_int(g, v->key, INT64_MIN, INT64_MAX, &whole, &none) == CKVC_OK) {
+        return (double)whole;
     }
+    return gguf_number(g, v->key, &number, &none) == CKVC_OK ? number : NAN;
+}
+
+static ckvc_status check_supported(reader *r) {
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer unknown = {0};
+    const size_t n = strlen(r->arch);
+    for (const gguf_value *v = r->g->values; v < r->g->values + r->g->n_values; v++) {
+        if (strncmp(v->key, r->arch, n) != 0 || v->key[n] != '.') { continue; }
+        const double value = plain_value(r->g, v);
+        char text[32];
+        snprintf(text, sizeof text, "%g", value);
+        CKVC_TRY(key_check(&r->in, rules, v->key, v->key + n + 1, value, text, &unknown));
+    }
+    warn_of_keys(&r->in, &unknown);
     int64_t parts = 0, version = 2;
     CKVC_TRY(gguf_int(r->g, "split.count", 0, INT64_MAX, &parts, r->in.err));
-    MUST(&r->in, parts <= 1, "key split.count is %lld: one part of a model; join the parts first",
+    MUST(&r->in, parts <= 1,
+         "key split.count is %lld: one part of a model; join all: llama-gguf-split --merge FIRST "
+         "OUT",
          (long long)parts);
     CKVC_TRY(gguf_int(r->g, "general.quantization_version", 0, INT64_MAX, &version, r->in.err));
     MUST(&r->in, version == 2, "key general.quantization_version is %lld; want 2",
@@ -138,12 +156,6 @@ static ckvc_status read_rope(reader *r, model_shape *s) {
     char type_key[64], legacy_key[64];
     const gguf_value *type = NULL;
     s->rope_theta = read_number(r, "rope.freq_base", 1.0, 1e15, 10000.0);
-    const int32_t turned = read_int(r, "rope.dimension_count", 1, MODEL_HEAD_DIM_MAX, s->head_dim);
-    CKVC_TRY(r->in.status);
-    MUST(&r->in, turned == s->head_dim,
-         "key %s.rope.dimension_count is %d, the head dimension %d: a partial rotary embedding is "
-         "not supported",
-         r->arch, turned, s->head_dim);
     CKVC_TRY(gguf_string(r->g, arch_key(r, "rope.scaling.type", type_key), &type, r->in.err));
     const double legacy = read_number(r, "rope.scale_linear", 0.0, 1e6, 1.0);
     const double factor =
@@ -185,6 +197,9 @@ static ckvc_status read_gemma(reader *r, model_shape *s) {
 }
 
 static ckvc_status read_dims(reader *r, model_shape *s) {
+    static const char *const as_key_length[] = {
+        "attention.value_length", "attention.key_length_swa", "attention.value_length_swa",
+        "rope.dimension_count", "rope.dimension_count_swa"};
     s->n_layers = read_int(r, "block_count", 1, MODEL_LAYERS_MAX, 0);
     s->n_heads = read_int(r, "attention.head_count", 1, MODEL_HEADS_MAX, 0);
     s->n_kv_heads = read_int(r, "attention.head_count_kv", 1, MODEL_HEADS_MAX, s->n_heads);
@@ -198,14 +213,19 @@ static ckvc_status read_dims(reader *r, model_shape *s) {
          s->n_kv_heads);
     s->head_dim = read_int(r, "attention.key_length", 2, MODEL_HEAD_DIM_MAX,
                            0 == s->width % s->n_heads ? s->width / s->n_heads : -1);
-    const int32_t value_length =
-        read_int(r, "attention.value_length", 1, MODEL_HEAD_DIM_MAX, s->head_dim);
     CKVC_TRY(r->in.status);
-    MUST(&r->in,
-         s->head_dim <= MODEL_HEAD_DIM_MAX && s->head_dim % 2 == 0 && value_length == s->head_dim,
-         "heads of %d key and %d value dimensions (%s.attention.key_length, value_length, or "
-         "embedding_length / head_count); want one even number up to %d",
-         s->head_dim, value_length, r->arch, MODEL_HEAD_DIM_MAX);
+    MUST(&r->in, s->head_dim <= MODEL_HEAD_DIM_MAX && s->head_dim % 2 == 0,
+         "heads of %d dimensions (%s.attention.key_length, or embedding_length / head_count); want "
+         "an even number up to %d",
+         s->head_dim, r->arch, MODEL_HEAD_DIM_MAX);
+    for (size_t i = 0; i < sizeof as_key_length / sizeof *as_key_length; i++) {
+        const int32_t got = read_int(r, as_key_length[i], 1, MODEL_HEAD_DIM_MAX, s->head_dim);
+        CKVC_TRY(r->in.status);
+        MUST(&r->in, got == s->head_dim,
+             "key %s.%s is %d, the head dimension %d: other lengths of values or of windowed "
+             "layers' heads, and a partial rotary embedding, are not supported",
+             r->arch, as_key_length[i], got, s->head_dim);
+    }
     if (is_gemma(r)) {
         CKVC_TRY(read_gemma(r, s));
     } else {
@@ -263,8 +283,13 @@ ckvc_status gguf_shape(const gguf *g, model_shape *s, ckvc_err *err) {
     static const char *const archs[] = {"llama", "qwen2", "qwen3", "gemma3"};
     *s = (model_shape){0};
     reader r = {.in = {.path = g->path, .err = err}, .g = g};
-    const gguf_value *arch;
+    const gguf_value *arch, *type;
+    CKVC_TRY(gguf_string(g, "general.type", &type, err));
     CKVC_TRY(gguf_string(g, "general.architecture", &arch, err));
+    MUST(&r.in, (!type || gguf_string_is(type, "model")) && !gguf_string_is(arch, "clip"),
+         "key general.type is \"%.*s\": no language model but what goes beside one (an adapter, a "
+         "reader of images, a vocabulary ...); give the model's own file",
+         type ? (int)(type->n < 32 ? type->n : 32) : 6, type ? (const char *)type->data : "mmproj");
     MUST(&r.in, arch, "key general.architecture is missing");
     for (size_t i = 0; i < sizeof archs / sizeof *archs; i++) {
         if (gguf_string_is(arch, archs[i])) { r.arch = archs[i]; }

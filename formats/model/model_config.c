@@ -3,9 +3,9 @@
  * Keys and defaults are those of transformers' LlamaConfig, MistralConfig, Qwen2Config,
  * Qwen3Config, Phi3Config and Gemma3TextConfig and of InternLM2's own InternLM2Config. Two
  * spellings of the rotary part are read: `rope_theta` with `rope_scaling` (up to transformers 4)
- * and `rope_parameters` (5). A field that would change what the model computes and that we do not
- * run is refused by name; the rest (auto_map, initializer_range, use_cache ...) means nothing here
- * and is skipped. */
+ * and `rope_parameters` (5). A key that would change what the model computes and that we do not
+ * run is refused by name; one that no rule knows is warned of, since a newer transformers may
+ * compute with it. */
 #include "formats/model/model_readers.h"
 
 #include <math.h>
@@ -34,7 +34,7 @@ typedef struct family {
     bool bias_default;
     bool qkv_bias;       /* q, k and v have biases whatever config.json says */
     bool mlp_bias;       /* reads mlp_bias */
-    bool head_dim;       /* reads head_dim; otherwise it is width / heads */
+    bool no_head_dim;    /* reads no head_dim: it is width / heads */
     bool qk_norm;        /* model_shape */
     bool partial_rotary; /* reads partial_rotary_factor; has no rotary scaling */
     /* use_sliding_window, max_window_layers, layer_types choose the layers that have the window */
@@ -46,21 +46,18 @@ static const family families[] = {
      .architecture = "LlamaForCausalLM",
      .positions = 2048,
      .bias = "attention_bias",
-     .mlp_bias = true,
-     .head_dim = true},
+     .mlp_bias = true},
     {.model_type = "mistral",
      .architecture = "MistralForCausalLM",
      .kv_heads = 8,
      .positions = 131072,
-     .window = 4096,
-     .head_dim = true},
+     .window = 4096},
     {.model_type = "qwen2",
      .architecture = "Qwen2ForCausalLM",
      .kv_heads = 32,
      .positions = 32768,
      .window = 4096,
      .qkv_bias = true,
-     .head_dim = true,
      .sliding_layer = true},
     {.model_type = "qwen3",
      .architecture = "Qwen3ForCausalLM",
@@ -68,7 +65,6 @@ static const family families[] = {
      .positions = 32768,
      .window = 4096,
      .bias = "attention_bias",
-     .head_dim = true,
      .default_head_dim = 128,
      .qk_norm = true,
      .sliding_layer = true},
@@ -77,7 +73,6 @@ static const family families[] = {
      .positions = 4096,
      .window = -1,
      .rms_eps = 1e-5,
-     .head_dim = true,
      .partial_rotary = true},
     {.model_type = "gemma3_text",
      .architecture = "Gemma3ForCausalLM",
@@ -85,7 +80,6 @@ static const family families[] = {
      .positions = 131072,
      .window = 4096,
      .bias = "attention_bias",
-     .head_dim = true,
      .default_head_dim = 256,
      .qk_norm = true,
      .pattern = 6,
@@ -96,7 +90,8 @@ static const family families[] = {
      .architecture = "InternLM2ForCausalLM",
      .positions = 2048,
      .bias = "bias",
-     .bias_default = true},
+     .bias_default = true,
+     .no_head_dim = true},
 };
 #define SUPPORTED_TYPES                                                                            \
     "\"llama\", \"mistral\", \"qwen2\", \"qwen3\", \"phi3\", \"gemma3_text\", \"internlm2\""
@@ -172,22 +167,73 @@ static const family *read_family(reading *r, const json_t *config) {
     return NULL;
 }
 
-/* Keys of networks that differ from their family's. Present and not null, false, 0 or [] means
- * refused. */
-static const struct {
-    const char *key, *why;
-} foreign_keys[] = {
-    {"quantization_config", "use the unquantised F32, F16 or BF16 weights"},
-    {"compression_config", "use the unquantised F32, F16 or BF16 weights"},
-    {"num_local_experts", "a mixture of experts"},
-    {"num_experts", "a mixture of experts"},
-    {"attn_logit_softcapping", "attention with capped logits"},
-    {"final_logit_softcapping", "capped logits"},
-    {"use_bidirectional_attention", "attention to later tokens"},
-    {"use_qk_norm", "normalised queries and keys"},
-    {"qk_layernorm", "normalised queries and keys"},
-    {"rope_interleaved", "pairs (2i, 2i+1) of rotary values"},
+/* What a key of config.json means. A family without one that is read ignores it in transformers,
+ * too. Of values, 1 is true as well, and 0 is false, [] and {}. python/ckvc/fingerprint.py knows
+ * the same keys. */
+#define ANOTHER "with it this is another network than its family's"
+static const key_rule rules[] = {
+    /* read */
+    {" model_type architectures num_hidden_layers num_attention_heads num_key_value_heads "
+     "hidden_size intermediate_size vocab_size max_position_embeddings rms_norm_eps head_dim "
+     "hidden_act hidden_activation layer_types sliding_window use_sliding_window "
+     "max_window_layers sliding_window_pattern tie_word_embeddings attention_bias bias mlp_bias "
+     "query_pre_attn_scalar eos_token_id rope_theta rope_local_base_freq rope_scaling "
+     "rope_parameters full_attention sliding_attention rope_type type factor low_freq_factor "
+     "high_freq_factor original_max_position_embeddings ",
+     0, NULL},
+    /* notes, tokenizer, training, generation; how the same is computed, what else is given out */
+    {" _name_or_path name_or_path _commit_hash auto_map transformers_version torch_dtype dtype "
+     "transformers.js_config unsloth_version unsloth_fixed is_llama_config task_specific_params "
+     "id2label label2id num_labels problem_type is_decoder bos_token_id pad_token_id unk_token_id "
+     "sep_token_id cls_token_id mask_token_id decoder_start_token_id prefix tokenizer_class "
+     "model_max_length max_sequence_length seq_length initializer_range attention_dropout "
+     "attn_pdrop embd_pdrop resid_pdrop hidden_dropout classifier_dropout pretraining_tp "
+     "gradient_checkpointing use_cache cache_implementation attn_implementation "
+     "_attn_implementation _attn_implementation_autoset _flash_attn_2_enabled use_flash_attn "
+     "chunk_size_feed_forward return_dict output_attentions output_hidden_states "
+     "tie_last_hidden_states torchscript use_bfloat16 do_sample max_length min_length num_beams "
+     "temperature top_k top_p repetition_penalty ",
+     0, NULL},
+    {" is_causal ", 1, "attention to later tokens"},
+    {" use_bidirectional_attention ", 0, "attention to later tokens"},
+    {" quantization_config compression_config quantization ", 0,
+     "use the unquantised F32, F16 or BF16 weights"},
+    {" num_local_experts num_experts n_routed_experts ", 0, "a mixture of experts"},
+    {" transformers_weights ", 0, "weights in a file of another name"},
+    {" attention_chunk_size per_layer_config pruned_heads kv_sharing_modes num_kv_shared_layers "
+     "kv_lora_rank is_encoder_decoder add_cross_attention attn_logit_softcapping "
+     "final_logit_softcapping clip_qkv use_qk_norm qk_layernorm alibi rope_interleaved "
+     "mrope_section use_mrope no_rope_layers no_rope_layer_interval ",
+     0, ANOTHER},
+    {" partial_rotary_factor logit_scale logits_scaling embedding_multiplier residual_multiplier ",
+     1, ANOTHER},
+    {NULL, 0, NULL},
 };
+
+/* A value as a rule's `plain`; NaN where it is none of those. */
+static double plain_value(const json_t *v) {
+    if (json_is_number(v)) { return json_number_value(v); }
+    const bool filled = json_array_size(v) + json_object_size(v) > 0 || json_is_string(v);
+    return filled ? NAN : json_is_true(v);
+}
+
+/* The keys of the configuration, and of its rotary part. */
+static ckvc_status check_keys(reading *r, const json_t *object, const family *f,
+                              ckvc_buffer *unknown) {
+    const char *key;
+    json_t *v;
+    json_object_foreach(ckvc_unconst(object), key, v) {
+        const json_t *method = json_object_get(v, "quant_method");
+        /* null is said of a key that is not there; is_causal alone is asked for by its truth */
+        if (json_is_null(v) && strcmp(key, "is_causal") != 0) { continue; }
+        if (f->partial_rotary && strcmp(key, "partial_rotary_factor") == 0) { continue; }
+        CKVC_TRY(key_check(r, rules, key, key, plain_value(v), TEXT(method ? method : v), unknown));
+        if (json_is_object(v) && (strncmp(key, "rope_", 5) == 0 || strstr(key, "_attention"))) {
+            CKVC_TRY(check_keys(r, v, f, unknown));
+        }
+    }
+    return CKVC_OK;
+}
 
 /* What we do not run, by name. */
 static ckvc_status check_supported(reading *r, const json_t *config, const family *f) {
@@ -203,20 +249,9 @@ static ckvc_status check_supported(reading *r, const json_t *config, const famil
     const json_t *act = member(config, key);
     MUST(r, !act || is_text(act, name) || (!gemma && is_text(act, "swish")),
          "%s %s is not supported (supported: \"%s\")", key, TEXT(act), name);
-    for (size_t i = 0; i < sizeof foreign_keys / sizeof *foreign_keys; i++) {
-        const json_t *v = member(config, foreign_keys[i].key);
-        if (!v || json_is_false(v) || (json_is_number(v) && json_number_value(v) == 0.0) ||
-            (json_is_array(v) && json_array_size(v) == 0)) {
-            continue;
-        }
-        const bool object = json_is_object(v);
-        return refuse(r, "%s (%s%s) is not supported: %s", foreign_keys[i].key,
-                      object ? "quant_method " : "",
-                      TEXT(object ? json_object_get(v, "quant_method") : v), foreign_keys[i].why);
-    }
-    const json_t *partial = member(config, "partial_rotary_factor");
-    MUST(r, !partial || f->partial_rotary || json_number_value(partial) == 1.0,
-         "partial_rotary_factor other than 1 is not supported");
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer unknown = {0};
+    CKVC_TRY(check_keys(r, config, f, &unknown));
+    warn_of_keys(r, &unknown);
     return CKVC_OK;
 }
 
@@ -247,6 +282,12 @@ static ckvc_status read_window(reading *r, const json_t *config, const family *f
     const bool on =
         f->window != 0 && (!f->sliding_layer || read_bool(r, config, "use_sliding_window", false));
     const json_t *window = json_object_get(config, "sliding_window");
+    MUST(r,
+         f->window != 0 || types || !member(config, "sliding_window") ||
+             json_integer_value(window) >= s->max_positions,
+         "sliding_window=%s is not supported: a %s model attends to everything, but transformers "
+         "drops what lies farther back while it generates",
+         TEXT(window), f->model_type);
     if (on && !json_is_null(window) && (window || f->window > 0)) {
         s->sliding_window =
             read_int(r, config, "sliding_window", 1, MODEL_POSITIONS_MAX, f->window);
@@ -327,9 +368,6 @@ static ckvc_status read_rope(reading *r, const json_t *config, const family *f, 
     if (!rope || (!type && parameters)) { /* which may hold nothing but the base */
         return CKVC_OK;
     }
-    const json_t *partial = member(rope, "partial_rotary_factor");
-    MUST(r, !partial || f->partial_rotary || json_number_value(partial) == 1.0,
-         "%s.partial_rotary_factor other than 1 is not supported", where);
     if (is_text(type, "default")) { return CKVC_OK; }
     MUST(r, !f->partial_rotary, "%s.rope_type %s is not supported (supported: \"default\")", where,
          TEXT(type));
@@ -378,10 +416,10 @@ static ckvc_status read_dims(reading *r, const json_t *config, const family *f, 
          "num_attention_heads=%d is not a multiple of num_key_value_heads=%d", s->n_heads,
          s->n_kv_heads);
     const bool has_head_dim =
-        f->head_dim && (f->default_head_dim > 0 || member(config, "head_dim"));
+        !f->no_head_dim && (f->default_head_dim > 0 || member(config, "head_dim"));
     MUST(r, has_head_dim || s->width % s->n_heads == 0,
          "hidden_size=%d is not a multiple of num_attention_heads=%d%s", s->width, s->n_heads,
-         f->head_dim ? " and head_dim is not given" : "");
+         f->no_head_dim ? "" : " and head_dim is not given");
     s->head_dim = has_head_dim
                       ? read_int(r, config, "head_dim", 2, MODEL_HEAD_DIM_MAX, f->default_head_dim)
                       : s->width / s->n_heads;
@@ -415,8 +453,11 @@ ckvc_status model_config_read(const char *dir, model_shape *s, ckvc_err *err) {
     json_auto_t *config = NULL;
     CKVC_AUTO_FREE char *path = ckvc_path_join(dir, "config.json");
     reading r = {.path = path, .err = err};
-    CKVC_FAIL_IF(ckvc_is_dir(dir) && !ckvc_file_exists(path), err, CKVC_E_NOINPUT,
-                 "%s: holds no config.json; want a Hugging Face model folder or a GGUF file", dir);
+    CKVC_AUTO_FREE char *held = model_folder_holds(dir);
+    CKVC_FAIL_IF(ckvc_file_exists(dir) && !ckvc_file_exists(path), err, CKVC_E_NOINPUT,
+                 "%s: %s; want a Hugging Face model folder or a GGUF file%s", dir,
+                 ckvc_is_dir(dir) ? "holds no config.json" : "neither a folder nor a GGUF file",
+                 held);
     CKVC_TRY(ckvc_json_read(path, CONFIG_BYTES_MAX, &config, err));
     MUST(&r, json_is_object(config), "not a JSON object");
     const family *f = read_family(&r, config);

@@ -1,9 +1,6 @@
 /* Which files a model has: see model_files.h. */
 #include "formats/model/model_files.h"
 
-#include <dirent.h>
-#include <fnmatch.h>
-
 #include "formats/model/gguf.h"
 #include "formats/model/model_readers.h"
 #include "lib/base/files.h"
@@ -20,36 +17,20 @@ static bool looks_like_hub_id(const char *path) {
            !strstr(name, ".gguf") && !ckvc_is_dir(owner);
 }
 
-/* A GGUF file, the first by name, of a folder that holds nothing of a Hugging Face model directory,
- * as models that are published as one file lie; else NULL. The caller's to free. */
-static char *lone_gguf(const char *folder) {
+ckvc_status model_path_check(const char *path, ckvc_err *err) {
     static const char *const files[] = {"config.json", "tokenizer.json", "tokenizer.model",
                                         "vocab.json"};
+    bool has_own = false; /* a tokenizer alone does for some */
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        CKVC_AUTO_FREE char *file = ckvc_path_join(folder, files[i]);
-        if (ckvc_file_exists(file)) { return NULL; }
+        CKVC_AUTO_FREE char *file = ckvc_path_join(path, files[i]);
+        has_own = has_own || ckvc_file_exists(file);
     }
-    CKVC_AUTO_FREE char *first = NULL;
-    DIR *dir = opendir(folder);
-    for (struct dirent *e; dir && (e = readdir(dir));) {
-        CKVC_AUTO_FREE char *file = ckvc_path_join(folder, e->d_name);
-        if (fnmatch("*.gguf", e->d_name, 0) == 0 && (!first || strcmp(file, first) < 0)) {
-            free(first);
-            first = ckvc_take(&file);
-        }
-    }
-    if (dir) { closedir(dir); }
-    return ckvc_take(&first);
-}
-
-ckvc_status model_path_check(const char *path, ckvc_err *err) {
-    CKVC_AUTO_FREE char *file = lone_gguf(path);
-    CKVC_FAIL_IF(file, err, CKVC_E_NOINPUT,
-                 "%s: a folder without config.json; a GGUF file is named itself: %s", path, file);
+    CKVC_AUTO_FREE char *held = has_own ? ckvc_strdup("") : model_folder_holds(path);
+    CKVC_FAIL_IF(*held, err, CKVC_E_NOINPUT, "%s: a folder without config.json%s", path, held);
     if (ckvc_file_exists(path) || !looks_like_hub_id(path)) { return CKVC_OK; }
     return ckvc_fail(err, CKVC_E_NOINPUT,
                      "%s: no such folder or file; a model of the Hugging Face Hub is downloaded "
-                     "first: huggingface-cli download %s --local-dir DIR, then --model DIR",
+                     "first: hf download %s --local-dir DIR, then --model DIR",
                      path, path);
 }
 

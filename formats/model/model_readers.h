@@ -4,6 +4,7 @@
 
 #include "lib/model/model_spec.h"
 #include "lib/base/bytes.h"
+#include "lib/base/json.h"
 #include "lib/base/status.h"
 
 /* A file while it is read, and how all readers of formats/model and formats/tokenizer refuse it. */
@@ -26,6 +27,20 @@ ckvc_status refuse_at(reading *r, uint64_t at, const char *fmt, ...) CKVC_PRINTF
     } while (0)
 #define MUST(r, holds, ...) MUST_AT((r), NO_PLACE, holds, __VA_ARGS__)
 
+/* What keys of a file mean. why NULL: they are read, or no loss depends on them. Else `why` says
+ * how a network differs from those we run where the value is not `plain`. keys: words, a space
+ * before and behind each; NULL ends the table. */
+typedef struct key_rule {
+    const char *keys;
+    double plain;
+    const char *why;
+} key_rule;
+/* Refuses a key by the rule for the word that names it; one without a rule goes to `unknown`. value
+ * as `plain`, NaN where it is no such thing; text: the same for the message. */
+ckvc_status key_check(reading *r, const key_rule *rules, const char *key, const char *word,
+                      double value, const char *text, ckvc_buffer *unknown) CKVC_MUST_CHECK;
+void warn_of_keys(const reading *r, const ckvc_buffer *unknown); /* in one line, if there are any */
+
 /* config.json of a Hugging Face model directory -> shape. Families (model_type): llama, mistral,
  * qwen2, qwen3, phi3, gemma3_text as transformers' configuration_*.py and modeling_*.py of these
  * names have them, and internlm2 as the configuration_internlm2.py and modeling_internlm2.py that
@@ -33,6 +48,10 @@ ckvc_status refuse_at(reading *r, uint64_t at, const char *fmt, ...) CKVC_PRINTF
  * rope_scaling, or rope_parameters; torch_dtype or dtype); defaults of missing keys are the config
  * classes' own. Every field is within the caps of model_spec.h. */
 ckvc_status model_config_read(const char *dir, model_shape *out, ckvc_err *err) CKVC_MUST_CHECK;
+
+/* "; it holds FILE, WHAT IT IS" of a folder whose model we do not read, or "": what a message that
+ * a file is missing goes on with. The caller's to free. */
+char *model_folder_holds(const char *folder);
 
 /* The weights of a directory -> a spec without tensors: model.safetensors, or several files through
  * model.safetensors.index.json (SAFE_WEIGHTS_NAME and SAFE_WEIGHTS_INDEX_NAME of transformers'

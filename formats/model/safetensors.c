@@ -144,12 +144,13 @@ static ckvc_status check_contiguous(reading *r, tensor_view *tensors, size_t n) 
 static ckvc_status read_header(reading *r, json_t **header) {
     const uint8_t *bytes = r->c.data;
     const size_t size = r->c.size;
+    CKVC_TRY(ckvc_download_check(r->path, bytes, size, r->err));
     MUST(r, size >= 8, "%zu bytes are too few for a safetensors file", size);
     const size_t n = ckvc_get_u64(bytes);
     MUST_AT(r, 0, n <= HEADER_MAX, "header length %zu is over the format's limit of %u", n,
             HEADER_MAX);
     MUST_AT(r, 0, ckvc_span_ok(8, n, size),
-            "header length %zu runs past the end of the file (%zu bytes)", n, size);
+            "header length %zu runs past the end of the file (%zu bytes; is it cut off?)", n, size);
     MUST_AT(r, 8, n >= 2 && bytes[8] == '{',
             "the header is not a JSON object (it must begin with '{')");
     r->c = (ckvc_cursor){.data = bytes + 8 + n, .size = size - 8 - n};
@@ -225,6 +226,10 @@ static ckvc_status add_indexed(model_spec *spec, const char *dir, const char *pa
              tensor, name ? name : "(not text)");
         if (mapped(all, name)) { continue; }
         MUST(&in, all->n < SHARDS_MAX, "weight_map names more than %d files", SHARDS_MAX);
+        CKVC_AUTO_FREE char *there = ckvc_path_join(dir, name);
+        CKVC_FAIL_IF(!ckvc_file_exists(there), err, CKVC_E_NOINPUT,
+                     "%s: names %s, which is not in the folder; is the download complete?", path,
+                     name);
         CKVC_TRY(add_file(spec, dir, name, err));
     }
     CKVC_TRY(model_spec_order(spec, err));
@@ -247,16 +252,21 @@ static ckvc_status add_indexed(model_spec *spec, const char *dir, const char *pa
 ckvc_status safetensors_read(const char *dir, model_spec *spec, ckvc_err *err) {
     CKVC_AUTO_FREE char *one = ckvc_path_join(dir, "model.safetensors");
     CKVC_AUTO_FREE char *index = ckvc_path_join(dir, "model.safetensors.index.json");
+    CKVC_AUTO_FREE char *adapter = ckvc_path_join(dir, "adapter_config.json");
     spec->source = ckvc_calloc(1, sizeof(mapped_files));
     spec->release = close_source;
     spec->fingerprint_kind = "ckvc-model-1\n";
+    CKVC_FAIL_IF(ckvc_file_exists(adapter), err, CKVC_E_DATA,
+                 "%s: an adapter, which transformers would add to the weights and ckvc does not: "
+                 "merge the two (PEFT: merge_and_unload, save_pretrained), or remove it",
+                 adapter);
     if (ckvc_file_exists(one)) { /* as transformers: the single file wins over an index */
         CKVC_TRY(add_file(spec, dir, "model.safetensors", err));
         return model_spec_order(spec, err);
     }
     if (ckvc_file_exists(index)) { return add_indexed(spec, dir, index, err); }
+    CKVC_AUTO_FREE char *held = model_folder_holds(dir);
     return ckvc_fail(err, CKVC_E_NOINPUT,
-                     "%s: no model.safetensors and no model.safetensors.index.json here (other "
-                     "weight files are not read)",
-                     dir);
+                     "%s: no model.safetensors and no model.safetensors.index.json here%s", dir,
+                     *held ? held : "; is the download complete?");
 }

@@ -294,7 +294,7 @@ assert d["memory_bytes"] > 1e6 and abs(d["disk_bytes"] / sum(map(len, lines)) - 
 }
 
 @test "an id of the Hub where a model is wanted: how to download it" {
-    told() { fails 66 '' "$CKVC" "$@" && [[ $output == *"huggingface-cli download org/A-model --local-dir DIR, then --model DIR" ]]; }
+    told() { fails 66 '' "$CKVC" "$@" && [[ $output == *"hf download org/A-model --local-dir DIR, then --model DIR" ]]; }
     told perplexity --model org/A-model --manifest "$DIR/prompts.jsonl"
     told tokenize --model org/A-model
     told inspect org/A-model
@@ -303,6 +303,39 @@ assert d["memory_bytes"] > 1e6 and abs(d["disk_bytes"] / sum(map(len, lines)) - 
     told manifest check "$DIR/prompts.jsonl" --model org/A-model
     run -66 "$CKVC" inspect "$DIR/A-model" # a path is none
     [[ $output != *download* ]]
+}
+
+@test "a Git LFS pointer in any file's place is named, with the way to the file" {
+    local ptr=$'version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345'
+    pointer() { fails 65 '' "${@:2}" && [[ $output == *"$1: a Git LFS pointer in the file's place; get the file: git lfs pull, or hf download" ]]; }
+    for name in config.json model.safetensors tokenizer.json; do
+        rm -rf "$DIR/lfs" && cp -r "$MODEL" "$DIR/lfs" && rm -f "$DIR/lfs/$name" && echo "$ptr" >"$DIR/lfs/$name"
+        pointer "$DIR/lfs/$name" "$CKVC" perplexity --model "$DIR/lfs" --manifest "$DIR/prompts.jsonl"
+    done
+    for name in p.gguf p.ckvt p.h5 p.jsonl; do echo "$ptr" >"$DIR/$name"; done
+    pointer p.gguf "$CKVC" inspect "$DIR/p.gguf"
+    pointer p.ckvt "$CKVC" score "${OVER[@]}" --table "$DIR/p.ckvt"
+    pointer p.h5 "$CKVC" fit "$DIR/p.h5" --out "$DIR/none.ckvt"
+    pointer p.jsonl "$CKVC" perplexity --model "$MODEL" --manifest "$DIR/p.jsonl"
+    pointer p.jsonl "$CKVC" report --scores "$DIR/p.jsonl" --out "$DIR/no-report"
+    pointer p.jsonl "$CKVC" manifest check "$DIR/prompts.jsonl" --model "$MODEL" --against "$DIR/p.jsonl"
+}
+
+@test "a key of config.json that changes the network is refused, one that is not known is named once" {
+    rm -rf "$DIR/keyed" && cp -r "$MODEL" "$DIR/keyed" && chmod -R u+w "$DIR/keyed"
+    keyed() {
+        check 'c = load(sys.argv[1]); c.update(json.loads(sys.argv[3])); json.dump(c, open(sys.argv[2], "w"))' \
+            "$MODEL/config.json" "$DIR/keyed/config.json" "$1"
+        run "${@:2}" --separate-stderr "$CKVC" perplexity --model "$DIR/keyed" --manifest "$DIR/prompts.jsonl" --limit 1 --json -q
+    }
+    keyed '{"is_causal": false}' -65
+    [[ $output$stderr == *"is_causal (false) is not supported: attention to later tokens"* ]]
+    keyed '{"is_causal": true}' -0
+    [ -z "$stderr" ]
+    keyed '{"use_rope": false, "key_of_tomorrow": [1]}' -0
+    [[ $stderr == "warning: $DIR/keyed/config.json: keys that are not known were passed over: use_rope, key_of_tomorrow; "* ]]
+    [ "$(wc -l <<<"$stderr")" -eq 1 ]
+    check 'json.loads(sys.argv[1].splitlines()[0])' "$output"
 }
 
 @test "standard output that is cut short is exit 74, however much was written" {

@@ -340,18 +340,60 @@ TEST(one_thing_wrong) {
          tiny_tensor(g, "blk.2.attn_norm.weight", WIDTH, 0, false));
     WITH("tensor \"blk.00.attn_norm.weight\" is none",
          tiny_tensor(g, "blk.00.attn_norm.weight", WIDTH, 0, false));
-    WITH("key llama.expert_count is 8: a mixture of experts", g_u32(g, "llama.expert_count", 8));
+    WITH("llama.expert_count (8) is not supported: a mixture of experts",
+         g_u32(g, "llama.expert_count", 8));
     WITH("key llama.rope.scaling.type is \"yarn\"", g_string(g, "llama.rope.scaling.type", "yarn"));
     WITH("key llama.rope.scale_linear is NaN", g_f32(g, "llama.rope.scale_linear", NAN));
     WITH("key llama.attention.sliding_window is 64",
          g_u32(g, "llama.attention.sliding_window", 64));
     WITH("tensor \"blk.0.post_ffw_norm.weight\" is none of a llama model",
          tiny_tensor(g, "blk.0.post_ffw_norm.weight", WIDTH, 0, false));
-    WITH("key llama.attn_logit_softcapping is 30", g_f32(g, "llama.attn_logit_softcapping", 30.0f));
+    WITH("llama.attention.causal (0) is not supported: attention to later tokens",
+         g_bool(g, "llama.attention.causal", false));
+    WITH("llama.use_parallel_residual (1) is not", g_bool(g, "llama.use_parallel_residual", true));
+    WITH("llama.attention.output_scale (nan) is", g_string(g, "llama.attention.output_scale", "1"));
+    WITH("key llama.attention.key_length_swa is 8, the head dimension 4",
+         g_u32(g, "llama.attention.key_length_swa", 8));
+    WITH("key general.type is \"adapter\": no language model",
+         g_string(g, "general.type", "adapter"));
+    WITH("llama.attn_logit_softcapping (30) is not",
+         g_f32(g, "llama.attn_logit_softcapping", 30.0f));
     WITH("key split.count is 3", g_key(g, "split.count", G_U16); ckvc_buffer_u16(&g->keys, 3));
     WITH("key general.quantization_version is 1", g_u32(g, "general.quantization_version", 1));
     WITH("tensor \"rope_freqs.weight\"[0] is 3", const float f[DIM / 2] = {3, 5};
          g_tensor(g, "rope_freqs.weight", f32, (uint64_t[2]){DIM / 2, 0}, f, sizeof f));
+}
+
+static char warned[512];
+static int n_warnings;
+static void take_warning(const char *line) {
+    n_warnings++;
+    snprintf(warned, sizeof warned, "%s", line);
+}
+
+/* Neutral values and other programs' keys are passed over; what no rule knows is named once. */
+TEST(unknown_keys) {
+    ckvc_warn_set(take_warning);
+    for (int unknown = 0; unknown < 2; unknown++) {
+        gguf_maker g = tiny();
+        g_bool(&g, "llama.attention.causal", true);
+        g_f32(&g, "llama.logit_scale", 1.0f);
+        g_string(&g, "general.type", "model");
+        g_string(&g, "quantize.imatrix.file", "x");
+        g_string(&g, "llamas.key", "x");
+        if (unknown) {
+            g_u32(&g, "llama.key_of_tomorrow", 1);
+            g_string(&g, "llama.attention.b c", "x");
+        }
+        tiny_tensors(&g, true, false);
+        put(&g);
+        model_shape s;
+        OK(model_files_shape(path, &s, &err));
+        assert_int_equal(n_warnings, unknown);
+    }
+    assert_non_null(strstr(warned, path));
+    assert_non_null(strstr(warned, ": llama.attention.b c, llama.key_of_tomorrow; "));
+    ckvc_warn_set(NULL);
 }
 
 /* Keys that decide the shape, one left out or given another value. */
@@ -369,8 +411,8 @@ TEST(shape_keys) {
         {"embedding_length", -1, "key llama.embedding_length is missing"},
         {"attention.head_count", 0, "key llama.attention.head_count is 0"},
         {"attention.head_count_kv", 3, "head_count is 4, no multiple of head_count_kv 3"},
-        {"attention.key_length", 5, "heads of 5 key and 4 value dimensions"},
-        {"attention.value_length", 8, "heads of 4 key and 8 value dimensions"},
+        {"attention.key_length", 5, "heads of 5 dimensions"},
+        {"attention.value_length", 8, "is 8, the head dimension 4"},
         {"rope.dimension_count", 2, "a partial rotary embedding"},
         {"vocab_size", 65, "key llama.vocab_size is 65, token_embd.weight has 64 rows"},
         {"context_length", -1, "key llama.context_length is missing"},

@@ -1,4 +1,5 @@
 /* config.json: defaults, both spellings of the rotary part, and what is refused. */
+#include <glob.h>
 #include <jansson.h>
 #include <sys/stat.h>
 
@@ -291,7 +292,23 @@ TEST(refusals) {
          "MistralForCausalLM"},
         {"{'num_local_experts':8}", "num_local_experts (8)", "mixture of experts"},
         {"{'quantization_config':{'quant_method':'gptq'}}", "gptq", "unquantised"},
-        {"{'rope_interleaved':true}", "rope_interleaved", "(2i, 2i+1)"},
+        {"{'rope_interleaved':true}", "rope_interleaved (true)", "another network"},
+        /* what transformers 5 computes with, and configurations of all families may say */
+        {"{'is_causal':false}", "is_causal (false)", "later tokens"},
+        {"{'is_causal':null}", "is_causal (null)", "later tokens"},
+        {"{'is_causal':0}", "is_causal (0)", "later tokens"},
+        {"{'model_type':'gemma3_text','num_key_value_heads':2,'is_causal':false}", "is_causal", ""},
+        {"{'model_type':'internlm2','is_causal':false}", "is_causal", ""},
+        {"{'attention_chunk_size':5}", "attention_chunk_size (5)", "another network"},
+        {"{'per_layer_config':{'0':{'rms_norm_eps':0.5}}}", "per_layer_config", "another network"},
+        {"{'kv_sharing_modes':['reuse','store']}", "kv_sharing_modes", "another network"},
+        {"{'transformers_weights':'other.safetensors'}", "transformers_weights", "another name"},
+        {"{'quantization':{'group_size':64,'bits':4}}", "quantization", "unquantised"},
+        {"{'logit_scale':0.5}", "logit_scale (0.5)", "another network"},
+        {"{'rope_scaling':{'type':'default','mrope_section':[1,1,2]}}", "mrope_section", ""},
+        {"{'rope_parameters':{'partial_rotary_factor':0.5}}", "partial_rotary_factor (0.5)", ""},
+        {"{'sliding_window':5}", "sliding_window=5", "while it generates"},
+        {"{'model_type':'internlm2','sliding_window':'5'}", "sliding_window=\"5\"", ""},
         {"{'partial_rotary_factor':0.5}", "partial_rotary_factor", ""},
         {"{'model_type':'mistral','num_key_value_heads':4,'layer_types':['full_attention',"
          "'sliding_attention']}",
@@ -324,7 +341,7 @@ TEST(refusals) {
         {"{'model_type':'gemma3_text','hidden_activation':'gelu'}", "hidden_activation \"gelu\"",
          "gelu_pytorch_tanh"},
         {"{'model_type':'gemma3_text','final_logit_softcapping':30}", "final_logit_softcapping",
-         "capped"},
+         "another network"},
         {"{'model_type':'gemma3_text','use_bidirectional_attention':true}",
          "use_bidirectional_attention", "later tokens"},
         {"{'model_type':'gemma3_text','sliding_window_pattern':0}", "sliding_window_pattern=0", ""},
@@ -404,6 +421,65 @@ TEST(refusals) {
     }
 }
 
+static char warned[2048];
+static int n_warnings;
+static void take_warning(const char *line) {
+    n_warnings++;
+    snprintf(warned, sizeof warned, "%s", line);
+}
+
+/* Values that leave the family's network as it is; and keys that no rule knows, in one line. */
+TEST(keys) {
+    ckvc_warn_set(take_warning);
+    good("{'is_causal':true,'logit_scale':1.0,'residual_multiplier':null,'num_experts':0,"
+         "'pruned_heads':{},'no_rope_layers':[],'use_mrope':false,'quantization_config':null,"
+         "'partial_rotary_factor':1,'key_of_tomorrow':null,'sliding_window':2048,'temperature':2,"
+         "'task_specific_params':{'no':{'key':1}}}");
+    assert_int_equal(n_warnings, 0);
+    good("{'use_rope':false,'rope_scaling':{'rope_type':'default','mscale':1},'a b':1,"
+         "'top_k top_p':2,'rope_theta':1e5}");
+    assert_int_equal(n_warnings, 1);
+    assert_non_null(strstr(warned, "config.json: "));
+    assert_non_null(strstr(warned, ": use_rope, mscale, a b, top_k top_p; "));
+    assert_null(strstr(warned, "rope_theta"));
+    char *many = ckvc_format("{");
+    for (int i = 0; i < 3000; i++) {
+        char *more = ckvc_format("%s%s'key%d':%d", many, i ? "," : "", i, i);
+        free(many), many = more;
+    }
+    char *patch = ckvc_format("%s}", many);
+    good(patch);
+    free(many), free(patch);
+    assert_true(n_warnings == 2 && strlen(warned) < 1000);
+    ckvc_warn_set(NULL);
+}
+
+static size_t read_all_below(const char *folder) {
+    size_t n_read = 0;
+    glob_t found;
+    char path[4200];
+    snprintf(path, sizeof path, "%s/*/config.json", folder);
+    assert_int_equal(glob(path, 0, NULL, &found), 0);
+    for (size_t i = 0; i < found.gl_pathc; i++, n_read++) {
+        model_shape s;
+        *strrchr(found.gl_pathv[i], '/') = '\0';
+        OK(model_config_read(found.gl_pathv[i], &s, &err));
+        if (n_warnings) { fail_msg("%s", warned); }
+    }
+    globfree(&found);
+    return n_read;
+}
+
+/* Nothing is said of models that are known: golden ones, the embedded ones, published ones. */
+TEST(known_models) {
+    n_warnings = 0;
+    ckvc_warn_set(take_warning);
+    assert_true(read_all_below("tests/golden/models") + read_all_below("models") >= 14);
+    assert_true(read_all_below(shared_data(".", "configs")) >= 12);
+    read_all_below(shared_data(".", "models"));
+    ckvc_warn_set(NULL);
+}
+
 /* generation_config.json's ids before config.json's; what is no id is left out. */
 TEST(stop_ids) {
     static const char name[] = "generation_config.json";
@@ -441,9 +517,54 @@ TEST(hub_ids) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         model_shape s;
         FAILS(model_files_shape(cases[i].path, &s, &err), CKVC_E_NOINPUT);
-        const char *told = strstr(err.text, "huggingface-cli download ");
+        const char *told = strstr(err.text, "hf download ");
         assert_true(cases[i].id == (told != NULL));
         if (told) { assert_non_null(strstr(told, cases[i].path)); }
+    }
+}
+
+/* What lies in a model's place is named, and what to do. */
+TEST(in_place_of_a_model) {
+    static const struct {
+        const char *file, *told;
+    } cases[] = {{"adapter_config.json", "an adapter of another model: merge the two"},
+                 {"pytorch_model-00001-of-00002.bin", "PyTorch's weights, which are not read"},
+                 {"consolidated.00.pth", "PyTorch's weights, which are not read"},
+                 {"model.onnx", "weights in ONNX, which are not read"},
+                 {"model_index.json", "a model of images"},
+                 {"snapshots", "the Hub's cache"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        shell("mkdir -p %s/odd && rm -f %s/odd/*", temp_folder, temp_folder);
+        for (int more = 0; more < 3; more++) { /* alone, beside a tokenizer, beside config.json */
+            static const char *const beside[] = {NULL, "odd/tokenizer.json", "odd/config.json"};
+            char name[64];
+            snprintf(name, sizeof name, "odd/%s", cases[i].file);
+            put_text(name, "x");
+            if (beside[more]) { put_text(beside[more], json_of(base)); }
+            model_spec *spec;
+            ckvc_err err = {0};
+            const ckvc_status st = model_files_read(in_temp_folder("odd"), &spec, &err);
+            if (i == 0 && more == 2) { /* which would be added to weights that are there, too */
+                assert_int_equal(st, CKVC_E_DATA);
+                assert_non_null(strstr(err.text, "adapter_config.json: an adapter, which "));
+                continue;
+            }
+            assert_int_equal(st, CKVC_E_NOINPUT);
+            if (!strstr(err.text, cases[i].told)) { fail_msg("%s", err.text); }
+        }
+    }
+    model_shape s;
+    put_text("a-file", "x");
+    SAYS(model_files_shape(in_temp_folder("a-file"), &s, &err), CKVC_E_NOINPUT,
+         "a-file: neither a folder nor a GGUF file");
+    for (int i = 0; i < 3; i++) {
+        static const char *const texts[][2] = {
+            {"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n", "git lfs pull"},
+            {"<!DOCTYPE html><html>", "an HTML page"},
+            {"", "an empty file"}};
+        SAYS(read_text(texts[i][0], &s, &err), CKVC_E_DATA, texts[i][1]);
+        put_text("x.gguf", texts[i][0]);
+        SAYS(model_files_shape(in_temp_folder("x.gguf"), &s, &err), CKVC_E_DATA, texts[i][1]);
     }
 }
 
@@ -457,7 +578,7 @@ TEST(gguf_folders) {
         ckvc_err err = {0};
         if (with_config) { put_text("folder/config.json", "{}"); }
         assert_true(model_files_shape(in_temp_folder("folder"), &s, &err) != CKVC_OK);
-        assert_true(with_config == !strstr(err.text, "named itself: "));
+        assert_true(with_config == !strstr(err.text, "which is named itself"));
         assert_true(with_config == !strstr(err.text, "/folder/a.gguf"));
     }
 }

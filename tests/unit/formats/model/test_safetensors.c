@@ -108,7 +108,7 @@ TEST(malformed_lengths) {
     uint8_t bytes[64] = {0};
     for (size_t n = 0; n < 8; n++) {
         write_bytes(in_temp_folder("model.safetensors"), bytes, n);
-        refused("too few");
+        refused(n ? "too few" : "an empty file");
     }
     write_bytes(in_temp_folder("model.safetensors"), bytes, 8); /* header of 0 bytes */
     refused("JSON object");
@@ -156,6 +156,9 @@ TEST(several_files) {
         assert_int_equal(n_warnings, more);
     }
     ckvc_warn_set(NULL);
+
+    put_index("{'weight_map':{'u':'two.safetensors','t':'three.safetensors'}}");
+    SAYS(read_dir(), CKVC_E_NOINPUT, "names three.safetensors, which is not in the folder");
 
     /* the last one as JSON has it */
     static const char *const names[] = {
