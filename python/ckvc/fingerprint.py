@@ -19,8 +19,12 @@ from .run_writer import canonical, sha256
 
 # Families of the C program, and what of formats/model/model_config.c is theirs: biases of q, k, v and o, of the MLP.
 FAMILIES = {"llama": ("attention_bias", True), "mistral": (None, False), "qwen2": (None, False), "qwen3": ("attention_bias", False), "phi3": (None, False)}
-FOREIGN = ("quantization_config", "compression_config", "num_local_experts", "num_experts", "attn_logit_softcapping", "final_logit_softcapping",
-           "use_qk_norm", "qk_layernorm", "rope_interleaved")
+# Its rules for keys that make another network than the family's, by the value that does not: 1 is true, too, and 0 is false and what is empty.
+FOREIGN = {1: "is_causal logit_scale logits_scaling embedding_multiplier residual_multiplier",
+           0: "use_bidirectional_attention quantization_config compression_config quantization num_local_experts num_experts n_routed_experts "
+              "transformers_weights attention_chunk_size per_layer_config pruned_heads kv_sharing_modes num_kv_shared_layers kv_lora_rank "
+              "is_encoder_decoder add_cross_attention attn_logit_softcapping final_logit_softcapping clip_qkv use_qk_norm qk_layernorm alibi "
+              "rope_interleaved mrope_section use_mrope no_rope_layers no_rope_layer_interval"}
 NAMES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 Line = Tuple[str, str, List[int], str]
 
@@ -29,9 +33,12 @@ def _shape_lines(config: Any) -> Optional[str]:
     """model_shape_lines of lib/model/model_spec.c behind its first line; None: not a model of the C program."""
     rope, kind = dict(config.rope_parameters or {}), config.model_type
     scheme = rope.get("rope_type") or "default"
-    share = float(rope.get("partial_rotary_factor") or 1)
+    share, said = float(rope.get("partial_rotary_factor") or 1), {**rope, **config.to_dict()}
+    window, types = said.get("sliding_window"), said.get("layer_types")
     if kind not in FAMILIES or scheme not in ("default", "llama3", "linear", "dynamic") or (scheme if kind == "phi3" else share) not in ("default", 1.0) \
-            or config.hidden_act not in ("silu", "swish") or any(getattr(config, k, None) for k in FOREIGN):
+            or config.hidden_act not in ("silu", "swish") or (kind == "llama" and window and not types and window < config.max_position_embeddings) \
+            or any((said[key] or 0) != plain for plain, keys in FOREIGN.items() for key in keys.split()
+                   if key in said and (said[key] is not None or key == "is_causal")):
         return None
     H, D = config.num_attention_heads, getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     out = ["ckvc-model-1", f"family={kind}", f"layers={config.num_hidden_layers}", f"heads={H}", f"kv_heads={config.num_key_value_heads}",
@@ -50,9 +57,8 @@ def _shape_lines(config: Any) -> Optional[str]:
     output = bool(bias and getattr(config, bias, False))
     out += [f"{name}=1" for name, there in (("tied", config.tie_word_embeddings), ("qkv_bias", output or kind == "qwen2"), ("output_bias", output),
                                             ("mlp_bias", mlp and getattr(config, "mlp_bias", False)), ("qk_norm", kind == "qwen3")) if there]
-    window, types = getattr(config, "sliding_window", None), getattr(config, "layer_types", None)
     full = [l for l in range(config.num_hidden_layers) if types and types[l] == "full_attention"]
-    if window and (kind not in ("qwen2", "qwen3") or config.use_sliding_window) and len(full) < config.num_hidden_layers:
+    if window and kind != "llama" and (kind not in ("qwen2", "qwen3") or config.use_sliding_window) and len(full) < config.num_hidden_layers:
         out += [f"sliding_window={window}", *(f"full_layer={l}" for l in full)]
     return "\n".join(out) + "\n"
 

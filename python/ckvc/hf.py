@@ -321,7 +321,8 @@ class Compression:
         first = [0] * shape[0]  # of each sequence's prompt: behind what pads it on the left
         if padding is not None:
             first = (padding != 0).int().argmax(dim=1).tolist()
-            refuse(not all(row[start:].all() for row, start in zip(padding, first)), "a batch that is padded on the right: want padding_side='left'")
+            refuse(not padding[:, -1].all(), "a batch that is padded on the right: want padding_side='left'")
+            refuse(not all(row[start:].all() for row, start in zip(padding, first)), "an attention mask with a hole: want its zeros on the left alone")
         self._width = shape[1]
         self.check_context(self._width)
         positions, at = kwargs.get("position_ids"), first  # of each prompt's first token, by which its key was rotated
