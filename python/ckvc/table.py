@@ -149,6 +149,8 @@ class Table:
         refuse(when, f"{self.name}: {text}")
 
     def _check_header(self, data):
+        self._refuse(data.startswith(b"version https://git-lfs.github.com/spec/v1"),
+                     "a Git LFS pointer in the file's place; get the file: git lfs pull, or hf download")
         self._refuse(data[:8] != MAGIC, "byte 0: not a ckvt table")
         self._refuse(not 128 <= len(data) <= FILE_MAX, f"{len(data)} bytes, a table has 128 to {FILE_MAX}: the file is cut off, or none")
         _, size, major, minor, order, _, self.flags, length, start, n, entry, self._identity, _, zero, crc_dir, crc = HEADER.unpack(data[:128])

@@ -254,6 +254,10 @@ def fingerprints():
         tiny(kind, **more).save_pretrained(tmp / f"saved-{i}", max_shard_size="300KB")
         theirs = json.loads(outside.run(a.ckvc, "inspect", tmp / f"saved-{i}", "--json"))["fingerprint"]
         wrong += same(transformers.AutoModelForCausalLM.from_pretrained(tmp / f"saved-{i}")) != theirs
+    for i, more in enumerate((dict(is_causal=False), dict(is_causal=None), dict(sliding_window=8), dict(attention_chunk_size=8), dict(logit_scale=2.0))):
+        tiny("Llama", **more).save_pretrained(tmp / f"odd-{i}")  # which the program refuses: no model of its own kind
+        wrong += ckvc.fingerprint._shape_lines(transformers.AutoConfig.from_pretrained(tmp / f"odd-{i}")) is not None
+        wrong += subprocess.run([a.ckvc, "inspect", str(tmp / f"odd-{i}")], capture_output=True).returncode != 65
     x, y = tiny("Olmo2"), tiny("Olmo2")
     wrong += same(x) != same(y)
     with torch.no_grad():

@@ -116,7 +116,9 @@ def errors():
     cache = transformers.DynamicCache(config=model.config)
     write({"input_ids": prompt}, cache=cache)
     padded = {"input_ids": torch.tensor([prompts[2] + [0], prompts[2] + [5]]), "attention_mask": torch.tensor([[1] * 97 + [0], [1] * 98])}
+    holed = {"input_ids": torch.tensor([prompts[2]]), "attention_mask": (torch.arange(97) != 50).long()[None]}
     return [missed(*x) for x in (
+        (lambda: write(holed), "an attention mask with a hole: want its zeros on the left alone"),
         (lambda: ckvc.hf.compress(other, table), "is for 8 layers x 3 KV heads, the model has 4 x 3 KV heads"),
         (lambda: write({"input_ids": prompt}, 1.0), "a budget of 1.0, which may be a token or a share: write 1 for 1 token, 0.99 for"),
         (lambda: write({"input_ids": prompt}, 8), "a budget of 8 tokens is below what every head must keep; the least is 9"),

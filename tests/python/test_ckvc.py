@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """python/ckvc: capacities bit for bit against the policy library, prefills by ctypes, the reader on good and on damaged tables."""
+import ast
 import binascii
 import contextlib
 import ctypes
@@ -9,6 +10,7 @@ import io
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -454,6 +456,33 @@ def test_damage():
         damaged += [good[:i] + bytes([good[i] ^ flip]) + good[i + 1 :] for i in range(len(good)) for flip in (1, 0x80)]
         for data in damaged:
             assert refused("", ckvc.Table, name, data).startswith(name)
+
+
+def test_pointer():
+    """What a clone without Git LFS leaves is named: by Python's reader, the library's, and the program's."""
+    data = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
+    told = "a Git LFS pointer in the file's place; get the file: git lfs pull, or hf download"
+    refused(told, ckvc.Table, "x", data)
+    with tempfile.TemporaryDirectory() as folder:
+        path = put(os.path.join(folder, "x.ckvt"), data)
+        with policy_library():
+            message = ctypes.create_string_buffer(512)
+            assert library.load().ckvc_table_parse(b"x", data, len(data), ctypes.byref(ctypes.c_void_p()), message, 512)
+            assert told in message.value.decode()
+        if os.path.exists(PROGRAM):
+            assert told in subprocess.run([PROGRAM, "inspect", path], capture_output=True, text=True).stderr
+
+
+def test_rules_of_keys():
+    """The keys of config.json that make another network, here and in the C program: by the value that does not, and by name."""
+    def of(path, begin, end):
+        with open(os.path.join(ROOT, path), encoding="utf-8") as f:
+            return re.search(f"{begin}(.*?){end}", f.read(), re.DOTALL).group(1)
+    rows = re.findall(r'\{((?:\s*"[^"]*")+),\s*([01]),\s*(\w+|"[^"]*")\}', of("formats/model/model_config.c", r"key_rule rules\[\] = ", r"\n\};"))
+    theirs = {plain: sorted(key for words, p, why in rows if p == plain and why != "NULL" for key in re.sub('"', "", words).split()) for plain in "01"}
+    mine = ast.literal_eval(of("python/ckvc/fingerprint.py", r"\nFOREIGN = ", r"\nNAMES"))
+    theirs["1"].remove("partial_rotary_factor")  # which the rotary part's reading asks for
+    assert theirs == {str(plain): sorted(keys.split()) for plain, keys in mine.items()} and len(theirs["0"]) > 20, (theirs, mine)
 
 
 def test_python_example():
