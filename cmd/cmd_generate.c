@@ -229,14 +229,14 @@ static ckvc_status print_text(const generate_job *j, const generated *g, ckvc_er
     CKVC_AUTO_FREE char *text = NULL;
     size_t size = 0;
     if (!j->e.tok) {
-        printf("  |");
-        for (uint32_t i = 0; i < g->n; i++) { printf(" %d", g->tokens[i]); }
+        tell("  |");
+        for (uint32_t i = 0; i < g->n; i++) { tell(" %d", g->tokens[i]); }
         putchar('\n');
         return CKVC_OK;
     }
     CKVC_TRY(tokenizer_decode(j->e.tok, g->tokens, g->n, true, &text, &size, err));
     for (ckvc_lines at = ckvc_lines_of(text, size); ckvc_next_line(&at);) {
-        printf("  | %.*s\n", (int)at.n, at.text);
+        tell("  | %.*s\n", (int)at.n, at.text);
     }
     return CKVC_OK;
 }
@@ -245,15 +245,15 @@ static ckvc_status print_way(const generate_job *j, const generated *g, ckvc_err
     const model_shape *s = model_get_shape(j->e.model);
     const double units = (double)s->n_layers * s->n_kv_heads,
                  speed = per_second(g->n ? g->n - 1 : 0, g->decode_s);
-    printf("  %-12s %8.1f of %u tokens held a head, %.2f MB", way_name(j, g),
-           (double)g->entries / units, g->prompt->n_tokens, (double)g->cache_bytes / 1e6);
-    if (isfinite(g->first_s)) { printf("; first token %.3f s", g->first_s); }
-    if (isfinite(speed)) { printf(", %.1f tokens/s", speed); }
-    printf("; %u tokens%s%s\n", g->n,
-           g->end == GENERATE_STOP      ? ", the model's end"
-           : g->end == GENERATE_CONTEXT ? ", the context is full"
-                                        : "",
-           g->whole ? "; kept whole, being no longer than the window" : "");
+    tell("  %-12s %8.1f of %u tokens held a head, %.2f MB", way_name(j, g),
+         (double)g->entries / units, g->prompt->n_tokens, (double)g->cache_bytes / 1e6);
+    if (isfinite(g->first_s)) { tell("; first token %.3f s", g->first_s); }
+    if (isfinite(speed)) { tell(", %.1f tokens/s", speed); }
+    tell("; %u tokens%s%s\n", g->n,
+         g->end == GENERATE_STOP      ? ", the model's end"
+         : g->end == GENERATE_CONTEXT ? ", the context is full"
+                                      : "",
+         g->whole ? "; kept whole, being no longer than the window" : "");
     return print_text(j, g, err);
 }
 
@@ -261,8 +261,8 @@ static ckvc_status take_generated(void *ctx, const generated *ways, size_t n, ck
     generate_job *j = ctx;
     const bool as_manifest = j->c->as_manifest, json = j->c->inputs.json || as_manifest;
     const char *id = ways[0].prompt->entry->id;
-    if (!json && j->n_then) { printf("%s, turn %u\n", id, 1 + ways[0].turn); }
-    if (!json && !j->n_then) { printf("%s\n", id); }
+    if (!json && j->n_then) { tell("%s, turn %u\n", id, 1 + ways[0].turn); }
+    if (!json && !j->n_then) { tell("%s\n", id); }
     for (size_t w = 0; w < n; w++) {
         const generated *g = &ways[w];
         way_total *t = &j->total[g->compressed];
@@ -285,8 +285,8 @@ static ckvc_status take_generated(void *ctx, const generated *ways, size_t n, ck
                ways[0].tokens[same] == ways[1].tokens[same]) {
             same++;
         }
-        printf("  the first %u tokens are the same; the cache is %.1f %% of the full one\n", same,
-               100.0 * (double)ways[1].cache_bytes / (double)ways[0].cache_bytes);
+        tell("  the first %u tokens are the same; the cache is %.1f %% of the full one\n", same,
+             100.0 * (double)ways[1].cache_bytes / (double)ways[0].cache_bytes);
     }
     fflush(stdout);
     return CKVC_OK;

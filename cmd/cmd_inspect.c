@@ -274,7 +274,7 @@ static ckvc_status inspect(const verb_call *call, ckvc_err *err) {
         json_print(what);
         return CKVC_OK;
     }
-    printf("%s: %s\n", path, kind->name);
+    tell("%s: %s\n", path, kind->name);
     json_object_del(json_object_get(what, "meta"), "shape"); /* a table says it above already */
     if (kind == &table) {
         shorten(what, "shares");
@@ -301,7 +301,7 @@ static ckvc_status verify(const verb_call *call, ckvc_err *err) {
         }
         json_print(o);
     } else if (kind && st == CKVC_OK) {
-        printf("%s: ok, %s\n", path, kind->name);
+        tell("%s: ok, %s\n", path, kind->name);
     }
     return st;
 }

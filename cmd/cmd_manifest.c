@@ -290,12 +290,12 @@ static void print_facts_json(const manifest *m, const manifest_facts *f, const c
 }
 
 static void print_facts(const manifest_facts *f, const char *unit) {
-    printf("source\tsplit\tprompts\tshortest\tmean\tlongest\t(%s)\n", unit);
+    tell("source\tsplit\tprompts\tshortest\tmean\tlongest\t(%s)\n", unit);
     for (size_t i = 0; i < f->n_groups; i++) {
         const check_group *g = &f->groups[i];
-        printf("%s\t%s\t%zu\t%lld\t%.1f\t%lld\n", g->source[0] ? g->source : "-",
-               g->split[0] ? g->split : "-", g->n, (long long)g->shortest,
-               (double)g->total / (double)g->n, (long long)g->longest);
+        tell("%s\t%s\t%zu\t%lld\t%.1f\t%lld\n", g->source[0] ? g->source : "-",
+             g->split[0] ? g->split : "-", g->n, (long long)g->shortest,
+             (double)g->total / (double)g->n, (long long)g->longest);
     }
 }
 

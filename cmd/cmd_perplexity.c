@@ -102,15 +102,15 @@ static void print_means(size_t n, size_t scored, double by_prompt, double by_tok
         json_print_as_given(json_pack("{s:o}", "mean", o));
         return;
     }
-    printf(ROW, "mean over prompts", n, by_prompt, exp(by_prompt));
-    printf(ROW, "mean over tokens", scored, by_token, exp(by_token));
+    tell(ROW, "mean over prompts", n, by_prompt, exp(by_prompt));
+    tell(ROW, "mean over tokens", scored, by_token, exp(by_token));
 }
 
 static ckvc_status run_job(perplexity_job *j, const perplexity_cli *c, ckvc_err *err) {
     const size_t vocab = (size_t)model_get_shape(j->e.model)->vocab, n = j->e.prompts->n;
     double sum_of_means = 0, sum = 0;
     size_t scored = 0;
-    if (!c->inputs.json) { printf("%-24s %8s %12s %12s\n", "id", "n", "mean_nll", "ppl"); }
+    if (!c->inputs.json) { tell("%-24s %8s %12s %12s\n", "id", "n", "mean_nll", "ppl"); }
     for (size_t i = 0; i < n; i++) {
         const prompt *p = &j->e.prompts->items[i];
         CKVC_TRY(session_score(j->session, p->tokens, p->n_tokens, j->nll, err));
@@ -125,9 +125,9 @@ static ckvc_status run_job(perplexity_job *j, const perplexity_cli *c, ckvc_err 
         if (c->inputs.json) {
             print_json(j, p, mean, c->tokens);
         } else {
-            printf(ROW, p->entry->id, (size_t)p->n_tokens, mean, exp(mean));
+            tell(ROW, p->entry->id, (size_t)p->n_tokens, mean, exp(mean));
             for (uint32_t k = 0; c->tokens && k + 1 < p->n_tokens; k++) {
-                printf("  nll[%u] %.6f (id %d)\n", k, j->nll[k], p->tokens[k + 1]);
+                tell("  nll[%u] %.6f (id %d)\n", k, j->nll[k], p->tokens[k + 1]);
             }
         }
         FAIL_IF(ckvc_stop_requested(), CKVC_E_STOPPED,

@@ -16,26 +16,26 @@ typedef struct status_cli {
 static void print_duration(const char *form, const json_t *seconds) {
     char text[CKVC_DURATION] = "-";
     if (json_is_number(seconds)) { ckvc_duration(json_number_value(seconds), text); }
-    printf(form, text);
+    tell(form, text);
 }
 
 static void print_part(const json_t *part) {
     const char *name = json_string_value(json_object_get(part, "part"));
     const json_t *passes = json_object_get(part, "passes"),
                  *skipped = json_object_get(part, "skipped");
-    if (json_array_size(passes) == 0) { printf("%-10s nothing yet\n", name ? name : "-"); }
+    if (json_array_size(passes) == 0) { tell("%-10s nothing yet\n", name ? name : "-"); }
     for (size_t i = 0; i < json_array_size(passes); i++) {
         const json_t *pass = json_array_get(passes, i),
                      *rate = json_object_get(pass, "prompts_per_second");
-        printf("%-10s %-15s %8lld %8lld %8lld ", name ? name : "-",
-               json_string_value(json_object_get(pass, "pass")),
-               (long long)json_integer_value(json_object_get(pass, "prompts")),
-               (long long)json_integer_value(json_object_get(pass, "done")),
-               (long long)json_integer_value(json_object_get(pass, "skipped")));
+        tell("%-10s %-15s %8lld %8lld %8lld ", name ? name : "-",
+             json_string_value(json_object_get(pass, "pass")),
+             (long long)json_integer_value(json_object_get(pass, "prompts")),
+             (long long)json_integer_value(json_object_get(pass, "done")),
+             (long long)json_integer_value(json_object_get(pass, "skipped")));
         if (json_is_number(rate)) {
-            printf("%10.1f ", 3600 * json_number_value(rate));
+            tell("%10.1f ", 3600 * json_number_value(rate));
         } else {
-            printf("%10s ", "-");
+            tell("%10s ", "-");
         }
         print_duration("%10s ", json_is_true(json_object_get(pass, "complete"))
                                     ? NULL
@@ -45,14 +45,15 @@ static void print_part(const json_t *part) {
     }
     for (size_t i = 0; i < json_array_size(skipped); i++) {
         const json_t *s = json_array_get(skipped, i);
-        printf("  %s: prompt \"%s\" leaves no records: %s\n",
-               json_string_value(json_object_get(s, "pass")),
-               json_string_value(json_object_get(s, "id")),
-               json_string_value(json_object_get(s, "reason")));
+        tell("  %s: prompt \"%s\" leaves no records: %s\n",
+             json_string_value(json_object_get(s, "pass")),
+             json_string_value(json_object_get(s, "id")),
+             json_string_value(json_object_get(s, "reason")));
     }
 }
 
-static void print_status(const json_t *o) {
+static void print_status(const json_t *status) {
+    json_auto_t *o = json_tamed(status);
     const json_t *parts = json_object_get(o, "parts"), *missing = json_object_get(o, "missing");
     const char *run = json_string_value(json_object_get(o, "run"));
     const bool complete = json_is_true(json_object_get(o, "complete")),
@@ -61,26 +62,26 @@ static void print_status(const json_t *o) {
                *model = json_string_value(json_object_get(o, "model_name")),
                *plan = json_string_value(json_object_get(o, "plan_hash"));
     if (json_array_size(parts) == 0) {
-        printf("%s: %s, all there; ckvc inspect says what it holds\n", run, made_by);
+        tell("%s: %s, all there; ckvc inspect says what it holds\n", run, made_by);
         return;
     }
     if (plan) {
-        printf("%s: %s of %s, plan %.12s...\n", run, made_by ? made_by : "run",
-               model ? model : "a model", plan);
+        tell("%s: %s of %s, plan %.12s...\n", run, made_by ? made_by : "run",
+             model ? model : "a model", plan);
     } else {
-        printf("%s:\n", run);
+        tell("%s:\n", run);
     }
-    printf("%-10s %-15s %8s %8s %8s %10s %10s %16s\n", "part", "pass", "prompts", "done", "skipped",
-           "per hour", "ends in", "last write");
+    tell("%-10s %-15s %8s %8s %8s %10s %10s %16s\n", "part", "pass", "prompts", "done", "skipped",
+         "per hour", "ends in", "last write");
     for (size_t i = 0; i < json_array_size(parts); i++) { print_part(json_array_get(parts, i)); }
     for (size_t i = 0; i < json_array_size(missing); i++) {
         const char *part = json_string_value(json_array_get(missing, i));
-        printf("%-10s not here: --shard %s\n", part, part);
+        tell("%-10s not here: --shard %s\n", part, part);
     }
     if (!complete && merged && made_by && strcmp(made_by, "compile") == 0) {
-        printf("no table.ckvt yet: fits and scores follow each pass\n");
+        tell("no table.ckvt yet: fits and scores follow each pass\n");
     }
-    if (complete && !merged) { printf("all parts are there; next: ckvc merge %s\n", run); }
+    if (complete && !merged) { tell("all parts are there; next: ckvc merge %s\n", run); }
 }
 
 static ckvc_status status(const verb_call *call, ckvc_err *err) {

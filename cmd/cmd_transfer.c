@@ -49,9 +49,9 @@ static void print_result(const transfer_cli *c, const table_file *from, const ta
         json_print(json_pack("{s:s, s:s, s:O}", "file", c->out, "content_id", out->content_id,
                              "transfer", out->xfer));
     } else {
-        printf("%s: %u layers x %u heads -> %u x %u, heads by %s, content id %s\n", c->out,
-               from->table->n_layers, from->table->n_heads, out->table->n_layers,
-               out->table->n_heads, transfer_heads_name(c->heads), out->content_id);
+        tell("%s: %u layers x %u heads -> %u x %u, heads by %s, content id %s\n", c->out,
+             from->table->n_layers, from->table->n_heads, out->table->n_layers, out->table->n_heads,
+             transfer_heads_name(c->heads), out->content_id);
     }
 }
 

@@ -51,7 +51,7 @@ static ckvc_status version(const verb_call *call, ckvc_err *err) {
     json_t *o = json_object();
     for (size_t i = 0; i < n_rows; i++) {
         json_object_set_new(o, rows[i][0], json_string(rows[i][1]));
-        if (!c->json) { printf("%-10s %s\n", rows[i][0], rows[i][1]); }
+        if (!c->json) { tell("%-10s %s\n", rows[i][0], rows[i][1]); }
     }
     if (c->json) {
         json_object_set_new(o, "cores", json_integer(ckvc_cpu_count()));
@@ -60,8 +60,8 @@ static ckvc_status version(const verb_call *call, ckvc_err *err) {
         return CKVC_OK;
     }
     json_decref(o);
-    printf("%-10s %d\n", "cores", ckvc_cpu_count());
-    if (warning) { printf("%-10s %s\n", "warning", warning); }
+    tell("%-10s %d\n", "cores", ckvc_cpu_count());
+    if (warning) { tell("%-10s %s\n", "warning", warning); }
     return CKVC_OK;
 }
 

@@ -11,16 +11,16 @@
         NAME) "matched, no-utility, no-threshold, mean-gate, mean-pool, head-only, gate-only"
 
 void policies_explain(void) {
-    printf("\nreferences, what each looks at, whether it keeps just as many entries as it is told, "
-           "and what it costs beside the prefill\n"
-           "(seen: it ranks by the attention of the prompt's last rows, and so serves the question "
-           "there):\n");
+    tell("\nreferences, what each looks at, whether it keeps just as many entries as it is told, "
+         "and what it costs beside the prefill\n"
+         "(seen: it ranks by the attention of the prompt's last rows, and so serves the question "
+         "there):\n");
     for (score_kind kind = 0; kind < SCORE_KIND_COUNT; kind++) {
         const policy_properties *is = score_policy_properties(kind);
         if (!is->source) { continue; }
-        printf("  %-20s %-7s %-8s %-22s %s\n", score_kind_name(kind),
-               is->query_aware ? "seen" : "unseen", is->exact ? "as many" : "about",
-               is->cost ? is->cost : "nothing", is->source);
+        tell("  %-20s %-7s %-8s %-22s %s\n", score_kind_name(kind),
+             is->query_aware ? "seen" : "unseen", is->exact ? "as many" : "about",
+             is->cost ? is->cost : "nothing", is->source);
     }
 }
 

@@ -1,13 +1,13 @@
 /* JSON on standard output: see json_text.h. */
 #include "cmd/common/json_text.h"
 
-#include <ctype.h>
 #include <string.h>
 
 #include "lib/base/memory.h"
 #include "calib/log/calibrate.h"
 #include "cmd/common/options.h"
 #include "lib/base/json.h"
+#include "lib/base/utf8.h"
 
 static void print_line(ckvc_buffer *line, json_t *o) {
     ckvc_buffer_u8(line, '\n');
@@ -28,12 +28,32 @@ void json_print_as_given(json_t *o) {
     print_line(&line, o);
 }
 
+json_t *json_tamed(const json_t *v) {
+    json_t *out = json_copy(ckvc_unconst(v));
+    const char *key;
+    json_t *value;
+    if (json_is_string(v)) {
+        CKVC_AUTO_FREE char *text = ckvc_strdup(json_string_value(v));
+        ckvc_utf8_tame(text, "");
+        json_string_set(out, text);
+    }
+    for (size_t i = 0; i < json_array_size(v); i++) {
+        json_array_set_new(out, i, json_tamed(json_array_get(v, i)));
+    }
+    json_object_clear(out);
+    json_object_foreach(ckvc_unconst(v), key, value) {
+        CKVC_AUTO_FREE char *name = ckvc_strdup(key);
+        ckvc_utf8_tame(name, "");
+        json_object_set_new(out, name, json_tamed(value));
+    }
+    return out;
+}
+
 enum { LIST_WHOLE = 8, LIST_HEAD = 3, ROWS_MAX = 24, CELL_MAX = 512 };
 
 static bool is_scalar(const json_t *v) { return !json_is_object(v) && !json_is_array(v); }
 
-/* One value as text, cut to CELL_MAX; valid until the next call. What comes from a file must not
- * reach the terminal as control bytes. */
+/* One value as text, cut to CELL_MAX; valid until the next call. */
 static const char *cell(const json_t *v) {
     static char text[CELL_MAX];
     if (!v || json_is_null(v)) { return "-"; }
@@ -42,9 +62,6 @@ static const char *cell(const json_t *v) {
         json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
     snprintf(text, sizeof text, "%s", json_is_string(v) ? json_string_value(v) : dump);
     if (json_is_real(v)) { snprintf(text, sizeof text, "%.6g", json_real_value(v)); }
-    for (char *p = text; *p; p++) {
-        if (iscntrl((unsigned char)*p)) { *p = '?'; }
-    }
     return text;
 }
 
@@ -53,13 +70,13 @@ static void print_list(const json_t *list) {
     size_t n = json_array_size(list);
     for (size_t i = 0; i < n; i++) {
         if (n > LIST_WHOLE && i >= LIST_HEAD && i + 1 < n) {
-            if (i == LIST_HEAD) { printf(" ..."); }
+            if (i == LIST_HEAD) { tell(" ..."); }
             continue;
         }
-        printf("%s%s", i ? " " : "", cell(json_array_get(list, i)));
+        tell("%s%s", i ? " " : "", cell(json_array_get(list, i)));
     }
-    if (n > LIST_WHOLE) { printf("  (%zu)", n); }
-    printf(n ? "\n" : "none\n");
+    if (n > LIST_WHOLE) { tell("  (%zu)", n); }
+    tell(n ? "\n" : "none\n");
 }
 
 /* Objects of one kind as rows; all their keys are columns. */
@@ -82,17 +99,17 @@ static void print_table(const json_t *list, int indent) {
         widths[n_columns++] = json_is_number(value) ? width : -width;
     }
     for (size_t row = 0; row <= n && row <= ROWS_MAX; row++) {
-        printf("%*s", indent, "");
+        tell("%*s", indent, "");
         for (size_t c = 0; c < n_columns; c++) {
             const json_t *object = row ? json_array_get(list, row - 1) : NULL;
             /* the last column is not padded, so that lines have no trailing blanks */
             int width = c + 1 == n_columns && widths[c] < 0 ? 0 : widths[c];
-            printf("%s%*s", c ? "  " : "", width,
-                   row ? cell(json_object_get(object, columns[c])) : columns[c]);
+            tell("%s%*s", c ? "  " : "", width,
+                 row ? cell(json_object_get(object, columns[c])) : columns[c]);
         }
         putchar('\n');
     }
-    if (n > ROWS_MAX) { printf("%*s... %zu more\n", indent, "", n - ROWS_MAX); }
+    if (n > ROWS_MAX) { tell("%*s... %zu more\n", indent, "", n - ROWS_MAX); }
     json_decref(keys);
 }
 
@@ -119,7 +136,7 @@ static bool are_rows(const json_t *list) {
     return true;
 }
 
-void json_text(json_t *object, int indent) {
+static void print_object(json_t *object, int indent) {
     const char *key;
     json_t *value;
     int width = 0;
@@ -130,27 +147,32 @@ void json_text(json_t *object, int indent) {
     }
     json_object_foreach(object, key, value) {
         if (json_is_object(value)) {
-            printf("%*s%s:%s\n", indent, "", key, json_object_size(value) ? "" : " none");
-            json_text(value, indent + 2);
+            tell("%*s%s:%s\n", indent, "", key, json_object_size(value) ? "" : " none");
+            print_object(value, indent + 2);
         } else if (json_is_array(value) && json_array_size(value) && all_are(value, is_object)) {
-            printf("%*s%s:\n", indent, "", key);
+            tell("%*s%s:\n", indent, "", key);
             if (are_rows(value)) {
                 print_table(value, indent + 2);
                 continue;
             }
             for (size_t i = 0; i < json_array_size(value); i++) {
-                printf("%*s%zu:\n", indent + 2, "", i + 1);
-                json_text(json_array_get(value, i), indent + 4);
+                tell("%*s%zu:\n", indent + 2, "", i + 1);
+                print_object(json_array_get(value, i), indent + 4);
             }
         } else {
-            printf("%*s%s:%*s", indent, "", key, width - (int)strlen(key) + 1, "");
+            tell("%*s%s:%*s", indent, "", key, width - (int)strlen(key) + 1, "");
             if (json_is_array(value) && all_are(value, is_scalar)) {
                 print_list(value);
             } else {
-                printf("%s\n", cell(value));
+                tell("%s\n", cell(value));
             }
         }
     }
+}
+
+void json_text(const json_t *object, int indent) {
+    json_auto_t *shown = json_tamed(object);
+    print_object(shown, indent);
 }
 
 enum { NAMED = 60 }; /* thin cells in a message; the file names all */
@@ -210,21 +232,16 @@ void coverage_say(const coverage *c, bool thresholds) {
 }
 
 void coverage_print(const coverage *c) {
-    printf("entropy_bin\tperplexity_bin\tprompts");
-    for (size_t s = 0; s < c->n_sources; s++) {
-        putchar('\t');
-        for (const char *p = c->sources[s]; *p; p++) { /* names come from a manifest */
-            putchar((unsigned char)*p < 0x20 ? ' ' : *p);
-        }
-    }
+    tell("entropy_bin\tperplexity_bin\tprompts");
+    for (size_t s = 0; s < c->n_sources; s++) { tell("\t%s", c->sources[s]); }
     putchar('\n');
     for (size_t i = 0; i < c->n_rows;) {
         uint64_t prompts, drawn;
         const size_t end = next_cell(c, i, &prompts, &drawn);
-        printf("%u\t%u\t%llu", c->rows[i].entropy, c->rows[i].ppl, (unsigned long long)prompts);
+        tell("%u\t%u\t%llu", c->rows[i].entropy, c->rows[i].ppl, (unsigned long long)prompts);
         for (size_t s = 0; s < c->n_sources; s++) { /* a cell's rows ascend by source */
             const bool here = i < end && c->rows[i].source == s;
-            printf("\t%u", here ? c->rows[i].prompts : 0);
+            tell("\t%u", here ? c->rows[i].prompts : 0);
             i += here;
         }
         putchar('\n');

@@ -37,34 +37,34 @@ static void print_quoted(const char *text) {
 }
 
 static void print_finding(const leak_finding *f, const manifest *m, const char *const *paths) {
-    printf("%s\t", leak_kind_name(f->kind));
+    tell("%s\t", leak_kind_name(f->kind));
     print_quoted(f->entry->id);
-    printf(" line %u\t%s:%" PRIu64 " ", f->entry->line,
-           f->kind == LEAK_WITHIN ? m->path : paths[f->against], f->line);
+    tell(" line %u\t%s:%" PRIu64 " ", f->entry->line,
+         f->kind == LEAK_WITHIN ? m->path : paths[f->against], f->line);
     print_quoted(f->id);
     if (f->field && *f->field) {
-        printf(" in ");
+        tell(" in ");
         print_quoted(f->field);
     }
     if (f->kind == LEAK_NEAR || f->kind == LEAK_WITHIN) {
-        printf("\tjaccard %.3f\t%s\n", f->jaccard, f->text);
+        tell("\tjaccard %.3f\t%s\n", f->jaccard, f->text);
     } else {
-        printf("\t%zu words\t%s\n", f->n_words, f->text);
+        tell("\t%zu words\t%s\n", f->n_words, f->text);
     }
 }
 
 static void print_counts(const leak_record *r, const char *const *paths) {
     for (size_t i = 0; i < r->n_against; i++) {
         const leak_against *a = &r->against[i];
-        printf("%s\t%" PRIu64 " lines, %" PRIu64 " texts, %" PRIu64 " words: %" PRIu64
-               " shared spans, %" PRIu64 " near-duplicates, %" PRIu64 " ids; %" PRIu64
-               " lines and %" PRIu64 " prompts touched\n",
-               paths[i], a->lines, a->texts, a->words, a->spans, a->near, a->ids, a->leaked_lines,
-               a->leaked_prompts);
+        tell("%s\t%" PRIu64 " lines, %" PRIu64 " texts, %" PRIu64 " words: %" PRIu64
+             " shared spans, %" PRIu64 " near-duplicates, %" PRIu64 " ids; %" PRIu64
+             " lines and %" PRIu64 " prompts touched\n",
+             paths[i], a->lines, a->texts, a->words, a->spans, a->near, a->ids, a->leaked_lines,
+             a->leaked_prompts);
     }
-    printf("compared\t%" PRIu64 " prompts (%" PRIu64 " held out): %" PRIu64
-           " share something, %" PRIu64 " near to an earlier one\n",
-           r->prompts, r->held_out, r->leaked_prompts, r->near_within);
+    tell("compared\t%" PRIu64 " prompts (%" PRIu64 " held out): %" PRIu64
+         " share something, %" PRIu64 " near to an earlier one\n",
+         r->prompts, r->held_out, r->leaked_prompts, r->near_within);
 }
 
 static json_t *finding_json(const leak_finding *f, const char *const *paths) {

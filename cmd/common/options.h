@@ -28,8 +28,11 @@
 #include "lib/base/memory.h"
 #include "lib/base/status.h"
 
-/* Talk. */
-#define say(...) fprintf(stderr, __VA_ARGS__)
+/* Text for people goes out here alone: results on stdout, talk on stderr. What came from a file and
+ * would move a terminal's cursor or turn its writing round goes out as '?' (ckvc_utf8_tame); line
+ * ends and tabs stay. Data (JSON, ids, decoded text) is written as it is. */
+void tell(const char *fmt, ...) CKVC_PRINTF(1, 2);
+void say(const char *fmt, ...) CKVC_PRINTF(1, 2);
 
 /* In a function with an `err`: leaves it with a failure; with one of usage. */
 #define FAIL_IF(condition, status, ...) CKVC_FAIL_IF(condition, err, status, __VA_ARGS__)

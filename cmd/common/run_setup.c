@@ -331,15 +331,15 @@ ckvc_status run_setup_open_repeat(const run_setup_options *c, run_setup *j, ckvc
 
 static void print_copies(const memory_plan *m, double copy_s, double compute_s) {
     if (m->joined > 0) {
-        printf("rows of %lld prompts go through a layer's products as one\n", (long long)m->joined);
+        tell("rows of %lld prompts go through a layer's products as one\n", (long long)m->joined);
     }
     if (m->copied == 0) { return; }
     const double mb = (double)m->copied / 1e6, each = mb / (double)m->prompts;
-    printf("%.1f MB do not stay: %.3f s a pass through the layers (%.1f GB/s), for %lld prompts "
-           "together\n%.1f MB a prompt and pass; a prefill computes %.3f s: %.0f together make it "
-           "compute-bound\n",
-           mb, copy_s, mb / 1e3 / copy_s, (long long)m->prompts, each, compute_s,
-           fmax(ceil(copy_s / compute_s), 1));
+    tell("%.1f MB do not stay: %.3f s a pass through the layers (%.1f GB/s), for %lld prompts "
+         "together\n%.1f MB a prompt and pass; a prefill computes %.3f s: %.0f together make it "
+         "compute-bound\n",
+         mb, copy_s, mb / 1e3 / copy_s, (long long)m->prompts, each, compute_s,
+         fmax(ceil(copy_s / compute_s), 1));
 }
 
 void forecast_print(json_t *o, bool json, const memory_plan *m, double copy_s, double compute_s) {

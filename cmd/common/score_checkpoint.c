@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cmd/common/options.h"
 #include "formats/lines/rows.h"
 #include "formats/run/run_append.h"
 #include "lib/base/files.h"
@@ -178,9 +179,7 @@ ckvc_status score_checkpoint_end(score_checkpoint *c, const ckvc_buffer *lines, 
         c->n_lines = lines->size;
     }
     if (c->part.count) { /* the checkpoint is the part */
-        if (!quiet) {
-            fprintf(stderr, "wrote %s; when all parts are there: ckvc merge %s\n", c->path, c->out);
-        }
+        if (!quiet) { say("wrote %s; when all parts are there: ckvc merge %s\n", c->path, c->out); }
     } else if (c->out) {
         CKVC_TRY(publish(c, err));
         CKVC_TRY(remove_it(c, err));

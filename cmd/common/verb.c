@@ -7,10 +7,33 @@
 #include "lib/base/files.h"
 #include "lib/base/memory.h"
 #include "lib/base/names.h"
+#include "lib/base/utf8.h"
 
 static const verb *const *all_verbs; /* NULL after the last */
 static const char *config_path;
 static bool errors_as_json;
+
+static void put_text(FILE *f, const char *fmt, va_list args) {
+    char *text = NULL;
+    if (vasprintf(&text, fmt, args) < 0) { ckvc_out_of_memory(1, strlen(fmt)); }
+    ckvc_utf8_tame(text, "\n\t");
+    fputs(text, f);
+    free(text);
+}
+
+void tell(const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    put_text(stdout, fmt, args);
+    va_end(args);
+}
+
+void say(const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    put_text(stderr, fmt, args);
+    va_end(args);
+}
 
 static int fail(const verb *v, const ckvc_err *err) {
     const int code = ckvc_exit_code(err->status);
@@ -107,8 +130,8 @@ static void print_option(const opt_value *v) {
         ckvc_format("%s%c%s--%s%s%s", o->letter ? "-" : " ", o->letter ? o->letter : ' ',
                     o->letter ? ", " : "  ", o->name, metavar ? " " : "", metavar ? metavar : "");
     const bool wide = strlen(left) > 34; /* the explanation on a line of its own */
-    printf(wide ? "  %s\n  %34s " : "  %-34s%s ", left, "");
-    printf("%s%s%s%s\n", o->help, value ? " [" : "", value ? value : "", value ? "]" : "");
+    tell(wide ? "  %s\n  %34s " : "  %-34s%s ", left, "");
+    tell("%s%s%s%s\n", o->help, value ? " [" : "", value ? value : "", value ? "]" : "");
 }
 
 static bool is_common(const verb *v, const opt *o) {
@@ -125,7 +148,7 @@ static void print_options(const verb *v, const opt_values *values, bool all) {
         if (o->type == OPT_IS_TITLE) {
             title = o->name;
         } else if (all || is_common(v, o)) {
-            if (title) { printf("\n%s:\n", title); }
+            if (title) { tell("\n%s:\n", title); }
             title = NULL;
             print_option(&values->items[i]);
         } else {
@@ -133,19 +156,18 @@ static void print_options(const verb *v, const opt_values *values, bool all) {
         }
     }
     if (all || !v->common) {
-        printf(
-            "\n      --config FILE                  option = value lines; below flags and CKVC_* "
-            "variables\n"
-            "      --print-config                 each value with its origin, then exit\n"
-            "      --help                         this text\n");
+        tell("\n      --config FILE                  option = value lines; below flags and CKVC_* "
+             "variables\n"
+             "      --print-config                 each value with its origin, then exit\n"
+             "      --help                         this text\n");
     } else {
-        printf("\n%zu more options: ckvc %s --help all\n", n_more, v->name);
+        tell("\n%zu more options: ckvc %s --help all\n", n_more, v->name);
     }
 }
 
 static void print_help(const verb *v, const opt_values *values, bool all) {
-    printf("ckvc %s: %s\n\nusage: %s\n\nexamples:\n%s", v->name, v->summary ? v->summary : v->about,
-           v->usage, v->examples);
+    tell("ckvc %s: %s\n\nusage: %s\n\nexamples:\n%s", v->name, v->summary ? v->summary : v->about,
+         v->usage, v->examples);
     if (v->more) { v->more(); }
     print_options(v, values, all);
 }
@@ -156,9 +178,9 @@ static void print_config(const opt_values *values) {
         const opt_value *v = &values->items[i];
         CKVC_AUTO_FREE char *text = opt_value_text(v);
         if (text) {
-            printf("%s = %s  # %s\n", v->o->name, text, origins[v->from]);
+            tell("%s = %s  # %s\n", v->o->name, text, origins[v->from]);
         } else if (v->o->type != OPT_IS_TITLE) {
-            printf("# %s is not set\n", v->o->name);
+            tell("# %s is not set\n", v->o->name);
         }
     }
 }
@@ -305,7 +327,7 @@ int verbs_run(const verb *const *all, int argc, char **argv) {
         return 0;
     }
     if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
-        printf("ckvc %s\n", CKVC_VERSION);
+        tell("ckvc %s\n", CKVC_VERSION);
         return 0;
     }
     int n_words;

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "lib/base/utf8.h"
+
 ckvc_status(ckvc_fail)(ckvc_err *err, ckvc_status status, const char *fmt, ...) {
     if (!err || err->status != CKVC_OK) { return status; }
     err->status = status;
@@ -13,10 +15,7 @@ ckvc_status(ckvc_fail)(ckvc_err *err, ckvc_status status, const char *fmt, ...) 
     va_start(args, fmt);
     vsnprintf(err->text, sizeof err->text, fmt, args);
     va_end(args);
-    /* One line, whatever a foreign name in it holds. */
-    for (char *p = err->text; *p; p++) {
-        if ((unsigned char)*p < 0x20 || *p == 0x7f) { *p = ' '; }
-    }
+    ckvc_utf8_tame(err->text, ""); /* one line, whatever a foreign name in it holds */
     return status;
 }
 
@@ -51,6 +50,7 @@ void ckvc_warn(const char *fmt, ...) {
     va_start(args, fmt);
     vsnprintf(line, sizeof line, fmt, args);
     va_end(args);
+    ckvc_utf8_tame(line, "");
     warn_fn(line);
 }
 

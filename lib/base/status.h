@@ -42,8 +42,8 @@ typedef struct ckvc_err {
 } ckvc_err;
 
 /* Records a failure in err unless an earlier one is there already; returns `status` always, so that
- * `return ckvc_fail(err, CKVC_E_DATA, "%s: ...", path);` reads as one step. Line breaks in the
- * result become spaces. */
+ * `return ckvc_fail(err, CKVC_E_DATA, "%s: ...", path);` reads as one step. The
+ * result is one line that can be shown anywhere (ckvc_utf8_tame). */
 ckvc_status ckvc_fail(ckvc_err *err, ckvc_status status, const char *fmt, ...) CKVC_PRINTF(3, 4);
 
 /* The same for a failed system call: appends ": " and strerror(errno). */

@@ -57,6 +57,29 @@ bool ckvc_utf8_is_line(const char *text, size_t n) {
     return ckvc_utf8_check(text, n) == n;
 }
 
+static bool moves_cursor(const uint8_t *p) {
+    return p[0] < 0x20 || p[0] == 0x7F || (p[0] == 0xC2 && p[1] < 0xA0) ||
+           (p[0] == 0xD8 && p[1] == 0x9C) ||
+           (p[0] == 0xE2 && p[1] == 0x80 && (p[2] == 0x8E || p[2] == 0x8F)) ||
+           (p[0] == 0xE2 && p[1] == 0x80 && p[2] >= 0xA8 && p[2] <= 0xAE) ||
+           (p[0] == 0xE2 && p[1] == 0x81 && p[2] >= 0xA6 && p[2] <= 0xA9);
+}
+
+void ckvc_utf8_tame(char *text, const char *kept) {
+    char *to = text;
+    for (size_t n = strlen(text), step; n > 0; text += step, n -= step) {
+        step = ckvc_utf8_step(text, n, NULL);
+        if (step && (!moves_cursor((const uint8_t *)text) || strchr(kept, *text))) {
+            memmove(to, text, step);
+            to += step;
+        } else {
+            step = step ? step : 1;
+            *to++ = *text >= '\t' && *text <= '\r' ? ' ' : '?';
+        }
+    }
+    *to = 0;
+}
+
 char *ckvc_utf8_replace(const char *text, size_t n, size_t *out_size) {
     size_t bad;
     char *out = ckvc_alloc(n + 1, 3); /* one bad byte becomes three */

@@ -17,6 +17,7 @@
 #include "lib/base/pool.h"
 #include "lib/base/progress.h"
 #include "lib/base/sizes.h"
+#include "lib/base/utf8.h"
 #include "lib/base/text_lines.h"
 #include "tests/unit/temp_folder.h"
 
@@ -217,6 +218,29 @@ static void allocate_refused(void) {
 #endif
 
 /* Memory that is out ends the process with the exit code of CKVC_E_MEMORY. */
+/* What would move a terminal's cursor, or turn its writing round, is shown as '?'. */
+TEST(tamed_text) {
+    static const char *const cases[][3] = {
+        {"plain, \xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80", "",
+         "plain, \xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80"},
+        {"a\x1b[31m\x07\x7f", "", "a?[31m??"},
+        {"a\tb\nc\rd", "", "a b c d"},
+        {"a\tb\nc\rd", "\n\t", "a\tb\nc d"},
+        {"\xC2\x80\xC2\x9B\xC2\x9F\xC2\xA0", "", "???\xC2\xA0"},
+        {"\xD8\x9B\xD8\x9C\xD8\x9D", "", "\xD8\x9B?\xD8\x9D"},
+        {"\xE2\x80\x8D\xE2\x80\x8E\xE2\x80\x8F\xE2\x80\x90", "", "\xE2\x80\x8D??\xE2\x80\x90"},
+        {"\xE2\x80\xA7\xE2\x80\xA8\xE2\x80\xAE\xE2\x80\xAF", "", "\xE2\x80\xA7??\xE2\x80\xAF"},
+        {"\xE2\x81\xA5\xE2\x81\xA6\xE2\x81\xA9\xE2\x81\xAA", "", "\xE2\x81\xA5??\xE2\x81\xAA"},
+        {"\x9B"
+         "1m\xFF\xE2\x82",
+         "", "?1m???"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        CKVC_AUTO_FREE char *text = ckvc_strdup(cases[i][0]);
+        ckvc_utf8_tame(text, cases[i][1]);
+        assert_string_equal(text, cases[i][2]);
+    }
+}
+
 TEST(out_of_memory) {
     assert_int_equal(ending(allocate_overflow), 71);
     assert_int_equal(ending(allocate_refused), 71);
