@@ -187,6 +187,10 @@ static ckvc_status read_split(token_reader *r, const char *place, const json_t *
     REFUSE_IF(r, !behavior || strcmp(behavior, "Isolated") != 0 || invert,
               "%s: Split with behavior \"%.32s\"%s is not supported; Isolated is", place,
               behavior ? behavior : "(none)", invert ? " and invert" : "");
+    const bool known = strcmp(regex, token_pattern_gpt2) == 0 ||
+                       strcmp(regex, token_pattern_llama3) == 0 ||
+                       strcmp(regex, token_pattern_qwen2) == 0;
+    r->spec->costly_splits |= (uint32_t)!known << r->spec->n_splits % 32; /* 16 are compiled */
     token_add_split(r->spec, regex);
     return CKVC_OK;
 }

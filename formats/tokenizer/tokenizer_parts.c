@@ -256,6 +256,28 @@ const char *token_config_token(const token_config *config, const char *key) {
     return json_string_value(json_is_object(token) ? json_object_get(token, "content") : token);
 }
 
+/* ---- the first n added tokens by their texts: a config may have as many again ---- */
+
+static int by_text(const void *a, const void *b) {
+    const token_text *x = &(*(token_added *const *)a)->text, *y = &(*(token_added *const *)b)->text;
+    return x->size != y->size ? (x->size > y->size) - (x->size < y->size)
+                              : memcmp(x->bytes, y->bytes, x->size);
+}
+
+static token_added **sort_added(const token_spec *spec, size_t n) {
+    token_added **sorted = ckvc_alloc(n, sizeof(void *));
+    for (size_t i = 0; i < n; i++) { sorted[i] = &spec->added[i]; }
+    if (n) { qsort(sorted, n, sizeof(void *), by_text); }
+    return sorted;
+}
+
+/* NULL: none has that text. */
+static token_added *find_added(token_added *const *sorted, size_t n, token_text text) {
+    const token_added wanted = {.text = text}, *key = &wanted;
+    token_added *const *found = n ? bsearch(&key, sorted, n, sizeof(void *), by_text) : NULL;
+    return found ? *found : NULL;
+}
+
 /* added_tokens.json, which older versions wrote, may hold what the config has and nothing else. */
 static ckvc_status check_added_json(const token_reader *r) {
     CKVC_AUTO_FREE char *path = ckvc_path_join(r->model, "added_tokens.json");
@@ -263,15 +285,14 @@ static ckvc_status check_added_json(const token_reader *r) {
     if (ckvc_file_exists(path)) {
         CKVC_TRY(ckvc_json_read(path, MAX_CONFIG_BYTES, &older, r->err));
     }
+    const size_t n = r->spec->n_added;
+    CKVC_AUTO_FREE token_added **sorted = sort_added(r->spec, n);
     const char *key;
     json_t *id;
     json_object_foreach(older, key, id) {
-        bool known = false;
-        for (size_t i = 0; i < r->spec->n_added && !known; i++) {
-            known = strcmp(r->spec->added[i].text.bytes, key) == 0 &&
-                    r->spec->added[i].id == json_integer_value(id);
-        }
-        CKVC_FAIL_IF(!known, r->err, CKVC_E_DATA,
+        const token_added *known =
+            find_added(sorted, n, (token_text){ckvc_unconst(key), strlen(key)});
+        CKVC_FAIL_IF(!known || known->id != json_integer_value(id), r->err, CKVC_E_DATA,
                      "%s: \"%.64s\" is not in added_tokens_decoder of tokenizer_config.json, which "
                      "says how to find it; save the tokenizer anew with a current transformers",
                      path, key);
@@ -279,20 +300,17 @@ static ckvc_status check_added_json(const token_reader *r) {
     return CKVC_OK;
 }
 
-/* The last added token, in the place of one of the first `before` that has its text. */
-static ckvc_status replace_same(token_reader *at, const char *place, size_t before,
+/* The last added token, in the place of `old`, which has its text. */
+static ckvc_status replace_same(token_reader *at, const char *place, token_added *old,
                                 const char *other_path) {
-    const token_added *added = &at->spec->added[at->spec->n_added - 1];
-    for (size_t i = 0; i < before; i++) {
-        token_added *old = &at->spec->added[i];
-        if (!same_text(&old->text, added->text.bytes, added->text.size)) { continue; }
-        REFUSE_IF(at, old->id != added->id, "%s: \"%.64s\" has id %d in %s", place, old->text.bytes,
-                  old->id, other_path);
-        free(old->text.bytes);
-        *old = *added;
-        at->spec->n_added--;
-        break;
-    }
+    token_added *added = &at->spec->added[at->spec->n_added - 1];
+    REFUSE_IF(at, old->id != added->id, "%s: \"%.64s\" has id %d in %s", place, old->text.bytes,
+              old->id, other_path);
+    const token_text text = old->text; /* which `sorted` goes by */
+    *old = *added;
+    old->text = text;
+    free(added->text.bytes);
+    at->spec->n_added--;
     return CKVC_OK;
 }
 
@@ -306,6 +324,7 @@ ckvc_status token_config_added(token_reader *r, const token_config *config) {
     WANT(&at, json_is_object(table) || !token_given(config->root, "added_tokens_decoder"),
          "added_tokens_decoder", table, "an object");
     CKVC_TRY(token_reserve_added(&at, "added_tokens_decoder", json_object_size(table)));
+    CKVC_AUTO_FREE token_added **sorted = sort_added(r->spec, before);
     const char *key;
     json_t *entry;
     json_object_foreach(table, key, entry) {
@@ -314,7 +333,8 @@ ckvc_status token_config_added(token_reader *r, const token_config *config) {
         const int64_t id = token_number(key, strlen(key), INT32_MAX);
         REFUSE_IF(&at, id < 0, "%s: the key is no id; want a whole number from 0", place);
         CKVC_TRY(token_take_added(&at, place, entry, id));
-        CKVC_TRY(replace_same(&at, place, before, r->path));
+        token_added *old = find_added(sorted, before, r->spec->added[r->spec->n_added - 1].text);
+        if (old) { CKVC_TRY(replace_same(&at, place, old, r->path)); }
     }
     return check_added_json(r);
 }

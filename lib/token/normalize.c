@@ -271,7 +271,7 @@ static ckvc_status translate_pattern(const token_text *from, const char *where, 
 static void context_fini(pcre2_compile_context **context) { pcre2_compile_context_free(*context); }
 
 ckvc_status split_pattern_compile(const token_text *pattern, const char *name, size_t index,
-                                  pcre2_code **out, ckvc_err *err) {
+                                  bool costly, pcre2_code **out, ckvc_err *err) {
     char where[320];
     snprintf(where, sizeof where, "%.250s: pre_tokenizer: pattern %zu", name, index);
     *out = NULL;
@@ -287,8 +287,9 @@ ckvc_status split_pattern_compile(const token_text *pattern, const char *name, s
     pcre2_set_parens_nest_limit(context, MAX_PATTERN_NESTING);
     pcre2_set_newline(context, PCRE2_NEWLINE_LF);
     *out = pcre2_compile(text.data, text.size,
-                         PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &code,
-                         &at, context);
+                         PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C |
+                             (costly ? PCRE2_AUTO_CALLOUT : 0),
+                         &code, &at, context);
     if (!*out) {
         PCRE2_UCHAR reason[160];
         pcre2_get_error_message(code, reason, sizeof reason);

@@ -96,6 +96,8 @@ typedef struct token_spec {
     /* PCRE2 patterns, applied in turn, matches isolated; none: the text is one word */
     token_text *splits;
     size_t n_splits;
+    uint32_t
+        costly_splits; /* bit i: pattern i may take any time, and is looked at within a match */
     /* put around the ids when special tokens are asked for (TemplateProcessing "single") */
     int32_t *prefix_ids, *suffix_ids;
     size_t n_prefix, n_suffix;

@@ -26,9 +26,9 @@ enum {
     MATCH_STEPS_PER_BYTE = 4,
     MATCH_DEPTH = 100000,
     MATCH_HEAP_KIB = 65536,
-    /* Many slow matches, each below the limit, end here: seconds of a text, and of each MiB of it.
-     */
-    PATIENCE_S = 10,
+    /* What is slow below that limit ends here: seconds of the processor for a text, and for each
+     * MiB of it. Well-behaved patterns take a tenth of a second for a MiB. */
+    PATIENCE_S = 3,
     PATIENCE_S_PER_MIB = 5,
     /* Looking for added tokens: steps a byte of the text; real vocabularies take one or two. */
     ADDED_STEPS = 4000000,
@@ -99,27 +99,41 @@ static ckvc_status match_failed(encoder *e, size_t level, int code) {
                      level, (const char *)reason);
 }
 
+/* Of this thread's work: a process that was stopped meanwhile has had no time. */
 static double seconds_since(const struct timespec *then) {
     struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
     return (double)(now.tv_sec - then->tv_sec) + 1e-9 * (double)(now.tv_nsec - then->tv_nsec);
+}
+
+/* Now and then; also within a match of a costly pattern, in whose steps PCRE2 counts a look through
+ * the whole text as one. */
+static bool out_of_patience(encoder *e) {
+    return (++e->matches & 127) == 0 && seconds_since(&e->started) > e->patience_s;
+}
+
+static int look_within(pcre2_callout_block *at, void *e) {
+    (void)at;
+    return out_of_patience(e) ? PCRE2_ERROR_CALLOUT : 0;
 }
 
 /* One search from `from` on. Returns CKVC_OK with *found, and the match in data[level]. */
 static ckvc_status search(encoder *e, size_t level, const char *text, size_t n, size_t from,
                           bool *found) {
     const pcre2_code *pattern = e->t->splits[level];
-    CKVC_FAIL_IF((++e->matches & 63) == 0 && seconds_since(&e->started) > e->patience_s, e->err,
-                 CKVC_E_DATA,
-                 "%s: pre_tokenizer: pattern %zu takes too long on this text (over %.0f s)",
-                 e->t->name, level, e->patience_s);
-    int rc = pcre2_match(pattern, (PCRE2_SPTR)text, n, from, PCRE2_NO_UTF_CHECK, e->data[level],
-                         e->match);
+    int rc = out_of_patience(e) ? PCRE2_ERROR_CALLOUT
+                                : pcre2_match(pattern, (PCRE2_SPTR)text, n, from,
+                                              PCRE2_NO_UTF_CHECK, e->data[level], e->match);
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT) {
         /* the interpreter keeps its stack on the heap, within MATCH_HEAP_KIB */
         rc = pcre2_match(pattern, (PCRE2_SPTR)text, n, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
                          e->data[level], e->match);
     }
+    CKVC_FAIL_IF(
+        rc == PCRE2_ERROR_CALLOUT, e->err, CKVC_E_DATA,
+        "%s: pre_tokenizer: pattern %zu takes too long on this text (over %.0f s); give the "
+        "model the tokenizer.json that it was published with",
+        e->t->name, level, e->patience_s);
     *found = rc >= 0;
     return rc >= 0 || rc == PCRE2_ERROR_NOMATCH ? CKVC_OK : match_failed(e, level, rc);
 }
@@ -276,10 +290,11 @@ static void encoder_init(encoder *e, const tokenizer *t, size_t n, ckvc_err *err
                    .patience_s = PATIENCE_S + PATIENCE_S_PER_MIB * ((double)n / 1048576.0),
                    .most_added_steps = ADDED_STEPS + ADDED_STEPS_PER_BYTE * (uint64_t)n,
                    .most_made = token_growth_limit(n)};
-    clock_gettime(CLOCK_MONOTONIC, &e->started);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &e->started);
     pcre2_set_match_limit(e->match, steps < UINT32_MAX ? (uint32_t)steps : UINT32_MAX);
     pcre2_set_depth_limit(e->match, MATCH_DEPTH);
     pcre2_set_heap_limit(e->match, MATCH_HEAP_KIB);
+    pcre2_set_callout(e->match, look_within, e);
     for (size_t i = 0; i < t->spec->n_splits; i++) {
         /* only the span of the whole match is read */
         e->data[i] = pcre2_made(pcre2_match_data_create(1, NULL));

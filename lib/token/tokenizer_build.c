@@ -227,7 +227,8 @@ ckvc_status tokenizer_build(token_spec *spec, const char *name, tokenizer **out,
     CKVC_TRY(check_template(t, spec->prefix_ids, spec->n_prefix, err));
     CKVC_TRY(check_template(t, spec->suffix_ids, spec->n_suffix, err));
     for (size_t i = 0; i < spec->n_splits; i++) {
-        CKVC_TRY(split_pattern_compile(&spec->splits[i], name, i, &t->splits[i], err));
+        CKVC_TRY(split_pattern_compile(&spec->splits[i], name, i, spec->costly_splits >> i & 1,
+                                       &t->splits[i], err));
     }
     take_fingerprint(t);
     *out = ckvc_take(&t);

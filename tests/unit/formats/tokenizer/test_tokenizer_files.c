@@ -3,6 +3,8 @@
 #include <limits.h>
 #include <sys/stat.h>
 
+#include <time.h>
+
 #include "tests/unit/formats/refusal.h"
 #include "tests/unit/golden.h"
 #include "tests/unit/load_tokenizer.h"
@@ -318,6 +320,28 @@ TEST(vocab_merges_rules) {
     ENCODES_ALL("abe\xCC\x81"
                 "<|im_start|>11",
                 2, 3, 4, 9, 5, 5); /* NFC */
+}
+
+/* As many added tokens as are read, which the older file lists from the last to the first: each is
+ * looked up, not sought for. */
+TEST(many_added_tokens) {
+    enum { N = 120000 };
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer config = {0}, older = {0};
+    ckvc_buffer_text(&config, "{\"tokenizer_class\":\"Qwen2Tokenizer\",\"added_tokens_decoder\":{");
+    for (int i = 0; i < N; i++) {
+        ckvc_buffer_printf(&config, "%s\"%d\":{\"content\":\"<|%06d|>\",\"normalized\":false}",
+                           i ? "," : "", 3 + i, i);
+        ckvc_buffer_printf(&older, "%s\"<|%06d|>\":%d", i ? "," : "{", N - 1 - i, 3 + N - 1 - i);
+    }
+    ckvc_buffer_text(&config, "}}");
+    ckvc_buffer_text(&older, "}");
+    put_text("tokenizer_config.json", (char *)config.data);
+    put_text("added_tokens.json", (char *)older.data);
+    put_text("vocab.json", json_of("{'a':0,'b':1,'ab':2}"));
+    put_text("merges.txt", "a b");
+    const clock_t start = clock();
+    ENCODES_ALL("ab<|119999|>", 2, 3 + N - 1);
+    assert_true((double)(clock() - start) / CLOCKS_PER_SEC < 12);
 }
 
 /* Marks of Unicode 1 and of Unicode 14: the reference's tables end at Unicode 9. */

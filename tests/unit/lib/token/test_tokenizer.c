@@ -301,6 +301,22 @@ TEST(catastrophic_patterns) {
     }
 }
 
+/* What PCRE2 counts as one step may look through the whole text: a search from each place on, or a
+ * repetition within one match. These take minutes where nobody looks at the clock. */
+TEST(patterns_that_look_through_the_text) {
+    enum { N = 600000 };
+    const char *const patterns[] = {WITH_REGEX("(?=[^\\\\x{1}]*+[\\\\x{1}\\\\x{2}])a"),
+                                    WITH_REGEX("(?:[^\\\\x{1}]*+[\\\\x{1}\\\\x{2}]|.)+")};
+    CKVC_AUTO_FREE char *text = malloc(N);
+    memset(text, 'a', N);
+    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
+        CKVC_AUTO_FREE int32_t *ids = NULL;
+        size_t n;
+        FAILS(encode_within(60, patterns[i], text, N, &ids, &n), CKVC_E_DATA);
+        assert_non_null(strstr(err.text, "takes too long"));
+    }
+}
+
 /* A word of a million symbols that all merge: quadratic work would take hours. */
 TEST(long_words) {
     enum { N = 1000000 };
