@@ -122,8 +122,8 @@ static ckvc_status check_stop(const loop *c, ckvc_err *err) {
 
 static ckvc_status publish_table(loop *c, table_file *t, const char *file, ckvc_err *err) {
     CKVC_AUTO_FREE char *path = ckvc_path_join(run_path(c->run), file);
-    CKVC_AUTO_FREE char *dir = ckvc_path_dir(path);
-    CKVC_TRY(ckvc_make_dirs(dir, err));
+    CKVC_AUTO_FREE char *dir = ckvc_path_dir(file);
+    CKVC_TRY(ckvc_make_dir_in(run_path(c->run), dir, err));
     CKVC_TRY(table_file_write(t, path, true, err));
     return run_checkpoint(c->run, file, err);
 }

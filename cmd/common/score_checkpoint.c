@@ -33,8 +33,7 @@ static ckvc_status take_lock(score_checkpoint *c, ckvc_err *err) {
     struct stat held;
     do {
         ckvc_close_at(&c->lock);
-        c->lock = open(c->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-        CKVC_FAIL_ERRNO_IF(c->lock < 0, err, CKVC_E_CREATE, "%s: cannot create", c->path);
+        CKVC_TRY(ckvc_open_kept(c->path, &c->lock, err));
         const bool locked = flock(c->lock, LOCK_EX | LOCK_NB) == 0;
         CKVC_FAIL_IF(!locked && errno == EWOULDBLOCK, err, CKVC_E_BUSY,
                      "%s: another process is writing this score; wait for it or stop it", c->path);
@@ -103,9 +102,17 @@ ckvc_status score_checkpoint_open(score_checkpoint *c, json_t *settings, ckvc_er
                  c->path);
     if (!begun || !c->resume) {
         CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer head = {0};
-        ckvc_map_close(&c->map);
         ckvc_json_append(&head, settings);
         ckvc_buffer_u8(&head, '\n');
+        const bool ours =
+            c->lines ? read_settings(&c->map, n, c->path, &theirs, NULL) == CKVC_OK &&
+                           json_object_get(theirs, "lines")
+                     : c->map.size < head.size && memcmp(c->map.data, head.data, c->map.size) == 0;
+        CKVC_FAIL_IF(!ours && !c->force, err, CKVC_E_CREATE,
+                     "%s: is no checkpoint of this score; move it elsewhere, or begin anew with "
+                     "--force",
+                     c->path);
+        ckvc_map_close(&c->map);
         c->head = head.size;
         return durable_append(c->path, &c->size, head.data, head.size, err);
     }

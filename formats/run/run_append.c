@@ -2,7 +2,6 @@
 #include "formats/run/run_append.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -40,8 +39,8 @@ static ckvc_status write_synced(int fd, const char *path, uint64_t at, const uin
 ckvc_status durable_append(const char *path, uint64_t *size, const uint8_t *bytes, size_t n,
                            ckvc_err *err) {
     CKVC_TRY(ckvc_maps_check(err));
-    CKVC_AUTO(ckvc_close_at) int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-    CKVC_FAIL_ERRNO_IF(fd < 0, err, CKVC_E_CREATE, "%s: cannot create", path);
+    CKVC_AUTO(ckvc_close_at) int fd = -1;
+    CKVC_TRY(ckvc_open_kept(path, &fd, err));
     const ckvc_status st = write_synced(fd, path, *size, bytes, n, err);
     if (st == CKVC_OK) {
         *size += n;

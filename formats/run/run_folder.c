@@ -2,7 +2,6 @@
  * run_pass.c. */
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -34,13 +33,15 @@ ckvc_status run_folder_is_fresh(const char *path, bool *fresh, ckvc_err *err) {
 }
 
 static ckvc_status take_lock(const char *path, int operation, int *out, ckvc_err *err) {
-    CKVC_AUTO(ckvc_close_at) int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    CKVC_FAIL_ERRNO_IF(fd < 0, err, CKVC_E_CREATE, "%s: cannot create", path);
+    CKVC_AUTO(ckvc_close_at) int fd = -1;
+    CKVC_TRY(ckvc_open_kept(path, &fd, err));
+    char holder[32] = "";
+    const ssize_t n = pread(fd, holder, sizeof holder - 1, 0);
+    CKVC_FAIL_IF(n > 0 && strspn(holder, "0123456789\n") < (size_t)n, err, CKVC_E_CREATE,
+                 "%s: is no lock of a run, which has a process's number; move it elsewhere", path);
+    holder[strcspn(holder, "\n")] = 0;
     if (flock(fd, operation | LOCK_NB) != 0) {
         CKVC_FAIL_ERRNO_IF(errno != EWOULDBLOCK, err, CKVC_E_SYSTEM, RUN_NO_LOCK, path);
-        char holder[32] = "";
-        const ssize_t n = pread(fd, holder, sizeof holder - 1, 0);
-        holder[n > 0 ? strcspn(holder, "\n") : 0] = 0;
         return ckvc_fail(err, CKVC_E_BUSY, "%s: %s%s is writing this run; wait for it or stop it",
                          path, *holder ? "process " : "a part of it", holder);
     }
@@ -64,6 +65,7 @@ void run_close(run_dir *r) {
     for (size_t i = 0; i < r->n_passes; i++) {
         free(r->passes[i]->shards);
         free(r->passes[i]->skipped);
+        free(r->passes[i]->is_skipped);
         free(r->passes[i]);
     }
     free(r->passes);
@@ -109,6 +111,7 @@ ckvc_status run_load(run_dir *r, ckvc_err *err) {
     run_hash_plan(r->plan, r->plan_hash);
     memcpy(r->pass_plan, r->plan_hash, sizeof r->pass_plan);
     CKVC_TRY(journal_read(r->journal_path, run_take_line, r, &r->journal_size, err));
+    CKVC_TRY(run_sort_shards(r, err));
     for (size_t i = 0; i < r->n_passes; i++) {
         const run_pass_state *p = r->passes[i];
         for (size_t k = 0; k < p->pub.n_shards; k++) {
@@ -272,8 +275,8 @@ ckvc_status run_publish_file(run_dir *r, const char *name, const void *data, siz
                              ckvc_err *err) {
     CKVC_FAIL_IF(!run_name_is_inside(name), err, CKVC_E_BUG, "%s: not a name within a run", name);
     CKVC_AUTO_FREE char *path = ckvc_path_join(r->path, name);
-    CKVC_AUTO_FREE char *dir = ckvc_path_dir(path);
-    CKVC_TRY(ckvc_make_dirs(dir, err));
+    CKVC_AUTO_FREE char *dir = ckvc_path_dir(name);
+    CKVC_TRY(ckvc_make_dir_in(r->path, dir, err));
     return ckvc_publish_bytes(path, data, n, true, err);
 }
 

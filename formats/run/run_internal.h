@@ -20,6 +20,8 @@ typedef struct run_pass_state {
     size_t capacity;              /* number: pub.n_shards */
     uint32_t *skipped;            /* prompt numbers, in the journal's order */
     size_t n_skipped, cap_skipped;
+    bool *is_skipped;    /* [plan_prompts]; NULL: none is */
+    uint32_t last_shard; /* the highest that is published */
 } run_pass_state;
 
 /* An open pass. */
@@ -73,6 +75,10 @@ ckvc_status run_load_plan(run_dir *r, ckvc_err *err) CKVC_MUST_CHECK; /* of it r
 ckvc_status run_folder_is_fresh(const char *path, bool *fresh, ckvc_err *err) CKVC_MUST_CHECK;
 
 int run_by_part(const void *a, const void *b); /* of run_part, for qsort: by count, by index */
+/* Is shard k the part's? */
+static inline bool run_part_has(run_part part, uint32_t k) {
+    return part.count == 0 || k % part.count == part.index;
+}
 /* Shards of a pass that are this part's. */
 uint32_t run_own_shards(const run_dir *r, const run_pass_state *p);
 
@@ -85,6 +91,8 @@ json_t *run_skip_line(const char *pass, uint32_t prompt, const char *id, const c
 /* A journal line into the struct; ctx: the run_dir. */
 ckvc_status run_take_line(void *ctx, const json_t *line, uint32_t number,
                           ckvc_err *err) CKVC_MUST_CHECK;
+/* Once lines were taken: the published shards in order, each there once. */
+ckvc_status run_sort_shards(run_dir *r, ckvc_err *err) CKVC_MUST_CHECK;
 /* Appends to the journal, and takes the line into the struct as reading it would. */
 ckvc_status run_journal(run_dir *r, json_t *line /* taken */, ckvc_err *err) CKVC_MUST_CHECK;
 

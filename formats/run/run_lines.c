@@ -5,6 +5,7 @@
 #include "formats/run/run_append.h"
 #include "formats/shard/shard_schema.h"
 #include "lib/base/json.h"
+#include "lib/base/order.h"
 
 #define MAX_PROMPTS ((uint32_t)1 << 28)
 
@@ -41,12 +42,6 @@ static int by_pass(const void *a, const void *b) {
 }
 
 static void note_progress(run_pass_state *p) {
-    uint32_t first, end;
-    p->pub.n_prompts_done = 0;
-    for (size_t i = 0; i < p->pub.n_shards; i++) {
-        run_shard_range(p, p->shards[i].shard, &first, &end);
-        p->pub.n_prompts_done += end - first;
-    }
     p->pub.complete = p->pub.n_shards == run_shard_count(p);
 }
 
@@ -95,17 +90,15 @@ static ckvc_status take_shard(const run_dir *r, run_pass_state *p, const json_t 
         where, p->pub.name, run_shard_count(p));
     s.shard = (uint32_t)number;
     s.prompts = (uint32_t)prompts;
-    CKVC_FAIL_IF(r->part.count && s.shard % r->part.count != r->part.index, err, CKVC_E_DATA,
+    CKVC_FAIL_IF(!run_part_has(r->part, s.shard), err, CKVC_E_DATA,
                  "%s: shard %u of %s is not of part %u/%u", where, s.shard, p->pub.name,
                  r->part.index, r->part.count);
-    size_t at = p->pub.n_shards;
-    while (at > 0 && p->shards[at - 1].shard > s.shard) { at--; }
-    CKVC_FAIL_IF(at > 0 && p->shards[at - 1].shard == s.shard, err, CKVC_E_DATA,
-                 "%s: shard %u of %s is published a second time", where, s.shard, p->pub.name);
     CKVC_GROW(p->shards, p->capacity, p->pub.n_shards + 1);
-    memmove(p->shards + at + 1, p->shards + at, (p->pub.n_shards - at) * sizeof *p->shards);
-    p->shards[at] = s;
-    p->pub.n_shards++;
+    p->shards[p->pub.n_shards++] = s; /* run_sort_shards puts them in order */
+    p->last_shard = s.shard > p->last_shard ? s.shard : p->last_shard;
+    uint32_t first, end;
+    run_shard_range(p, s.shard, &first, &end);
+    p->pub.n_prompts_done += end - first;
     note_progress(p);
     return CKVC_OK;
 }
@@ -120,11 +113,11 @@ static ckvc_status take_skip(run_dir *r, run_pass_state *p, const json_t *line, 
                  err, CKVC_E_DATA,
                  "%s: not a line of a skipped prompt of %s (prompt < %u, id, reason)", where,
                  p->pub.name, p->plan_prompts);
-    for (size_t i = 0; i < p->n_skipped; i++) {
-        CKVC_FAIL_IF(p->skipped[i] == prompt, err, CKVC_E_DATA,
-                     "%s: prompt %llu of %s is skipped a second time", where,
-                     (unsigned long long)prompt, p->pub.name);
-    }
+    if (!p->is_skipped) { p->is_skipped = ckvc_calloc(p->plan_prompts, 1); }
+    CKVC_FAIL_IF(p->is_skipped[prompt], err, CKVC_E_DATA,
+                 "%s: prompt %llu of %s is skipped a second time", where,
+                 (unsigned long long)prompt, p->pub.name);
+    p->is_skipped[prompt] = true;
     CKVC_GROW(p->skipped, p->cap_skipped, p->n_skipped + 1);
     p->skipped[p->n_skipped++] = (uint32_t)prompt;
     json_array_append_new(
@@ -139,16 +132,16 @@ static ckvc_status take_stable(run_pass_state *p, const json_t *line, const char
                  *reliability = json_object_get(line, "reliability"),
                  *reached = json_object_get(line, "reached");
     uint64_t shards;
-    CKVC_FAIL_IF(
-        !json_is_number(target) || !(json_is_number(reliability) || json_is_null(reliability)) ||
-            !json_is_boolean(reached) ||
-            !ckvc_json_get_count(line, "shards", UINT32_MAX, &shards) ||
-            shards != p->pub.n_shards || shards == 0 || p->shards[shards - 1].shard != shards - 1 ||
-            p->pub.stable.known || (json_is_false(reached) && !p->pub.complete),
-        err, CKVC_E_DATA,
-        "%s: not a line that ends %s (until_stable, reliability, reached; shards: "
-        "the %zu that are published)",
-        where, p->pub.name, p->pub.n_shards);
+    CKVC_FAIL_IF(!json_is_number(target) ||
+                     !(json_is_number(reliability) || json_is_null(reliability)) ||
+                     !json_is_boolean(reached) ||
+                     !ckvc_json_get_count(line, "shards", UINT32_MAX, &shards) ||
+                     shards != p->pub.n_shards || shards == 0 || p->last_shard != shards - 1 ||
+                     p->pub.stable.known || (json_is_false(reached) && !p->pub.complete),
+                 err, CKVC_E_DATA,
+                 "%s: not a line that ends %s (until_stable, reliability, reached; shards: "
+                 "the %zu that are published)",
+                 where, p->pub.name, p->pub.n_shards);
     p->pub.stable.known = true;
     p->pub.stable.reached = json_is_true(reached);
     p->pub.stable.target = json_number_value(target);
@@ -214,8 +207,23 @@ ckvc_status run_take_line(void *ctx, const json_t *line, uint32_t number, ckvc_e
                      where);
 }
 
+ckvc_status run_sort_shards(run_dir *r, ckvc_err *err) {
+    for (size_t i = 0; i < r->n_passes; i++) {
+        const run_pass_state *p = r->passes[i];
+        const size_t n = p->pub.n_shards;
+        if (n) { qsort(p->shards, n, sizeof *p->shards, ckvc_order_u32); }
+        for (size_t k = 1; k < n; k++) {
+            CKVC_FAIL_IF(p->shards[k - 1].shard == p->shards[k].shard, err, CKVC_E_DATA,
+                         "%s: shard %u of %s is published a second time", r->journal_path,
+                         p->shards[k].shard, p->pub.name);
+        }
+    }
+    return CKVC_OK;
+}
+
 ckvc_status run_journal(run_dir *r, json_t *line, ckvc_err *err) {
     json_auto_t *taken = line;
     CKVC_TRY(journal_append(r->journal_path, &r->journal_size, taken, err));
-    return run_take_line(r, taken, 0, err);
+    CKVC_TRY(run_take_line(r, taken, 0, err));
+    return run_sort_shards(r, err);
 }

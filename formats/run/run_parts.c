@@ -191,8 +191,7 @@ static ckvc_status publish_small(const merge *m, const char *name, ckvc_err *err
 static ckvc_status publish_shards(const merge *m, run_merged *out, ckvc_err *err) {
     const run_dir *first = m->parts[0];
     for (size_t i = 0; i < first->n_passes; i++) {
-        CKVC_AUTO_FREE char *dir = ckvc_path_join(m->to->path, first->passes[i]->pub.name);
-        CKVC_TRY(ckvc_make_dirs(dir, err));
+        CKVC_TRY(ckvc_make_dir_in(m->to->path, first->passes[i]->pub.name, err));
         for (uint32_t k = 0; k < run_shard_count(first->passes[i]); k++, out->n_shards++) {
             const run_dir *part = m->parts[k % m->n];
             const run_pass_state *p = part->passes[i];
@@ -231,9 +230,9 @@ static bool has_all(const run_pass_state *run, const run_pass_state *part) {
         all = at < run->pub.n_shards && run->shards[at].shard == s->shard &&
               strcmp(run->shards[at].sha256, s->sha256) == 0;
     }
-    for (size_t i = 0, k; all && i < part->n_skipped; i++) {
-        for (k = 0; k < run->n_skipped && run->skipped[k] != part->skipped[i];) { k++; }
-        all = k < run->n_skipped;
+    for (size_t i = 0; all && i < part->n_skipped; i++) {
+        all = run->is_skipped && part->skipped[i] < run->plan_prompts &&
+              run->is_skipped[part->skipped[i]];
     }
     return all;
 }

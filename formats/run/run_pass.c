@@ -103,10 +103,6 @@ static ckvc_status publish_shard(run_dir *r, uint32_t k, ckvc_err *err) {
 }
 
 /* ---- beginning ---- */
-static bool is_ours(const run_dir *r, uint32_t k) {
-    return r->part.count == 0 || k % r->part.count == r->part.index;
-}
-
 /* The program's version is no part of it: an upgrade between two sessions does not end a run. */
 static void header_hash(const shard_header *h, char out[CKVC_SHA256_HEX]) {
     shard_header same = *h;
@@ -195,7 +191,7 @@ static ckvc_status find_done(run_dir *r, ckvc_err *err) {
     }
     size_t published = 0;
     for (uint32_t k = 0; k < w->n_shards; k++) {
-        if (!is_ours(r, k)) { continue; }
+        if (!run_part_has(r->part, k)) { continue; }
         if (is_published(w, published, k)) {
             published++;
             w->n_published++;
@@ -229,8 +225,7 @@ static ckvc_status open_writer(run_dir *r, const char *pass, const shard_header 
     w->left = ckvc_calloc(w->n_shards, sizeof *w->left);
     w->log_size = ckvc_calloc(w->n_shards, sizeof *w->log_size);
     shard_header_copy(&w->rows->h, header);
-    CKVC_AUTO_FREE char *dir = ckvc_path_join(r->path, pass);
-    CKVC_TRY(ckvc_make_dirs(dir, err));
+    CKVC_TRY(ckvc_make_dir_in(r->path, pass, err));
     CKVC_TRY(ckvc_fsync_dir(r->path, err));
     return find_done(r, err);
 }
@@ -264,7 +259,7 @@ ckvc_status run_pass_begin(run_dir *r, const run_pass_start *start, const shard_
 
 /* ---- going on ---- */
 bool run_is_ours(const run_dir *r, uint32_t prompt) {
-    return is_ours(r, prompt / r->writer->pass->shard_prompts);
+    return run_part_has(r->part, prompt / r->writer->pass->shard_prompts);
 }
 
 static ckvc_status prompt_done(run_dir *r, uint32_t prompt, prompt_state state, ckvc_err *err) {
@@ -310,7 +305,7 @@ ckvc_status run_pass_replay(run_dir *r, void (*fn)(void *ctx, const shard *rows)
     run_writer *w = r->writer;
     size_t published = 0;
     for (uint32_t k = 0; k < w->n_shards; k++) {
-        if (!is_ours(r, k)) { continue; }
+        if (!run_part_has(r->part, k)) { continue; }
         if (is_published(w, published, k)) {
             CKVC_AUTO(shard_free_at) shard *rows = NULL;
             CKVC_TRY(run_read_shard(r, &w->pass->pub, published++, &rows, err));

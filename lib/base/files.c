@@ -149,6 +149,20 @@ ckvc_status ckvc_file_read(const char *path, size_t cap, char **out, size_t *siz
     return CKVC_OK;
 }
 
+ckvc_status ckvc_open_kept(const char *path, int *fd, ckvc_err *err) {
+    struct stat info;
+    CKVC_AUTO(ckvc_close_at)
+    int ours = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
+    CKVC_FAIL_IF(ours < 0 && errno == ELOOP, err, CKVC_E_CREATE,
+                 "%s: is a symbolic link, and nothing is written through one; remove it", path);
+    CKVC_FAIL_ERRNO_IF(ours < 0 || fstat(ours, &info) != 0, err, CKVC_E_CREATE, "%s: cannot create",
+                       path);
+    CKVC_FAIL_IF(!S_ISREG(info.st_mode), err, CKVC_E_CREATE,
+                 "%s: is no regular file, and nothing is written to it; remove it", path);
+    *fd = ckvc_take_fd(&ours);
+    return CKVC_OK;
+}
+
 bool ckvc_file_exists(const char *path) {
     struct stat info;
     return lstat(path, &info) == 0;
@@ -200,6 +214,18 @@ ckvc_status ckvc_make_dirs(const char *path, ckvc_err *err) {
         if (path[i] == 0) { return CKVC_OK; }
         part[i] = '/';
     }
+}
+
+ckvc_status ckvc_make_dir_in(const char *folder, const char *name, ckvc_err *err) {
+    struct stat info;
+    CKVC_AUTO_FREE char *path = ckvc_path_join(folder, name);
+    CKVC_TRY(ckvc_make_dirs(path, err));
+    CKVC_FAIL_IF(
+        lstat(path, &info) != 0 || !S_ISDIR(info.st_mode), err, CKVC_E_CREATE,
+        "%s: is a symbolic link, and nothing is written through one; put the folder itself "
+        "in its place",
+        path);
+    return CKVC_OK;
 }
 
 char *ckvc_path_dir(const char *path) {

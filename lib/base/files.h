@@ -49,6 +49,10 @@ const char *ckvc_map_at(const void *address);
 /* Reads a regular file of at most cap bytes; *out (NUL-terminated) is the caller's to free. */
 ckvc_status ckvc_file_read(const char *path, size_t cap, char **out, size_t *size,
                            ckvc_err *err) CKVC_MUST_CHECK;
+/* Opens a file that we go on writing, to read and write; makes it where there is none. A name that
+ * is there is taken for a regular file alone, and what is in it stays: behind a link stands
+ * somebody else's file, and a pipe has nobody at its end. Of anything else it is CKVC_E_CREATE. */
+ckvc_status ckvc_open_kept(const char *path, int *fd, ckvc_err *err) CKVC_MUST_CHECK;
 bool ckvc_file_exists(const char *path);
 bool ckvc_is_dir(const char *path);
 /* Is path the file or folder `other`, or below it, links followed? Also where path is not there
@@ -56,6 +60,8 @@ bool ckvc_is_dir(const char *path);
 bool ckvc_path_within(const char *path, const char *other);
 /* mkdir -p of path itself; an existing folder is fine. What is made is on disk. */
 ckvc_status ckvc_make_dirs(const char *path, ckvc_err *err) CKVC_MUST_CHECK;
+/* The same of a folder in one that may come from elsewhere: a link in its place is refused. */
+ckvc_status ckvc_make_dir_in(const char *folder, const char *name, ckvc_err *err) CKVC_MUST_CHECK;
 ckvc_status ckvc_fsync_dir(const char *path, ckvc_err *err) CKVC_MUST_CHECK;
 /* "dir/name", the caller's to free. An absolute name, or dir NULL, gives name alone. */
 char *ckvc_path_join(const char *dir, const char *name);

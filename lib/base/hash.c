@@ -1,12 +1,9 @@
 /* Hashes: see hash.h. */
 #include "lib/base/hash.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdatomic.h>
 #include <sys/random.h>
 #include <time.h>
-#include <unistd.h>
 #include <xxhash.h>
 #include <zlib.h>
 #include <assert.h>
@@ -49,25 +46,9 @@ void ckvc_sha256_hex(const void *data, size_t n, char out[CKVC_SHA256_HEX]) {
 }
 
 ckvc_status ckvc_sha256_file(const char *path, char out[CKVC_SHA256_HEX], ckvc_err *err) {
-    enum { BLOCK = 1 << 18 };
-    uint64_t total = 0;
-    uint8_t digest[CKVC_SHA256_BYTES];
-    ckvc_sha256 s;
-    CKVC_AUTO_FREE uint8_t *block = ckvc_alloc(BLOCK, 1);
-    CKVC_AUTO(ckvc_close_at) int fd = open(path, O_RDONLY | O_CLOEXEC);
-    CKVC_FAIL_ERRNO_IF(fd < 0, err, CKVC_E_NOINPUT, "%s: cannot open", path);
-    ckvc_sha256_init(&s);
-    for (;;) {
-        const ssize_t got = read(fd, block, BLOCK);
-        if (got < 0 && errno == EINTR) { continue; }
-        CKVC_FAIL_ERRNO_IF(got < 0, err, CKVC_E_IO, "%s: reading failed at byte %llu", path,
-                           (unsigned long long)total);
-        if (got == 0) { break; }
-        ckvc_sha256_update(&s, block, (size_t)got);
-        total += (uint64_t)got;
-    }
-    ckvc_sha256_final(&s, digest);
-    ckvc_hex(digest, sizeof digest, out);
+    CKVC_AUTO(ckvc_map_close) ckvc_map map = {0};
+    CKVC_TRY(ckvc_map_open(path, &map, err));
+    ckvc_sha256_hex(map.data, (size_t)map.size, out);
     return CKVC_OK;
 }
 

@@ -26,6 +26,33 @@ TEST(only_regular_files_are_replaced) {
     assert_int_equal(access(in_temp_folder("new"), F_OK), -1); /* a check leaves nothing */
 }
 
+/* A file that is gone on with is a regular one of that very name, and what it holds stays. */
+TEST(kept_files_and_folders) {
+    static const struct {
+        const char *name;
+        bool ok;
+    } cases[] = {{"fresh", true},    {"held", true},  {"to-held", false},
+                 {"to-none", false}, {"fifo", false}, {"folder", false}};
+    OK(ckvc_publish_bytes(in_temp_folder("held"), "x", 1, false, &err));
+    OK(ckvc_make_dirs(in_temp_folder("folder"), &err));
+    assert_int_equal(symlink("held", in_temp_folder("to-held")), 0);
+    assert_int_equal(symlink("not-there", in_temp_folder("to-none")), 0);
+    assert_int_equal(symlink("folder", in_temp_folder("to-folder")), 0);
+    assert_int_equal(mkfifo(in_temp_folder("fifo"), 0600), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        CKVC_AUTO(ckvc_close_at) int fd = -1;
+        FAILS(ckvc_open_kept(in_temp_folder(cases[i].name), &fd, &err),
+              cases[i].ok ? CKVC_OK : CKVC_E_CREATE);
+        assert_true((fd >= 0) == cases[i].ok);
+    }
+    struct stat info;
+    assert_true(stat(in_temp_folder("held"), &info) == 0 && info.st_size == 1);
+    assert_int_equal(access(in_temp_folder("not-there"), F_OK), -1);
+    OK(ckvc_make_dir_in(temp_folder, "folder/below", &err));
+    FAILS(ckvc_make_dir_in(temp_folder, "to-folder", &err), CKVC_E_CREATE);
+    FAILS(ckvc_make_dir_in(temp_folder, "to-none", &err), CKVC_E_CREATE);
+}
+
 TEST(within) {
     OK(ckvc_make_dirs(in_temp_folder("run/pass"), &err));
     OK(ckvc_make_dirs(in_temp_folder("runs"), &err));
