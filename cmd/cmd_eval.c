@@ -245,7 +245,7 @@ static ckvc_status eval(const verb_call *call, ckvc_err *err) {
     CKVC_TRY(open_job(c, &j, err));
     opened_inputs of_items = j.e;
     of_items.prompts = &j.items->prompts;
-    if (j.of.n) { inputs_warn_budgets(&c->inputs, &of_items, j.of.budgets); }
+    if (j.of.n) { CKVC_TRY(inputs_judge_budgets(&c->inputs, &of_items, j.of.budgets, err)); }
     eval_options o = {.model = j.e.model,
                       .be = j.e.be,
                       .tok = j.e.tok,

@@ -121,7 +121,8 @@ ckvc_status score_run(const score_cli *c, ckvc_err *err) {
     CKVC_TRY(choose_budgets(c, &j, err));
     const uint32_t L = (uint32_t)model_get_shape(j.e.model)->n_layers;
     const setting_list by_layer = {j.layer_budgets, j.layer_budgets ? L : 0};
-    inputs_warn_budgets(&c->inputs, &j.e, j.layer_budgets ? by_layer : j.of.budgets);
+    CKVC_TRY(
+        inputs_judge_budgets(&c->inputs, &j.e, j.layer_budgets ? by_layer : j.of.budgets, err));
     const size_t per_prompt = j.of.n * j.of.budgets.n;
     j.summary = ckvc_calloc(per_prompt, sizeof *j.summary);
     const calibrate_inputs inputs = {j.e.model, j.e.be, j.e.manifest, j.e.prompts};

@@ -379,12 +379,15 @@ static shard_header pass_header(const pass *s, const char *kind) {
     return h;
 }
 
-static int64_t count_failures(const run_dir *run, const char *name) {
+/* *first: what the journal says of the first, NULL: there is none. */
+static int64_t count_failures(const run_dir *run, const char *name, const json_t **first) {
     int64_t n = 0;
+    *first = NULL;
     for (size_t i = 0; i < json_array_size(run_skipped(run)); i++) {
-        const char *of =
-            json_string_value(json_object_get(json_array_get(run_skipped(run), i), "pass"));
-        n += of && strcmp(of, name) == 0;
+        const json_t *line = json_array_get(run_skipped(run), i);
+        const char *of = json_string_value(json_object_get(line, "pass"));
+        if (!of || strcmp(of, name) != 0) { continue; }
+        *first = n++ ? *first : line;
     }
     return n;
 }
@@ -477,7 +480,8 @@ static ckvc_status pass_open(pass *s, const char *kind, ckvc_err *err) {
         s->counts->resumed += s->done[i] && run_is_ours(s->run, i);
         s->n_logged += !prompt_of(s, i)->heldout;
     }
-    s->failures = count_failures(s->run, s->name);
+    const json_t *first;
+    s->failures = count_failures(s->run, s->name, &first);
     epsilon_greedy *greedy = s->w->o.behaviour.greedy;
     return greedy ? run_pass_replay(s->run, learn, greedy, err) : CKVC_OK;
 }
@@ -566,6 +570,17 @@ static ckvc_status do_prompts(pass *s, ckvc_err *err) {
     return CKVC_OK;
 }
 
+/* A pass in which every prompt failed is nothing to go on with; of a part the others may do. */
+static ckvc_status check_any_left(const pass *s, ckvc_err *err) {
+    const json_t *first;
+    CKVC_FAIL_IF(count_failures(s->run, s->name, &first) >= s->n && s->n == s->n_ours, err,
+                 CKVC_E_DATA,
+                 "%s: none of the %u prompts of %s could be measured; the first, \"%s\": %s",
+                 run_path(s->run), s->n, s->name, json_string_value(json_object_get(first, "id")),
+                 json_string_value(json_object_get(first, "reason")));
+    return CKVC_OK;
+}
+
 static ckvc_status run_pass_over(pass *s, const char *kind, ckvc_err *err) {
     pass_counts *counts = s->counts;
     *counts = (pass_counts){.reliability = NAN};
@@ -577,7 +592,7 @@ static ckvc_status run_pass_over(pass *s, const char *kind, ckvc_err *err) {
     ckvc_progress_finish();
     counts->seconds = ckvc_now_s() - s->start_s;
     if (st == CKVC_OK || st == CKVC_E_STOPPED) { run_pass_end(s->run); }
-    return st;
+    return st == CKVC_OK ? check_any_left(s, err) : st;
 }
 
 ckvc_status calibrate_scan(run_dir *run, const calibrate_inputs *in, const calibrate_options *o,

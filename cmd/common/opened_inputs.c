@@ -68,15 +68,32 @@ static void warn_kept_window(const inputs_options *o, setting_list budgets, uint
     }
 }
 
-void inputs_warn_budgets(const inputs_options *o, const opened_inputs *e, setting_list budgets) {
+ckvc_status inputs_check_budgets(const inputs_options *o, const opened_inputs *e,
+                                 setting_list budgets, ckvc_err *err) {
+    for (size_t i = 0; i < e->prompts->n; i++) {
+        const prompt *p = &e->prompts->items[i];
+        for (uint32_t b = 0; p->n_tokens > o->setting.window && b < budgets.n; b++) {
+            USAGE_IF(
+                ckvc_budget_tokens(budgets.v[b], p->n_tokens) == 0,
+                "budget %.10g keeps none of the %u tokens of prompt \"%s\": give at least %.3g "
+                "(--budget), or leave out so short prompts",
+                budgets.v[b], p->n_tokens, p->entry->id, ceil(1e3 / p->n_tokens) / 1e3);
+        }
+    }
+    return CKVC_OK;
+}
+
+ckvc_status inputs_judge_budgets(const inputs_options *o, const opened_inputs *e,
+                                 setting_list budgets, ckvc_err *err) {
     const prompt_list *list = e->prompts;
+    CKVC_TRY(inputs_check_budgets(o, e, budgets, err));
     const long long context = model_shape_context(model_get_shape(e->model));
     uint32_t shortest = UINT32_MAX;
     for (size_t i = 0; i < list->n; i++) {
         const uint32_t T = list->items[i].n_tokens;
         shortest = T < shortest ? T : shortest;
     }
-    if (list->n == 0) { return; }
+    if (list->n == 0) { return CKVC_OK; }
     if (shortest > o->setting.window) { warn_kept_window(o, budgets, shortest); }
     for (uint32_t b = 0; b < budgets.n; b++) {
         size_t whole = 0, same = 0; /* prompts that it keeps all of; the first of this value */
@@ -96,6 +113,7 @@ void inputs_warn_budgets(const inputs_options *o, const opened_inputs *e, settin
                       budgets.v[b], whole, list->n, shortest, list->max_tokens);
         }
     }
+    return CKVC_OK;
 }
 
 ckvc_status inputs_open_machine(const inputs_options *o, opened_inputs *e, ckvc_err *err) {

@@ -260,8 +260,7 @@ ckvc_status run_setup_open_start(const run_setup_options *c, run_setup *j, ckvc_
     for (int i = 0; i < CKVC_SIDE_COUNT; i++) {
         s->grid[i] = (setting_list){j->grids[i].values, j->grids[i].n};
     }
-    inputs_warn_budgets(&c->inputs, &j->e, j->options.setting.budgets);
-    return CKVC_OK;
+    return inputs_judge_budgets(&c->inputs, &j->e, j->options.setting.budgets, err);
 }
 
 ckvc_status run_setup_open_shares(const run_setup_options *c, run_setup *j, ckvc_err *err) {
@@ -288,8 +287,7 @@ ckvc_status run_setup_open_shares(const run_setup_options *c, run_setup *j, ckvc
     j->options.sides[CKVC_SIDE_GATE] = !head;
     j->options.setting.budgets = (setting_list){t->budgets, t->n_budgets};
     CKVC_TRY(inputs_variants(c->variants, &j->options.variants, err));
-    inputs_warn_budgets(&c->inputs, &j->e, j->options.setting.budgets);
-    return CKVC_OK;
+    return inputs_judge_budgets(&c->inputs, &j->e, j->options.setting.budgets, err);
 }
 
 /* B of every prompt leaves room for what all heads keep. */
@@ -325,8 +323,7 @@ ckvc_status run_setup_open_repeat(const run_setup_options *c, run_setup *j, ckvc
     if (j->options.kind == SHARD_SCORE) { return CKVC_OK; /* of no budget */ }
     s->budgets = (setting_list){c->budget.items, c->budget.n};
     CKVC_TRY(check_demand_budgets(j, err));
-    inputs_warn_budgets(&c->inputs, &j->e, j->options.setting.budgets);
-    return CKVC_OK;
+    return inputs_judge_budgets(&c->inputs, &j->e, j->options.setting.budgets, err);
 }
 
 static void print_copies(const memory_plan *m, double copy_s, double compute_s) {

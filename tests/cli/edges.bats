@@ -74,6 +74,22 @@ score() { "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --windo
     [ -z "$stderr" ]
 }
 
+@test "a budget that keeps nothing of a prompt is refused with the prompt, and what would do" {
+    local nothing="budget 0.006 keeps none of the 88 tokens of prompt \"p00\": give at least 0.012"
+    fails 64 "budget 0.006 keeps none of the 80 tokens of prompt \"p00\": give at least 0.013" score --budget 0.5,0.006 -q
+    score --budget 0.013 --limit 1 -q >/dev/null
+    fails 64 "$nothing" "$CKVC" generate --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --policy recent --budget 0.006 --limit 1 -q
+    fails 64 "budget 0.006 keeps none" "$CKVC" eval --model "$MODEL" --tasks copy --lengths 120 --count 1 --window 16 --policy recent --budget 0.006 -q
+    for side in head demand; do
+        fails 64 '' "$CKVC" calibrate "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --side $side --budget 0.006 --out "$DIR/no-budget"
+    done
+    [ ! -e "$DIR/no-budget" ]
+    printf '0.5\n0.006\n0.5\n0.5\n' >"$DIR/layers"
+    fails 64 "budget 0.006 keeps none" score --layer-budgets "$DIR/layers" -q
+    # a prompt no longer than the window is kept whole under every budget
+    [[ $("$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 80 --continuation 8 --policy recent --budget 0.006 --limit 1 -q) == *'"whole":true'* ]]
+}
+
 @test "perplexity ends with the means over prompts and over tokens, as text and as JSON" {
     "$CKVC" perplexity --model "$MODEL" --manifest "$DIR/prompts.jsonl" --json -q >"$DIR/p.json"
     "$CKVC" perplexity --model "$MODEL" --manifest "$DIR/prompts.jsonl" -q >"$DIR/p.txt"
@@ -488,6 +504,15 @@ EOF
     fails 65 '' "$CKVC" generate "${of[@]}" --max-new 4 --temperature 1
     fails 65 '' "$CKVC" generate "${of[@]}" --max-new 4 "${window[@]}"
     says 65 "p00*not finite*--max-failures" "$CKVC" calibrate "${SMALL[@]}" --model "$over" --manifest "$DIR/prompts.jsonl" --limit 2 --out "$DIR/over"
+    # as many failures as are allowed: a pass that has measured nothing is no success, at once or resumed
+    local none='none of the 2 prompts of * could be measured; the first, "p00": *not finite' all=(--model "$over" --manifest "$DIR/prompts.jsonl" --limit 2 --max-failures 2)
+    for verb in "calibrate --side demand" "calibrate --side head" "compile --mode shared --score paper"; do
+        for go in "" --resume; do
+            says 65 "ckvc ${verb%% *}: $DIR/none*: $none" "$CKVC" $verb "${SMALL[@]}" "${all[@]}" --out "$DIR/none-${verb// /}" $go 2>/dev/null
+            [[ $output != *"next:"* ]]
+        done
+    done
+    says 65 "ckvc scan: $DIR/none-scan: $none" "$CKVC" scan "${all[@]}" --window 16 --continuation 16 --out "$DIR/none-scan" -q
 }
 
 @test "as process 1 of a container TERM, INT and HUP end every verb at once" {
