@@ -348,7 +348,7 @@ static ckvc_status generate_verb(const verb_call *call, ckvc_err *err) {
     g.choice.texts = j.e.kvzip;
     g.choice.setting = o.setting;
     g.choice.setting.budgets = (setting_list){c->budget.items, 1};
-    if (compressed) { CKVC_TRY(inputs_check_budgets(&o, &j.e, g.choice.setting.budgets, err)); }
+    if (compressed) { CKVC_TRY(inputs_judge_budgets(&o, &j.e, g.choice.setting.budgets, err)); }
     CKVC_TRY(check_memory(&o, &g, &j, err));
     ckvc_stop_install(0);
     CKVC_TRY(generate(&g, take_generated, &j, err));

@@ -281,7 +281,8 @@ static ckvc_status inspect(const verb_call *call, ckvc_err *err) {
         shorten(what, "layer_shares");
         shorten_features(what);
     }
-    json_text(what, 2);
+    json_auto_t *shown = json_tamed(what);
+    json_text(shown, 2);
     json_decref(what);
     return CKVC_OK;
 }

@@ -25,8 +25,7 @@ typedef struct perplexity_job {
 } perplexity_job;
 
 static void job_fini(perplexity_job *j) {
-    free(j->nll);
-    free(j->logits);
+    CKVC_FREE(j->nll, j->logits);
     session_destroy(j->session);
     inputs_close(&j->e);
 }

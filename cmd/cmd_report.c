@@ -19,11 +19,8 @@ ckvc_status report_run(const report_cli *c, const char *const *inputs, size_t n,
     o.require_deploy = c->require;
     const ckvc_status done = report_write(&o, &summary, &numbers, err);
     if (summary && !c->quiet) {
-        if (c->json) {
-            fputs(numbers, stdout);
-        } else {
-            tell("%s", summary);
-        }
+        if (c->json) { fputs(numbers, stdout); }
+        if (!c->json) { tell("%s", summary); }
         say("ckvc report: %s/report.html\n", c->report.out);
     }
     return done;

@@ -23,8 +23,7 @@ typedef struct score_job {
 
 static void job_fini(score_job *j) {
     policies_close(&j->of);
-    free(j->summary);
-    free(j->layer_budgets);
+    CKVC_FREE(j->summary, j->layer_budgets);
     score_checkpoint_fini(&j->checkpoint);
     inputs_close(&j->e);
 }

@@ -112,9 +112,7 @@ static void on_lost_page(int sig, siginfo_t *info, void *context) {
     (void)sig, (void)context;
     while (atomic_flag_test_and_set(&said)) { pause(); } /* one of several threads says it */
     const char *path = ckvc_map_at(info->si_addr);
-    fprintf(
-        stderr,
-        "ckvc: %s: became shorter while it was being read, or cannot be read any more; what is on "
+    say("ckvc: %s: became shorter while it was being read, or cannot be read any more; what is on "
         "disk stays, and a run goes on with --resume\n",
         path ? path : "a mapped file");
     _exit(74);

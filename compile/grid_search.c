@@ -28,9 +28,7 @@ typedef struct search {
 
 static void search_fini(search *s) {
     worker_close(&s->w);
-    free(s->reward);
-    free(s->sum);
-    free(s->n);
+    CKVC_FREE(s->reward, s->sum, s->n);
     table_file_free(s->file);
 }
 

@@ -66,10 +66,7 @@ void prompt_sets_by_layer(prompt_sets *k, const double *budgets) {
 
 void prompt_sets_destroy(prompt_sets *k) {
     if (!k) { return; }
-    free(k->layers);
-    free(k->sets);
-    free(k->pool);
-    free(k->u);
+    CKVC_FREE(k->layers, k->sets, k->pool, k->u);
     ckvc_retain_many_fini(&k->many);
     free(k);
 }

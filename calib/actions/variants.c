@@ -332,9 +332,7 @@ epsilon_greedy *epsilon_greedy_create(const ckvc_table *t, const bool sides[CKVC
 
 void epsilon_greedy_free(epsilon_greedy *g) {
     for (int i = 0; g && i < CKVC_SIDE_COUNT; i++) {
-        free(g->sides[i].sum);
-        free(g->sides[i].n);
-        free(g->sides[i].tried);
+        CKVC_FREE(g->sides[i].sum, g->sides[i].n, g->sides[i].tried);
     }
     free(g);
 }

@@ -402,8 +402,7 @@ static void pass_close(pass *s) {
     score_sampler_close(&s->sampler);
     share_rollouts_close(&s->shares);
     shard_free(s->rows);
-    free(s->prompts);
-    free(s->done);
+    CKVC_FREE(s->prompts, s->done);
 }
 
 static const prompt *prompt_of(const pass *s, uint32_t i) {

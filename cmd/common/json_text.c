@@ -136,7 +136,7 @@ static bool are_rows(const json_t *list) {
     return true;
 }
 
-static void print_object(json_t *object, int indent) {
+void json_text(json_t *object, int indent) {
     const char *key;
     json_t *value;
     int width = 0;
@@ -148,7 +148,7 @@ static void print_object(json_t *object, int indent) {
     json_object_foreach(object, key, value) {
         if (json_is_object(value)) {
             tell("%*s%s:%s\n", indent, "", key, json_object_size(value) ? "" : " none");
-            print_object(value, indent + 2);
+            json_text(value, indent + 2);
         } else if (json_is_array(value) && json_array_size(value) && all_are(value, is_object)) {
             tell("%*s%s:\n", indent, "", key);
             if (are_rows(value)) {
@@ -157,7 +157,7 @@ static void print_object(json_t *object, int indent) {
             }
             for (size_t i = 0; i < json_array_size(value); i++) {
                 tell("%*s%zu:\n", indent + 2, "", i + 1);
-                print_object(json_array_get(value, i), indent + 4);
+                json_text(json_array_get(value, i), indent + 4);
             }
         } else {
             tell("%*s%s:%*s", indent, "", key, width - (int)strlen(key) + 1, "");
@@ -168,11 +168,6 @@ static void print_object(json_t *object, int indent) {
             }
         }
     }
-}
-
-void json_text(const json_t *object, int indent) {
-    json_auto_t *shown = json_tamed(object);
-    print_object(shown, indent);
 }
 
 enum { NAMED = 60 }; /* thin cells in a message; the file names all */

@@ -13,7 +13,7 @@ void json_print(json_t *o);
 /* The same with keys in the order in which they were set. */
 void json_print_as_given(json_t *o);
 /* Aligned keys, short lists on one line, lists of objects as small tables. */
-void json_text(const json_t *object, int indent);
+void json_text(json_t *object, int indent);
 /* A copy whose keys and texts are each one line for a terminal (ckvc_utf8_tame). New reference. */
 json_t *json_tamed(const json_t *v);
 

@@ -68,25 +68,9 @@ static void warn_kept_window(const inputs_options *o, setting_list budgets, uint
     }
 }
 
-ckvc_status inputs_check_budgets(const inputs_options *o, const opened_inputs *e,
-                                 setting_list budgets, ckvc_err *err) {
-    for (size_t i = 0; i < e->prompts->n; i++) {
-        const prompt *p = &e->prompts->items[i];
-        for (uint32_t b = 0; p->n_tokens > o->setting.window && b < budgets.n; b++) {
-            USAGE_IF(
-                ckvc_budget_tokens(budgets.v[b], p->n_tokens) == 0,
-                "budget %.10g keeps none of the %u tokens of prompt \"%s\": give at least %.3g "
-                "(--budget), or leave out so short prompts",
-                budgets.v[b], p->n_tokens, p->entry->id, ceil(1e3 / p->n_tokens) / 1e3);
-        }
-    }
-    return CKVC_OK;
-}
-
 ckvc_status inputs_judge_budgets(const inputs_options *o, const opened_inputs *e,
                                  setting_list budgets, ckvc_err *err) {
     const prompt_list *list = e->prompts;
-    CKVC_TRY(inputs_check_budgets(o, e, budgets, err));
     const long long context = model_shape_context(model_get_shape(e->model));
     uint32_t shortest = UINT32_MAX;
     for (size_t i = 0; i < list->n; i++) {
@@ -98,8 +82,13 @@ ckvc_status inputs_judge_budgets(const inputs_options *o, const opened_inputs *e
     for (uint32_t b = 0; b < budgets.n; b++) {
         size_t whole = 0, same = 0; /* prompts that it keeps all of; the first of this value */
         for (size_t i = 0; i < list->n; i++) {
-            const uint32_t T = list->items[i].n_tokens;
-            whole += ckvc_budget_tokens(budgets.v[b], T) >= T;
+            const uint32_t T = list->items[i].n_tokens, B = ckvc_budget_tokens(budgets.v[b], T);
+            USAGE_IF(
+                B == 0 && T > o->setting.window,
+                "budget %.10g keeps none of the %u tokens of prompt \"%s\": give at least %.3g "
+                "(--budget), or leave out so short prompts",
+                budgets.v[b], T, list->items[i].entry->id, ceil(1e3 / T) / 1e3);
+            whole += B >= T;
         }
         while (budgets.v[same] != budgets.v[b]) { same++; }
         if (same < b || whole == 0) { continue; }

@@ -97,10 +97,8 @@ ckvc_status inputs_variants(const char *text, int64_t *variants, ckvc_err *err) 
 /* The two numbers of --bins or --cells, `option`. */
 ckvc_status inputs_bins(const char *option, const opt_list *list, uint32_t *n_entropy,
                         uint32_t *n_ppl, ckvc_err *err) CKVC_MUST_CHECK;
-/* CKVC_E_USAGE names a prompt, longer than the window, of which a budget keeps nothing. */
-ckvc_status inputs_check_budgets(const inputs_options *o, const opened_inputs *e,
-                                 setting_list budgets, ckvc_err *err) CKVC_MUST_CHECK;
-/* The same; and warns of budgets that leave nothing to decide: --keep-window takes all of one (of
- * the shortest prompt, once), or one keeps all of a prompt. */
+/* CKVC_E_USAGE names a prompt, longer than the window, of which a budget keeps nothing. Warns of
+ * budgets that leave nothing to decide: --keep-window takes all of one (of the shortest prompt,
+ * once), or one keeps all of a prompt. */
 ckvc_status inputs_judge_budgets(const inputs_options *o, const opened_inputs *e,
                                  setting_list budgets, ckvc_err *err) CKVC_MUST_CHECK;

@@ -31,8 +31,9 @@
 /* Text for people goes out here alone: results on stdout, talk on stderr. What came from a file and
  * would move a terminal's cursor or turn its writing round goes out as '?' (ckvc_utf8_tame); line
  * ends and tabs stay. Data (JSON, ids, decoded text) is written as it is. */
-void tell(const char *fmt, ...) CKVC_PRINTF(1, 2);
-void say(const char *fmt, ...) CKVC_PRINTF(1, 2);
+#define tell(...) put_text(stdout, __VA_ARGS__)
+#define say(...)  put_text(stderr, __VA_ARGS__)
+void put_text(FILE *f, const char *fmt, ...) CKVC_PRINTF(2, 3);
 
 /* In a function with an `err`: leaves it with a failure; with one of usage. */
 #define FAIL_IF(condition, status, ...) CKVC_FAIL_IF(condition, err, status, __VA_ARGS__)

@@ -19,6 +19,7 @@
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
 #include "lib/base/progress.h"
+#include "lib/base/text_lines.h"
 
 /* OUT.part-0-of-3 */
 static char *part_path(const char *out, run_part part) {
@@ -63,9 +64,8 @@ static ckvc_status compare(const char *path, json_t *ours, json_t *theirs, const
 static size_t whole_prompts(const char *text, size_t n, size_t per_prompt, size_t *end) {
     size_t n_lines = 0;
     *end = 0;
-    for (const char *p = text, *next; (next = memchr(p, '\n', n - (size_t)(p - text)));
-         p = next + 1) {
-        if (++n_lines % per_prompt == 0) { *end = (size_t)(next + 1 - text); }
+    for (ckvc_lines at = ckvc_lines_of(text, n); ckvc_next_line(&at) && at.ended;) {
+        if (++n_lines % per_prompt == 0) { *end = (size_t)(at.next - text); }
     }
     return n_lines / per_prompt;
 }
@@ -305,12 +305,10 @@ static ckvc_status check_parts(score_parts *all, ckvc_err *err) {
 /* Takes the lines of the next prompt, none where there are no more. */
 static size_t take_prompt(score_part *p) {
     const char *from = p->lines;
-    for (size_t i = 0; i < p->per_prompt && p->n; i++) {
-        const char *end = memchr(p->lines, '\n', p->n);
-        const size_t size = end ? (size_t)(end + 1 - p->lines) : p->n;
-        p->lines += size;
-        p->n -= size;
-    }
+    ckvc_lines at = ckvc_lines_of(p->lines, p->n);
+    for (size_t i = 0; i < p->per_prompt && ckvc_next_line(&at); i++) {}
+    p->lines = at.next;
+    p->n = (size_t)(at.end - at.next);
     return (size_t)(p->lines - from);
 }
 
@@ -402,7 +400,7 @@ static ckvc_status describe_part(score_part *p, json_t **out, ckvc_err *err) {
 ckvc_status score_status(const char *out, json_t **status, ckvc_err *err) {
     CKVC_AUTO(parts_fini) score_parts all = {0};
     CKVC_AUTO_FREE char *checkpoint = ckvc_format("%s.checkpoint", out);
-    json_auto_t *parts = json_array(), *missing = json_array();
+    json_auto_t *parts = json_array();
     bool complete = true;
     if (ckvc_file_exists(checkpoint)) {
         CKVC_GROW(all.items, all.capacity, 1);
@@ -413,21 +411,15 @@ ckvc_status score_status(const char *out, json_t **status, ckvc_err *err) {
     const char *whole = all.n ? NULL : rows_verb(out);
     CKVC_FAIL_IF(all.n == 0 && !whole, err, ckvc_file_exists(out) ? CKVC_E_DATA : CKVC_E_NOINPUT,
                  "%s: no run, no score or eval, and no part of one; name what --out named", out);
-    uint32_t at = 0;
+    CKVC_AUTO_FREE run_part *there = ckvc_alloc(all.n, sizeof *there);
     for (size_t i = 0; i < all.n; i++) {
-        const run_part part = all.items[i].part;
         json_t *o;
-        for (; at < part.index; at++) {
-            json_array_append_new(missing, json_sprintf("%u/%u", at, part.count));
-        }
-        at = part.index + 1;
+        there[i] = all.items[i].part;
         CKVC_TRY(describe_part(&all.items[i], &o, err));
         complete = complete && json_is_true(json_object_get(o, "complete"));
         json_array_append_new(parts, o);
     }
-    for (; all.n && at < all.items[all.n - 1].part.count; at++) {
-        json_array_append_new(missing, json_sprintf("%u/%u", at, all.items[all.n - 1].part.count));
-    }
+    json_auto_t *missing = run_missing(there, all.n);
     const bool merged = all.n == 0 || all.items[0].part.count == 0;
     *status = json_pack("{s:s, s:s*, s:O, s:O, s:b, s:b}", "run", out, "verb", whole, "parts",
                         parts, "missing", missing, "complete",

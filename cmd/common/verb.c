@@ -13,26 +13,15 @@ static const verb *const *all_verbs; /* NULL after the last */
 static const char *config_path;
 static bool errors_as_json;
 
-static void put_text(FILE *f, const char *fmt, va_list args) {
+void put_text(FILE *f, const char *fmt, ...) {
     char *text = NULL;
+    va_list args;
+    va_start(args, fmt);
     if (vasprintf(&text, fmt, args) < 0) { ckvc_out_of_memory(1, strlen(fmt)); }
+    va_end(args);
     ckvc_utf8_tame(text, "\n\t");
     fputs(text, f);
     free(text);
-}
-
-void tell(const char *fmt, ...) {
-    va_list args;
-    va_start(args, fmt);
-    put_text(stdout, fmt, args);
-    va_end(args);
-}
-
-void say(const char *fmt, ...) {
-    va_list args;
-    va_start(args, fmt);
-    put_text(stderr, fmt, args);
-    va_end(args);
 }
 
 static int fail(const verb *v, const ckvc_err *err) {

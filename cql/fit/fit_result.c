@@ -30,9 +30,7 @@ void fit_result_free(fit_result *r) {
         free(r->sides[i].choices);
         decided_fini(&r->sides[i].why);
     }
-    free(r->demand.blocks);
-    free(r->rewards.blocks);
-    free(r);
+    CKVC_FREE(r->demand.blocks, r->rewards.blocks, r);
 }
 
 /* A NaN is no JSON: it is left out. */

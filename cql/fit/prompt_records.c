@@ -49,9 +49,7 @@ ckvc_status prompt_records_open(prompt_records *x, const shard *s, const char *w
 }
 
 void prompt_records_fini(prompt_records *x) {
-    free(x->first);
-    free(x->order);
-    free(x->losses);
+    CKVC_FREE(x->first, x->order, x->losses);
     *x = (prompt_records){0};
 }
 
@@ -121,8 +119,6 @@ ckvc_status head_signature_read(const run_dir *run, head_signature *out, ckvc_er
 
 void head_signature_fini(head_signature *s) {
     shard_header_fini(&s->h);
-    free(s->values);
-    free(s->r_struct);
-    free(s->r_sem);
+    CKVC_FREE(s->values, s->r_struct, s->r_sem);
     *s = (head_signature){0};
 }

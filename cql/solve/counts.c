@@ -92,12 +92,7 @@ void cql_counts_free(cql_counts *c) {
     if (!c) { return; }
     free(c->cells);
     for (size_t s = 0; s < c->n_states; ++s) { free(c->of[s].key); }
-    free(c->of);
-    free(c->keys);
-    free(c->weight);
-    free(c->rep_n);
-    free(c->rep_sum);
-    free(c);
+    CKVC_FREE(c->of, c->keys, c->weight, c->rep_n, c->rep_sum, c);
 }
 
 void cql_counts_prompt(cql_counts *c, const char *id) {

@@ -36,16 +36,8 @@ ckvc_status cql_logged_create(size_t n_states, size_t n_actions, bool with_part,
 
 void cql_logged_free(cql_logged *l) {
     if (!l) { return; }
-    free(l->key);
-    free(l->cluster);
-    free(l->blocks);
-    free(l->n);
-    free(l->sum);
-    free(l->part);
-    free(l->first);
-    free(l->order);
-    free(l->latest);
-    free(l);
+    CKVC_FREE(l->key, l->cluster, l->blocks, l->n, l->sum, l->part, l->first, l->order, l->latest,
+              l);
 }
 
 void cql_logged_prompt(cql_logged *l, const char *id) {

@@ -313,11 +313,7 @@ decided decided_of(const decided_from *from) {
 }
 
 void decided_fini(decided *d) {
-    free(d->chosen);
-    free(d->by_loss);
-    free(d->flat);
-    free(d->split);
-    free(d->records);
+    CKVC_FREE(d->chosen, d->by_loss, d->flat, d->split, d->records);
     *d = (decided){0};
 }
 

@@ -298,27 +298,18 @@ ckvc_status manifest_read_line(const char *path, uint32_t line, const char *text
 }
 
 void manifest_entry_fini(manifest_entry *e) {
-    free(e->id);
-    free(e->source);
-    free(e->document);
-    free(e->split);
-    free(e->text);
-    free(e->tokens);
+    CKVC_FREE(e->id, e->source, e->document, e->split, e->text, e->tokens);
     for (size_t k = 0; k < e->n_messages; k++) {
         CKVC_FREE(e->messages[k].role, e->messages[k].content);
     }
-    free(e->messages);
-    free(e->continuation);
-    free(e->continuation_tokens);
+    CKVC_FREE(e->messages, e->continuation, e->continuation_tokens);
     *e = (manifest_entry){0};
 }
 
 void manifest_free(manifest *m) {
     if (!m) { return; }
     for (size_t i = 0; i < m->n_entries; i++) { manifest_entry_fini(&m->entries[i]); }
-    free(m->entries);
-    free(m->path);
-    free(m);
+    CKVC_FREE(m->entries, m->path, m);
 }
 
 static void set_ids(json_t *object, const char *key, const int32_t *ids, size_t n) {

@@ -341,10 +341,7 @@ void scores_free(scores *s) {
                 ckvc_free_at((char *)&s->rows[i] + columns[k].offset);
             }
         }
-        free(s->rows[i].attention);
-        free(s->rows[i].utility);
+        CKVC_FREE(s->rows[i].attention, s->rows[i].utility);
     }
-    free(s->rows);
-    free(s->path);
-    free(s);
+    CKVC_FREE(s->rows, s->path, s);
 }

@@ -87,8 +87,7 @@ ckvc_status journal_append(const char *path, uint64_t *size, const json_t *line,
 #define MAX_LOG_BYTES ((size_t)4 << 30)
 
 void prompt_log_free(prompt_log *log) {
-    free(log->bytes);
-    free(log->records);
+    CKVC_FREE(log->bytes, log->records);
     *log = (prompt_log){0};
 }
 

@@ -97,6 +97,9 @@ char *run_part_path(const char *folder, const char *stem, run_part part, const c
 /* The parts that have such a file, ascending by count, index; the caller's to free. */
 ckvc_status run_list_parts(const char *folder, const char *stem, const char *end, run_part **out,
                            size_t *n, ckvc_err *err) CKVC_MUST_CHECK;
+/* "I/N" of each part of the last one's number that is not in the list [n], which is as
+ * run_list_parts gives it. New reference. */
+json_t *run_missing(const run_part *list, size_t n);
 typedef struct run_merged {
     uint32_t n_parts; /* 0: `path` was one run already */
     size_t n_passes, n_shards;

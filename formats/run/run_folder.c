@@ -63,10 +63,8 @@ void run_close(run_dir *r) {
     if (!r) { return; }
     run_writer_free(r->writer);
     for (size_t i = 0; i < r->n_passes; i++) {
-        free(r->passes[i]->shards);
-        free(r->passes[i]->skipped);
-        free(r->passes[i]->is_skipped);
-        free(r->passes[i]);
+        CKVC_FREE(r->passes[i]->shards, r->passes[i]->skipped, r->passes[i]->is_skipped,
+                  r->passes[i]);
     }
     free(r->passes);
     const int named = r->part.count ? r->part_lock : r->lock;
@@ -78,9 +76,7 @@ void run_close(run_dir *r) {
     json_decref(r->plan);
     json_decref(r->skipped);
     json_decref(r->notes);
-    free(r->path);
-    free(r->journal_path);
-    free(r);
+    CKVC_FREE(r->path, r->journal_path, r);
 }
 
 run_dir *run_new(const char *path, run_part part) {
@@ -154,10 +150,9 @@ static ckvc_status check_neighbours(const run_dir *r, ckvc_err *err) {
     return CKVC_OK;
 }
 
-/* run.json, by whoever comes first. Temporary names are of a process, and processes on two machines
- * may have one number, so that a part writes under a name of its own first. */
-static ckvc_status write_plan(const run_dir *r, const char *file, const json_t *plan,
-                              ckvc_err *err) {
+/* Temporary names are of a process, and processes on two machines may have one number, so that a
+ * part writes under a name of its own first. */
+ckvc_status run_write_plan(const run_dir *r, const char *file, const json_t *plan, ckvc_err *err) {
     CKVC_AUTO_FREE char *text = ckvc_json_canonical(plan);
     CKVC_AUTO_FREE char *line = ckvc_format("%s\n", text);
     if (!r->part.count) { return ckvc_publish_bytes(file, line, strlen(line), false, err); }
@@ -197,7 +192,7 @@ ckvc_status run_create(const char *path, const json_t *plan, run_part part, bool
         unlink(own); /* it would stand in the others' way */
     }
     CKVC_TRY(st);
-    if (!ckvc_file_exists(file)) { CKVC_TRY(write_plan(r, file, plan, err)); }
+    if (!ckvc_file_exists(file)) { CKVC_TRY(run_write_plan(r, file, plan, err)); }
     CKVC_TRY(run_load(r, err));
     CKVC_AUTO_FREE char *difference = run_plan_difference(r, plan);
     CKVC_FAIL_IF(difference, err, CKVC_E_MISMATCH,

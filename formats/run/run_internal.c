@@ -186,10 +186,7 @@ char *run_plan_difference(const run_dir *r, const json_t *plan) {
 void run_writer_free(run_writer *w) {
     if (!w) { return; }
     shard_free(w->rows);
-    free(w->state);
-    free(w->left);
-    free(w->log_size);
-    free(w);
+    CKVC_FREE(w->state, w->left, w->log_size, w);
 }
 
 const char *run_note_text(const json_t *line, const char *key) {

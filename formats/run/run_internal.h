@@ -48,6 +48,7 @@ struct run_dir {
 };
 
 #define RUN_MAX_PLAN_BYTES ((size_t)16 << 20)
+#define RUN_MAX_SHARDS     ((uint32_t)1 << 20) /* of a pass: status looks at each */
 #define RUN_MAX_FILE_BYTES ((uint64_t)2 << 30) /* of a shard or checkpoint */
 
 uint32_t run_shard_count(const run_pass_state *p); /* shards of the whole pass */
@@ -68,6 +69,9 @@ char *run_plan_difference(const run_dir *r, const json_t *plan);
 run_dir *run_new(const char *path, run_part part);
 /* Takes the run's lock: of a part shared, and the part's own besides. */
 ckvc_status run_lock(run_dir *r, ckvc_err *err) CKVC_MUST_CHECK;
+/* run.json, by whoever comes first. */
+ckvc_status run_write_plan(const run_dir *r, const char *file, const json_t *plan,
+                           ckvc_err *err) CKVC_MUST_CHECK;
 /* run.json and the journal; every published shard is there with its size. */
 ckvc_status run_load(run_dir *r, ckvc_err *err) CKVC_MUST_CHECK;
 ckvc_status run_load_plan(run_dir *r, ckvc_err *err) CKVC_MUST_CHECK; /* of it run.json alone */

@@ -41,10 +41,6 @@ static int by_pass(const void *a, const void *b) {
                                   : strcmp(x->name, y->name);
 }
 
-static void note_progress(run_pass_state *p) {
-    p->pub.complete = p->pub.n_shards == run_shard_count(p);
-}
-
 static ckvc_status take_begin(run_dir *r, const json_t *line, const char *name, const char *where,
                               ckvc_err *err) {
     uint64_t n_prompts, shard_prompts;
@@ -56,7 +52,8 @@ static ckvc_status take_begin(run_dir *r, const json_t *line, const char *name, 
         !run_pass_name(name, &p.pub.number, &kind) ||
             !ckvc_json_get_count(line, "n_prompts", MAX_PROMPTS, &n_prompts) ||
             !ckvc_json_get_count(line, "shard_prompts", MAX_PROMPTS, &shard_prompts) ||
-            shard_prompts == 0 || !get_text(line, "backend", sizeof p.backend, p.backend) ||
+            shard_prompts == 0 || n_prompts / shard_prompts > RUN_MAX_SHARDS ||
+            !get_text(line, "backend", sizeof p.backend, p.backend) ||
             !get_sha256(line, "header", p.header),
         err, CKVC_E_DATA,
         "%s: not a line that begins a pass (pass, n_prompts, shard_prompts, backend, header)",
@@ -68,7 +65,7 @@ static ckvc_status take_begin(run_dir *r, const json_t *line, const char *name, 
     snprintf(p.pub.kind, sizeof p.pub.kind, "%s", kind);
     p.plan_prompts = p.pub.n_prompts = (uint32_t)n_prompts;
     p.shard_prompts = (uint32_t)shard_prompts;
-    note_progress(&p);
+    p.pub.complete = p.pub.n_shards == run_shard_count(&p);
     CKVC_GROW(r->passes, r->cap_passes, r->n_passes + 1);
     r->passes[r->n_passes++] = ckvc_copy(&p, 1, sizeof p);
     qsort(r->passes, r->n_passes, sizeof(run_pass_state *), by_pass);
@@ -99,7 +96,7 @@ static ckvc_status take_shard(const run_dir *r, run_pass_state *p, const json_t 
     uint32_t first, end;
     run_shard_range(p, s.shard, &first, &end);
     p->pub.n_prompts_done += end - first;
-    note_progress(p);
+    p->pub.complete = p->pub.n_shards == run_shard_count(p);
     return CKVC_OK;
 }
 
@@ -148,7 +145,7 @@ static ckvc_status take_stable(run_pass_state *p, const json_t *line, const char
     p->pub.stable.reliability = json_is_null(reliability) ? NAN : json_number_value(reliability);
     const uint64_t most = shards * p->shard_prompts;
     p->pub.n_prompts = most < p->plan_prompts ? (uint32_t)most : p->plan_prompts;
-    note_progress(p);
+    p->pub.complete = p->pub.n_shards == run_shard_count(p);
     return CKVC_OK;
 }
 

@@ -11,7 +11,6 @@
 
 #define MAX_SMALL_FILE ((size_t)256 << 20)
 
-/* ---- names ---- */
 /* ---- what is to be merged ---- */
 typedef struct merge {
     run_dir *to;     /* where: plan and lock, no journal yet */
@@ -281,9 +280,7 @@ static ckvc_status publish_plan(const merge *m, ckvc_err *err) {
                      difference);
         return CKVC_OK;
     }
-    CKVC_AUTO_FREE char *text = ckvc_json_canonical(m->parts[0]->plan);
-    CKVC_AUTO_FREE char *line = ckvc_format("%s\n", text);
-    return ckvc_publish_bytes(file, line, strlen(line), false, err);
+    return run_write_plan(m->to, file, m->parts[0]->plan, err);
 }
 
 /* The journal makes it a run. */

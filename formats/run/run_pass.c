@@ -238,6 +238,10 @@ ckvc_status run_pass_begin(run_dir *r, const run_pass_start *start, const shard_
     CKVC_FAIL_IF(!run_pass_name(start->pass, &number, &kind) || strcmp(kind, header->pass) != 0,
                  err, CKVC_E_BUG, "pass \"%s\" with shards of kind \"%s\"", start->pass,
                  header->pass);
+    CKVC_FAIL_IF(start->n_prompts / start->shard_prompts > RUN_MAX_SHARDS, err, CKVC_E_USAGE,
+                 "%s: %u prompts in shards of %u are more than %u shards; give a larger "
+                 "--shard-prompts",
+                 r->path, start->n_prompts, start->shard_prompts, RUN_MAX_SHARDS);
     shard_header ours = *header; /* arrays borrowed */
     memcpy(ours.plan, r->pass_plan, sizeof ours.plan);
     ckvc_err why = {0};

@@ -1,7 +1,6 @@
 /* What a run's folder holds now, for `ckvc status`: see run_dir.h. */
 #include "formats/run/run_status.h"
 
-#include <dirent.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -25,66 +24,42 @@ typedef struct progress {
     uint32_t prompts, done, skipped; /* this part's; of them published, logged, skipped; skipped */
     uint32_t shards;                 /* this part's */
     mark *marks;                     /* [n_marks] by file, then by time */
-    size_t n_marks, capacity;
+    size_t n_marks;
 } progress;
 
 static void add_mark(progress *o, const char *path, uint32_t prompts) {
     struct stat info;
-    if (prompts == 0 || stat(path, &info) != 0) { return; }
-    CKVC_GROW(o->marks, o->capacity, o->n_marks + 1);
-    o->marks[o->n_marks++] =
-        (mark){(double)info.st_mtim.tv_sec + 1e-9 * (double)info.st_mtim.tv_nsec, prompts};
-}
-
-static bool is_published(const run_pass_state *p, uint32_t k) {
-    return p->pub.n_shards &&
-           bsearch(&k, p->shards, p->pub.n_shards, sizeof *p->shards, ckvc_order_u32);
-}
-
-/* The logs that are in the pass's folder: a journal may speak of any number of shards. */
-static ckvc_status count_logs(const run_dir *r, const run_pass_state *p, progress *o,
-                              ckvc_err *err) {
-    CKVC_AUTO_FREE char *folder = ckvc_path_join(r->path, p->pub.name);
-    DIR *dir = opendir(folder);
-    ckvc_status st = CKVC_OK;
-    for (struct dirent *e; dir && st == CKVC_OK && (e = readdir(dir));) {
-        const bool log = strncmp(e->d_name, "shard-", 6) == 0;
-        const uint32_t k = log ? (uint32_t)strtoul(e->d_name + 6, NULL, 10) : 0;
-        CKVC_AUTO_FREE char *path = run_shard_path(r, p->pub.name, k, ".log");
-        CKVC_AUTO_FREE char *name = ckvc_path_name(path);
-        if (!log || strcmp(name, e->d_name) != 0 || k >= run_shard_count(p) ||
-            !run_part_has(r->part, k) || is_published(p, k)) {
-            continue;
-        }
-        CKVC_AUTO(prompt_log_free) prompt_log records = {0};
-        st = prompt_log_read(path, &records, err);
-        o->done += (uint32_t)records.n_records;
-        add_mark(o, path, (uint32_t)records.n_records);
+    if (prompts > 0 && stat(path, &info) == 0) {
+        o->marks[o->n_marks++] =
+            (mark){(double)info.st_mtim.tv_sec + 1e-9 * (double)info.st_mtim.tv_nsec, prompts};
     }
-    if (dir) { closedir(dir); }
-    return st;
 }
 
 static ckvc_status count_pass(const run_dir *r, const run_pass_state *p, progress *o,
                               ckvc_err *err) {
-    uint32_t first, end;
+    const uint32_t step = r->part.count ? r->part.count : 1;
+    size_t published = 0;
     *o = (progress){.shards = run_own_shards(r, p), .skipped = (uint32_t)p->n_skipped};
-    o->prompts = o->shards * p->shard_prompts;
-    if (o->shards && run_part_has(r->part, run_shard_count(p) - 1)) { /* it may be a short one */
-        run_shard_range(p, run_shard_count(p) - 1, &first, &end);
-        o->prompts -= p->shard_prompts - (end - first);
+    o->marks = ckvc_calloc((size_t)o->shards + 1, sizeof *o->marks);
+    for (uint32_t k = r->part.index, i = 0; i < o->shards; i++, k += step) {
+        uint32_t first, end;
+        run_shard_range(p, k, &first, &end);
+        o->prompts += end - first;
+        const bool is_published = published < p->pub.n_shards && p->shards[published].shard == k;
+        CKVC_AUTO_FREE char *path =
+            run_shard_path(r, p->pub.name, k, is_published ? ".h5" : ".log");
+        if (is_published) {
+            published++;
+            o->done += end - first;
+            add_mark(o, path, end - first);
+            continue;
+        }
+        for (uint32_t n = first; p->is_skipped && n < end; n++) { o->done += p->is_skipped[n]; }
+        CKVC_AUTO(prompt_log_free) prompt_log log = {0};
+        CKVC_TRY(prompt_log_read(path, &log, err));
+        o->done += (uint32_t)log.n_records;
+        add_mark(o, path, (uint32_t)log.n_records);
     }
-    for (size_t i = 0; i < p->pub.n_shards; i++) {
-        CKVC_AUTO_FREE char *path = run_shard_path(r, p->pub.name, p->shards[i].shard, ".h5");
-        run_shard_range(p, p->shards[i].shard, &first, &end);
-        o->done += end - first;
-        add_mark(o, path, end - first);
-    }
-    for (size_t s = 0; s < p->n_skipped; s++) {
-        const uint32_t k = p->skipped[s] / p->shard_prompts;
-        o->done += k < run_shard_count(p) && !is_published(p, k);
-    }
-    CKVC_TRY(count_logs(r, p, o, err));
     if (o->n_marks) { qsort(o->marks, o->n_marks, sizeof *o->marks, ckvc_order_double); }
     return CKVC_OK;
 }
@@ -141,10 +116,22 @@ static ckvc_status describe_part(const char *path, run_part part, json_t **out, 
     return CKVC_OK;
 }
 
+json_t *run_missing(const run_part *list, size_t n) {
+    json_t *missing = json_array();
+    for (uint32_t i = 0, at = 0; n && i < list[n - 1].count; i++) {
+        if (at < n && list[at].index == i) {
+            at++;
+        } else {
+            json_array_append_new(missing, json_sprintf("%u/%u", i, list[n - 1].count));
+        }
+    }
+    return missing;
+}
+
 ckvc_status run_status(const char *path, json_t **out, ckvc_err *err) {
     CKVC_AUTO(run_close_at) run_dir *whole = run_new(path, RUN_WHOLE);
     CKVC_AUTO_FREE run_part *list = NULL;
-    json_auto_t *parts = json_array(), *missing = json_array();
+    json_auto_t *parts = json_array();
     size_t n = 0;
     CKVC_TRY(run_load_plan(whole, err));
     if (!ckvc_file_exists(whole->journal_path)) {
@@ -157,13 +144,7 @@ ckvc_status run_status(const char *path, json_t **out, ckvc_err *err) {
         complete = complete && json_is_true(json_object_get(part, "complete"));
         json_array_append_new(parts, part);
     }
-    for (uint32_t i = 0, at = 0; n && i < list[0].count; i++) {
-        if (at < n && list[at].index == i) {
-            at++;
-        } else {
-            json_array_append_new(missing, json_sprintf("%u/%u", i, list[0].count));
-        }
-    }
+    json_auto_t *missing = run_missing(list, n);
     char hash[CKVC_SHA256_HEX];
     run_hash_plan(whole->plan, hash);
     *out = json_pack("{s:s, s:s, s:O?, s:O?, s:O, s:O, s:b, s:b}", "run", whole->path, "plan_hash",
@@ -237,11 +218,7 @@ enum { MAX_BINS = 1024, ROW_NUMBERS = 5 };
 
 void coverage_fini(coverage *c) {
     for (size_t i = 0; i < c->n_sources; i++) { free(c->sources[i]); }
-    free(c->sources);
-    free(c->edges_entropy);
-    free(c->edges_ppl);
-    free(c->from);
-    free(c->rows);
+    CKVC_FREE(c->sources, c->edges_entropy, c->edges_ppl, c->from, c->rows);
     *c = (coverage){0};
 }
 

@@ -256,26 +256,20 @@ const char *token_config_token(const token_config *config, const char *key) {
     return json_string_value(json_is_object(token) ? json_object_get(token, "content") : token);
 }
 
-/* ---- the first n added tokens by their texts: a config may have as many again ---- */
-
-static int by_text(const void *a, const void *b) {
-    const token_text *x = &(*(token_added *const *)a)->text, *y = &(*(token_added *const *)b)->text;
-    return x->size != y->size ? (x->size > y->size) - (x->size < y->size)
-                              : memcmp(x->bytes, y->bytes, x->size);
+/* Numbers of the added tokens by their texts: a config may have as many again. New reference. */
+static json_t *index_added(const token_spec *spec) {
+    json_t *index = json_object();
+    for (size_t i = 0; i < spec->n_added; i++) {
+        json_object_set_new_nocheck(index, spec->added[i].text.bytes, json_integer((json_int_t)i));
+    }
+    return index;
 }
 
-static token_added **sort_added(const token_spec *spec, size_t n) {
-    token_added **sorted = ckvc_alloc(n, sizeof(void *));
-    for (size_t i = 0; i < n; i++) { sorted[i] = &spec->added[i]; }
-    if (n) { qsort(sorted, n, sizeof(void *), by_text); }
-    return sorted;
-}
-
-/* NULL: none has that text. */
-static token_added *find_added(token_added *const *sorted, size_t n, token_text text) {
-    const token_added wanted = {.text = text}, *key = &wanted;
-    token_added *const *found = n ? bsearch(&key, sorted, n, sizeof(void *), by_text) : NULL;
-    return found ? *found : NULL;
+static token_added *find_added(const token_spec *spec, const json_t *index, const char *text,
+                               size_t n) {
+    const json_t *at = json_object_get(index, text);
+    token_added *found = at ? &spec->added[json_integer_value(at)] : NULL;
+    return found && same_text(&found->text, text, n) ? found : NULL;
 }
 
 /* added_tokens.json, which older versions wrote, may hold what the config has and nothing else. */
@@ -285,13 +279,11 @@ static ckvc_status check_added_json(const token_reader *r) {
     if (ckvc_file_exists(path)) {
         CKVC_TRY(ckvc_json_read(path, MAX_CONFIG_BYTES, &older, r->err));
     }
-    const size_t n = r->spec->n_added;
-    CKVC_AUTO_FREE token_added **sorted = sort_added(r->spec, n);
+    json_auto_t *index = index_added(r->spec);
     const char *key;
     json_t *id;
     json_object_foreach(older, key, id) {
-        const token_added *known =
-            find_added(sorted, n, (token_text){ckvc_unconst(key), strlen(key)});
+        const token_added *known = find_added(r->spec, index, key, strlen(key));
         CKVC_FAIL_IF(!known || known->id != json_integer_value(id), r->err, CKVC_E_DATA,
                      "%s: \"%.64s\" is not in added_tokens_decoder of tokenizer_config.json, which "
                      "says how to find it; save the tokenizer anew with a current transformers",
@@ -300,16 +292,16 @@ static ckvc_status check_added_json(const token_reader *r) {
     return CKVC_OK;
 }
 
-/* The last added token, in the place of `old`, which has its text. */
-static ckvc_status replace_same(token_reader *at, const char *place, token_added *old,
+/* The last added token, in the place of the one before that has its text. */
+static ckvc_status replace_same(token_reader *at, const char *place, const json_t *before,
                                 const char *other_path) {
-    token_added *added = &at->spec->added[at->spec->n_added - 1];
+    const token_added *added = &at->spec->added[at->spec->n_added - 1];
+    token_added *old = find_added(at->spec, before, added->text.bytes, added->text.size);
+    if (!old) { return CKVC_OK; }
     REFUSE_IF(at, old->id != added->id, "%s: \"%.64s\" has id %d in %s", place, old->text.bytes,
               old->id, other_path);
-    const token_text text = old->text; /* which `sorted` goes by */
+    free(old->text.bytes);
     *old = *added;
-    old->text = text;
-    free(added->text.bytes);
     at->spec->n_added--;
     return CKVC_OK;
 }
@@ -317,14 +309,13 @@ static ckvc_status replace_same(token_reader *at, const char *place, token_added
 ckvc_status token_config_added(token_reader *r, const token_config *config) {
     token_reader at = of_config(r, config);
     json_t *table = json_object_get(config->root, "added_tokens_decoder");
-    const size_t before = r->spec->n_added;
+    json_auto_t *before = index_added(r->spec);
     bool cut;
     CKVC_TRY(token_config_flag(r, config, "split_special_tokens", false, &cut));
     REFUSE_IF(&at, cut, "split_special_tokens is not supported");
     WANT(&at, json_is_object(table) || !token_given(config->root, "added_tokens_decoder"),
          "added_tokens_decoder", table, "an object");
     CKVC_TRY(token_reserve_added(&at, "added_tokens_decoder", json_object_size(table)));
-    CKVC_AUTO_FREE token_added **sorted = sort_added(r->spec, before);
     const char *key;
     json_t *entry;
     json_object_foreach(table, key, entry) {
@@ -333,8 +324,7 @@ ckvc_status token_config_added(token_reader *r, const token_config *config) {
         const int64_t id = token_number(key, strlen(key), INT32_MAX);
         REFUSE_IF(&at, id < 0, "%s: the key is no id; want a whole number from 0", place);
         CKVC_TRY(token_take_added(&at, place, entry, id));
-        token_added *old = find_added(sorted, before, r->spec->added[r->spec->n_added - 1].text);
-        if (old) { CKVC_TRY(replace_same(&at, place, old, r->path)); }
+        CKVC_TRY(replace_same(&at, place, before, r->path));
     }
     return check_added_json(r);
 }

@@ -9,6 +9,7 @@
 #include "formats/shard/shard_h5.h"
 #include "lib/base/json.h"
 #include "lib/base/progress.h"
+#include "lib/base/text_lines.h"
 #include "lib/stats/rank.h"
 #include "formats/lines/scores.h"
 #include "cql/fit/fit_result.h"
@@ -36,8 +37,7 @@ static void measures_init(score_measures *m, const model_shape *shape, uint32_t 
 }
 
 static void measures_fini(score_measures *m) {
-    free(m->layers);
-    free(m->u);
+    CKVC_FREE(m->layers, m->u);
     *m = (score_measures){0};
 }
 
@@ -360,19 +360,15 @@ ckvc_status score_count_done(const calibrate_inputs *in, const score_options *o,
     const size_t per_prompt = o->choice.n * o->choice.setting.budgets.n;
     const model_shape *shape = model_get_shape(in->model);
     const double n_heads = (double)shape->n_layers * shape->n_kv_heads;
-    for (size_t k = 0; n > 0; k++) {
-        const char *end = memchr(lines, '\n', n);
-        const size_t of_line = end ? (size_t)(end - lines) : n;
+    for (ckvc_lines at = ckvc_lines_of(lines, n); ckvc_next_line(&at);) {
         json_auto_t *line = NULL;
-        CKVC_TRY(ckvc_json_parse(lines, of_line, "a score line of before", &line, err));
+        CKVC_TRY(ckvc_json_parse(at.text, at.n, "a score line of before", &line, err));
         const json_t *reward = json_object_get(line, "reward"), *kl = json_object_get(line, "kl");
-        score_summary *sum = &summary[k % per_prompt];
+        score_summary *sum = &summary[(at.number - 1) % per_prompt];
         sum->n++;
         sum->reward_mean += json_is_number(reward) ? json_number_value(reward) : NAN;
         sum->kl_mean += json_is_number(kl) ? json_number_value(kl) : NAN;
         sum->kept_mean += json_number_value(json_object_get(line, "entries")) / n_heads;
-        lines += end ? of_line + 1 : of_line;
-        n -= end ? of_line + 1 : of_line;
     }
     return CKVC_OK;
 }

@@ -345,8 +345,7 @@ void ckvc_publish_abort(ckvc_publish *p) {
         unlink(p->tmp_path);
         ckvc_close_at(&p->held);
     }
-    free(p->path);
-    free(p->tmp_path);
+    CKVC_FREE(p->path, p->tmp_path);
     *p = (ckvc_publish){0};
 }
 
@@ -439,7 +438,6 @@ void ckvc_new_folder_abort(ckvc_new_folder *f) {
         remove_folder(AT_FDCWD, f->tmp_path);
         ckvc_close_at(&f->held);
     }
-    free(f->path);
-    free(f->tmp_path);
+    CKVC_FREE(f->path, f->tmp_path);
     *f = (ckvc_new_folder){0};
 }

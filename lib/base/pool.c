@@ -121,9 +121,7 @@ void ckvc_pool_destroy(ckvc_pool *p) {
     pthread_cond_destroy(&p->finish);
     pthread_cond_destroy(&p->start);
     pthread_mutex_destroy(&p->mutex);
-    free(p->threads);
-    free(p->args);
-    free(p);
+    CKVC_FREE(p->threads, p->args, p);
 }
 
 int ckvc_pool_threads(const ckvc_pool *pool) { return pool->n_threads; }

@@ -60,8 +60,8 @@ bool ckvc_utf8_is_line(const char *text, size_t n) {
 static bool moves_cursor(const uint8_t *p) {
     return p[0] < 0x20 || p[0] == 0x7F || (p[0] == 0xC2 && p[1] < 0xA0) ||
            (p[0] == 0xD8 && p[1] == 0x9C) ||
-           (p[0] == 0xE2 && p[1] == 0x80 && (p[2] == 0x8E || p[2] == 0x8F)) ||
-           (p[0] == 0xE2 && p[1] == 0x80 && p[2] >= 0xA8 && p[2] <= 0xAE) ||
+           (p[0] == 0xE2 && p[1] == 0x80 &&
+            (p[2] == 0x8E || p[2] == 0x8F || (p[2] >= 0xA8 && p[2] <= 0xAE))) ||
            (p[0] == 0xE2 && p[1] == 0x81 && p[2] >= 0xA6 && p[2] <= 0xA9);
 }
 

@@ -74,31 +74,27 @@ mine_stays() {
     [ ! -e "$DIR/a.jsonl.checkpoint" ]
 }
 
-@test "status: a journal that speaks of 268 million shards, or of 200,000 in any order, takes no time" {
+@test "status: a journal that speaks of 268 million shards is refused, and 200,000 lines in any order take no time" {
     cp -r "$DIR/run" "$DIR/many"
-    py "$DIR/many" <<'EOF'
-run = sys.argv[1]
-lines = rows_of(run + "/journal.jsonl")
-for line in lines:
-    if "n_prompts" in line:
-        line.update(n_prompts=1 << 28, shard_prompts=1)
-begin, skip = next(l for l in lines if l["pass"] != "scan"), {"pass": "pass-01-both", "id": "x", "reason": "y"}
-with open(run + "/journal.jsonl", "w") as f:
+    journal() { # journal PROMPTS KEYS: the pass is begun, and then lines with these members, of 200,000 down to 1
+        py "$DIR" "$@" <<'EOF'
+folder, prompts, keys = sys.argv[1], int(sys.argv[2]), eval(sys.argv[3])
+begin = next(l for l in rows_of(folder + "/run/journal.jsonl") if l["pass"] != "scan" and "n_prompts" in l)
+begin.update(n_prompts=prompts, shard_prompts=1)
+with open(folder + "/many/journal.jsonl", "w") as f:
     f.write(json.dumps(begin) + "\n")
-    f.writelines(json.dumps(dict(skip, prompt=n)) + "\n" for n in range(200000, 0, -1))
+    f.writelines(json.dumps({"pass": begin["pass"], **keys, keys["of"]: n}) + "\n" for n in range(200000, 0, -1))
 EOF
-    (ulimit -v 4000000 && says 0 268435456 timeout 20 "$CKVC" status "$DIR/many")
-    py "$DIR/many" <<'EOF'
-run = sys.argv[1]
-lines = open(run + "/journal.jsonl").readlines()
-shard = {"backend": "", "bytes": 1, "pass": "pass-01-both", "prompts": 1, "rows": 1, "sha256": "0" * 64}
-with open(run + "/journal.jsonl", "w") as f:
-    f.write(lines[0])
-    f.writelines(json.dumps(dict(shard, shard=n)) + "\n" for n in range(200000, 0, -1))
-EOF
-    fails 65 "is not there" timeout 20 "$CKVC" status "$DIR/many"
+    }
+    local look=(timeout 20 "$CKVC" status "$DIR/many") shard='{"of": "shard", "backend": "", "bytes": 1, "prompts": 1, "rows": 1, "sha256": "0" * 64}'
+    journal $((1 << 28)) "$shard"
+    fails 65 "journal.jsonl:1: not a line that begins a pass" "${look[@]}"
+    journal 300000 '{"of": "prompt", "id": "x", "reason": "y"}'
+    says 0 300000 "${look[@]}"
+    journal 300000 "$shard"
+    fails 65 "shard-00001.h5: the journal says it is published" "${look[@]}"
     sed -i '$p' "$DIR/many/journal.jsonl"
-    fails 65 "shard 1 of pass-01-both is published a second time" timeout 20 "$CKVC" status "$DIR/many"
+    fails 65 "shard 1 of pass-01-both is published a second time" "${look[@]}"
 }
 
 @test "controls, C1 and marks that turn writing round reach no terminal: errors, warnings, status, inspect, perplexity" {

@@ -127,9 +127,7 @@ const rope_table *cpu_rope_reserve(cpu_backend *c, const double *inv_freq, int32
     if (same && n_positions <= t->n_positions) { return t; }
     const int64_t rounded = (n_positions + 511) / 512 * 512;
     if (!fits || rounded > t->capacity) {
-        free(t->inv_freq);
-        free(t->cos);
-        free(t->sin);
+        CKVC_FREE(t->inv_freq, t->cos, t->sin);
         const size_t n = (size_t)rounded * (size_t)half;
         *t = (rope_table){.half = half,
                           .capacity = rounded,
