@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "lib/base/utf8.h"
+#include "lib/base/utf8_step.h"
 
 ckvc_status(ckvc_fail)(ckvc_err *err, ckvc_status status, const char *fmt, ...) {
     if (!err || err->status != CKVC_OK) { return status; }

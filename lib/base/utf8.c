@@ -1,4 +1,4 @@
-/* UTF-8: one decoder step without a table, after Unicode 15, table 3-7; all else is built on it. */
+/* UTF-8 over many characters: see utf8.h. */
 #include "lib/base/utf8.h"
 
 #include <stdint.h>
@@ -6,34 +6,6 @@
 #include <stdio.h>
 
 #include "lib/base/memory.h"
-
-size_t ckvc_utf8_step(const char *text, size_t n, size_t *bad) {
-    const uint8_t *p = (const uint8_t *)text;
-    uint8_t lead = p[0], low = 0x80, high = 0xBF;
-    size_t need;
-    if (lead < 0x80) { return 1; }
-    if (lead >= 0xC2 && lead <= 0xDF) {
-        need = 2;
-    } else if (lead >= 0xE0 && lead <= 0xEF) {
-        need = 3;
-        if (lead == 0xE0) { low = 0xA0; /* shorter forms exist below */ }
-        if (lead == 0xED) { high = 0x9F; /* surrogates */ }
-    } else if (lead >= 0xF0 && lead <= 0xF4) {
-        need = 4;
-        if (lead == 0xF0) { low = 0x90; }
-        if (lead == 0xF4) { high = 0x8F; /* beyond U+10FFFF */ }
-    } else {
-        if (bad) { *bad = 1; }
-        return 0;
-    }
-    for (size_t i = 1; i < need; i++, low = 0x80, high = 0xBF) {
-        if (i >= n || p[i] < low || p[i] > high) {
-            if (bad) { *bad = i; }
-            return 0;
-        }
-    }
-    return need;
-}
 
 size_t ckvc_utf8_check(const char *text, size_t n) {
     size_t at = 0;
@@ -55,29 +27,6 @@ bool ckvc_utf8_is_line(const char *text, size_t n) {
         if ((unsigned char)text[i] < 0x20 || text[i] == 0x7f) { return false; }
     }
     return ckvc_utf8_check(text, n) == n;
-}
-
-static bool moves_cursor(const uint8_t *p) {
-    return p[0] < 0x20 || p[0] == 0x7F || (p[0] == 0xC2 && p[1] < 0xA0) ||
-           (p[0] == 0xD8 && p[1] == 0x9C) ||
-           (p[0] == 0xE2 && p[1] == 0x80 &&
-            (p[2] == 0x8E || p[2] == 0x8F || (p[2] >= 0xA8 && p[2] <= 0xAE))) ||
-           (p[0] == 0xE2 && p[1] == 0x81 && p[2] >= 0xA6 && p[2] <= 0xA9);
-}
-
-void ckvc_utf8_tame(char *text, const char *kept) {
-    char *to = text;
-    for (size_t n = strlen(text), step; n > 0; text += step, n -= step) {
-        step = ckvc_utf8_step(text, n, NULL);
-        if (step && (!moves_cursor((const uint8_t *)text) || strchr(kept, *text))) {
-            memmove(to, text, step);
-            to += step;
-        } else {
-            step = step ? step : 1;
-            *to++ = *text >= '\t' && *text <= '\r' ? ' ' : '?';
-        }
-    }
-    *to = 0;
 }
 
 char *ckvc_utf8_replace(const char *text, size_t n, size_t *out_size) {
