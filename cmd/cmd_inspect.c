@@ -17,7 +17,7 @@
 #include "lib/model/model_info.h"
 
 typedef struct looking {
-    bool json, cells;
+    bool json, cells, records;
     session_limits limits;
 } looking;
 
@@ -40,12 +40,20 @@ static ckvc_status look_at_shard(const looking *c, const char *path, json_t **ou
     return CKVC_OK;
 }
 
+/* With --records its records go to standard output, a shard in memory at a time. */
 static ckvc_status look_at_run(const looking *c, const char *path, json_t **out, ckvc_err *err) {
-    (void)c;
     if (!out) { return run_verify(path, err); }
     CKVC_AUTO(run_close_at) run_dir *r = NULL;
     CKVC_TRY(run_open(path, &r, err));
-    *out = run_describe(r);
+    *out = c->records ? NULL : run_describe(r);
+    for (size_t i = 0; c->records && i < run_pass_count(r); i++) {
+        const run_pass *p = run_pass_at(r, i);
+        for (size_t k = 0; k < p->n_shards && !ferror(stdout); k++) {
+            CKVC_AUTO(shard_free_at) shard *s = NULL;
+            CKVC_TRY(run_read_shard(r, p, k, &s, err));
+            shard_print_records(s, p->name, stdout);
+        }
+    }
     return CKVC_OK;
 }
 
@@ -267,7 +275,10 @@ static ckvc_status inspect(const verb_call *call, ckvc_err *err) {
     if (!kind) { return st; }
     USAGE_IF(c->cells && kind != &table,
              "%s: --cells prints the sections of a table, and this is a %s", path, kind->name);
+    USAGE_IF(c->records && kind != &run,
+             "%s: --records prints the records of a run, and this is a %s", path, kind->name);
     CKVC_TRY(kind->look_at(c, path, &what, err));
+    if (c->records) { return CKVC_OK; }
     if (c->json || c->cells) {
         json_object_set_new(what, "file", json_string(path));
         json_object_set_new(what, "kind", json_string(kind->name));
@@ -313,6 +324,7 @@ static ckvc_status verify(const verb_call *call, ckvc_err *err) {
 static const opt inspect_rows[] = {
     OPT_FLAG("json", json, "one JSON object a path and line"),
     OPT_FLAG("cells", cells, "of a table: every section as nested lists (JSON)"),
+    OPT_FLAG("records", records, "of a run: every record, one JSON object a line"),
     OPT_INT("max-tokens", limits.max_prompt, "N", 0, 1e9,
             "of a model: prompt length that memory is stated for; 0: 2,048"),
     OPT_INT("continuation", limits.max_continuation, "N", 0, 1e6, "of a model: tokens of a rollout",

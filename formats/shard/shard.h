@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "formats/setting/setting.h"
 #include "lib/base/hash.h"
@@ -153,3 +154,5 @@ void shard_clear(shard *s); /* drops the rows, keeps header and memory */
 
 /* For `ckvc inspect`. New reference. */
 json_t *shard_describe(const shard *s);
+/* Its records as lines of JSON (shard.md, "Records as lines"); `pass` is the run's name of it. */
+void shard_print_records(const shard *s, const char *pass, FILE *out);
