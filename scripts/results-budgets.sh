@@ -175,4 +175,4 @@ for c in technical narrative; do # the references with shares beside the others
     if part main && part shares; then python3 "$root/scripts/results_budgets.py" scores-$c.jsonl,scores-shares-$c.jsonl; fi
 done
 [[ $parts == " fresh " ]] || python3 "$root/scripts/results_budgets.py" scores-[!f]*.jsonl
-! part main || python3 "$root/scripts/results_budgets.py" --spearman demand-technical demand-narrative || echo "rho of the shares needs h5py and HDF5_PLUGIN_PATH"
+! part main || CKVC=$ckvc python3 "$root/scripts/results_budgets.py" --spearman demand-technical demand-narrative

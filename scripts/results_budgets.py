@@ -7,12 +7,13 @@ results_budgets.py [--quarter] [--names NAME,...] [--only TEXT] SCORES.jsonl[,SC
     quarter of each budget, where it was scored there.
 results_budgets.py --spearman RUN RUN
     rho of the shares that two demand runs give, by budget, resampling the prompts of both; beside it that of single prompts of one run, mean
-    over pairs (h5py; HDF5_PLUGIN_PATH as for h5dump)."""
+    over pairs (the program is $CKVC, or `ckvc`)."""
 import collections
-import glob
 import itertools
 import json
+import os
 import random
+import subprocess
 import sys
 
 DRAWS = 2000
@@ -45,15 +46,14 @@ def spearman(a, b):
 
 def demand_shares(run):
     """Budgets, and by budget the shares [prompts, heads]: counts over B."""
-    import h5py
     import numpy as np
-    shares = collections.defaultdict(list)
-    for path in sorted(glob.glob(run + "/pass-*-demand/shard-*.h5")):
-        with h5py.File(path) as f:
-            budgets, count, tokens = f.attrs["budgets"], f["/prompt/demand"][:], f["/prompt/n_tokens"][:]
-            for k, b in enumerate(budgets):
-                shares[float(b)] += [c[k].ravel() / (b if b >= 1 else int(b * t)) for c, t in zip(count, tokens)]
-    return {b: np.array(x) for b, x in shares.items()}
+    with open(run + "/run.json") as f:
+        budgets = json.load(f)["budget"]
+    records = subprocess.check_output([os.environ.get("CKVC", "ckvc"), "inspect", run, "--records"])
+    lines = [r for r in map(json.loads, records.splitlines()) if r["kind"] == "demand"]
+    heads = len({(r["layer"], r.get("kv_head", r.get("head"))) for r in lines})
+    shares = np.array([r["entries"] / r["budget"] for r in lines]).reshape(-1, len(budgets), heads)
+    return {b: shares[:, k] for k, b in enumerate(budgets)}
 
 
 def rho_table(runs):

@@ -4,7 +4,6 @@ A format is a function `to_NAME(table or run, path, options)`, which returns wha
 back, a function `from_NAME(path, options)`, which returns the bytes of a .ckvt. What comes in passes the reader of tables."""
 import argparse
 import binascii
-import glob
 import hashlib
 import importlib
 import io
@@ -13,6 +12,7 @@ import math
 import os
 import re
 import struct
+import subprocess
 import zipfile
 
 import numpy as np
@@ -31,7 +31,7 @@ def needed(module, what):
     try:
         return importlib.import_module(module)
     except ImportError:
-        raise Error(f"{what} needs the package {module}: pip install {module}{' hdf5plugin' * (module == 'h5py')}", 69) from None
+        raise Error(f"{what} needs the package {module}: pip install {module}", 69) from None
 
 
 def arrays_of(table):
@@ -402,46 +402,25 @@ def model_card(t, o):
     return "\n".join(out)
 
 
-def to_records(run, path, o):
-    """One JSON object a record, keys as in CompilerKV's docs/calibration.md where there is one; a row of a KV head that several query heads
-    read is `kv_head` and not `head`. Passes of scan and score have none."""
-    h5py, n = needed("h5py", "--format records"), 0
-    with open(path, "w", encoding="utf-8") as out:
-        for file in sorted(glob.glob(os.path.join(glob.escape(run), "pass-*", "shard-*.h5"))):
-            with h5py.File(file) as f:
-                for line in records_of(f, os.path.basename(os.path.dirname(file))):
-                    out.write(json.dumps(line) + "\n")
-                    n += 1
-    refuse(not n, f"{run}: no pass of this run has records")
+def run(*words, to=subprocess.PIPE):
+    """What the C program says, where it does not go to a file; Error with its last line where it fails."""
+    try:
+        done = subprocess.run(words, stdout=to, stderr=subprocess.PIPE, text=True, errors="replace")
+    except OSError as why:
+        raise Error(f"{words[0]}: {why.strerror}: build ckvc (make), and let $CKVC name it", 69) from None
+    refuse(done.returncode, (done.stderr.strip().splitlines() or [f"{words[0]} {words[1]}: exit {done.returncode}"])[-1])
+    return (done.stdout or done.stderr).rstrip()
+
+
+def to_records(folder, path, o):
+    """Lines of formats/shard/shard.md. The C program reads the shards, in a process that a crafted one cannot leave."""
+    os.stat(folder)
+    with open(path, "wb") as out:
+        run(os.environ.get("CKVC", "ckvc"), "inspect", "--records", "--", folder, to=out)
+    with open(path, "rb") as lines:
+        n = sum(1 for _ in lines)
+    refuse(not n, f"{folder}: no pass of this run has records")
     return f"{n} records"
-
-
-def records_of(f, name):
-    a, p = f.attrs, {k: v[()] for k, v in f["prompt"].items()}
-    kind, head = a["pass"].decode(), "head" if a["n_heads"] == a["n_kv_heads"] else "kv_head"
-
-    def begin(kind, i, b, l):
-        T = int(p["n_tokens"][i])
-        line = {"kind": kind, "prompt_id": p["id"][i].decode(), "sequence_length": T, "full_loss": float(p["loss_full"][i]),
-                "budget": budget_tokens(float(a["budgets"][b]), T), "layer": int(l)}
-        return line | ({"loss": a["loss"].decode()} if "loss" in a else {})  # kl: what losses are then
-
-    r = {k: v[()].tolist() for k, v in f["record"].items()}
-    for i, side, l, h, b, action, loss, reward, candidates, kept in zip(*(r[k] for k in (
-            "prompt", "side", "layer", "head", "budget", "action", "loss", "reward", "n_candidates", "n_kept"))):
-        word = ("head", "gate")[side]
-        line = begin(word, i, b, l) | ({head: h} if h != 65535 else {})
-        yield line | {"action": float(a[word + "_actions"][action]), "compressed_loss": loss, "reward": reward, "entropy": float(p["r_struct"][i]),
-                      "ppl": float(p["r_sem"][i]), "candidate_count": candidates, "kept": kept, "paired_policy": f"{name} {a['plan'].decode()}"}
-    if "demand" in p:
-        for (i, b, l, h), n in np.ndenumerate(p["demand"]):
-            yield begin(kind, i, b, l) | {head: h, "entries": int(n)}
-    if "action_loss" in p:
-        by_head, actions = kind == "shares" and a["mode"] == b"heads", a["gate_actions" if kind == "cuts" else "head_actions"]
-        for (i, b, l, h, action), n in np.ndenumerate(p["action_entries"]):
-            if n:
-                yield begin(kind, i, b, l) | ({head: h} if by_head else {}) | {
-                    "action": float(actions[action]), "compressed_loss": float(p["action_loss"][i, b, l, h, action]), "entries": int(n)}
 
 
 FORMATS = {"safetensors": (to_safetensors, from_safetensors), "npz": (to_npz, from_npz),

@@ -15,7 +15,6 @@ import json
 import lzma
 import math
 import os
-import subprocess
 import sys
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
@@ -25,7 +24,7 @@ from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import Cache
 
 from .calibrate import MIXES, OPTIONS, calibrate, check_layers, limits_of, loaded, options_of, parser
-from .exchange import imported, needed
+from .exchange import imported, needed, run
 from .files import Error, Usage, check, owned, publish, read, refuse, regular
 from .fingerprint import fingerprint
 from .hf import Compression, device_of, geometry_of, with_cache
@@ -341,16 +340,6 @@ def kvzap_model(folder: Optional[str], model: PreTrainedModel) -> Optional[PreTr
     if (c.n_modules, c.input_dim, c.output_dim) != want or not hasattr(c, "ckvc"):
         raise Error(f"{folder}: of {c.n_modules} layers, width {c.input_dim}, {c.output_dim} KV heads; wanted {want[0]}, {want[1]}, {want[2]}, made by scripts/kvzap.py")
     return out.to(device_of(model)).eval()
-
-
-def run(*words: str) -> str:
-    """What the C program says; Error with its last line where it fails."""
-    try:
-        done = subprocess.run(words, capture_output=True, text=True)
-    except OSError as why:
-        raise Error(f"{words[0]}: {why.strerror}: build ckvc (make), and name it by --ckvc or $CKVC", 69) from None
-    refuse(done.returncode, (done.stderr.strip().splitlines() or [f"{words[0]} {words[1]}: exit {done.returncode}"])[-1])
-    return (done.stdout or done.stderr).rstrip()
 
 
 def compiled(a: Any, model: PreTrainedModel, tokenizer: Any) -> str:

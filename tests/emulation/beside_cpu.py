@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """A model calibrated, compiled and scored by `--backend cuda` beside the CPU in float32: rewards, tables, kept sets, demand shares.
 
-usage: beside_cpu.py CKVC [MODEL] [PROMPTS]   (the program, built with CUDA or emulated; Debian's python3 with h5py and numpy)
+usage: beside_cpu.py CKVC [MODEL] [PROMPTS]   (the program, built with CUDA or emulated; Debian's python3 with numpy)
 
 Bounds are for models/ckvc-tiny-4l and -8l on prompts of this script (text of the repository; losses of about 3 nats). float32 differs by the order
 of sums alone. With bf16 a logit errs by about 1e-2, a reward (a mean over the continuation) by a few 1e-3; where two entries' scores are closer
@@ -18,8 +18,6 @@ import subprocess
 import sys
 import tempfile
 
-os.environ.setdefault("HDF5_PLUGIN_PATH", os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../build/release"))
-import h5py  # noqa: E402
 import numpy as np
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
@@ -44,17 +42,11 @@ def run(*args):
     return done.stdout
 
 
-def records(*folders):
+def records(folder, grid):
     """(prompt, side, budget, layer, head, action) -> reward"""
-    rewards = {}
-    for base, _, files in (at for folder in folders for at in os.walk(folder)):
-        for name in files:
-            if name.endswith(".h5") and "pass" in base:
-                with h5py.File(os.path.join(base, name)) as f:
-                    r = {k: f["record/" + k][:] for k in ("prompt", "side", "budget", "layer", "head", "action", "reward")}
-                for i in range(len(r["reward"])):
-                    rewards[tuple(int(r[k][i]) for k in ("prompt", "side", "budget", "layer", "head", "action"))] = r["reward"][i]
-    return rewards
+    lines = map(json.loads, subprocess.check_output([ckvc, "inspect", folder, "--records"]).splitlines())
+    return {(x["prompt_id"], int(x["kind"] == "gate"), x["budget"], x["layer"], x.get("kv_head", x.get("head", 65535)),
+             int(np.abs(grid - x["action"]).argmin())): x["reward"] for x in lines}
 
 
 def measure(folder, manifest, backend, compute):
@@ -71,7 +63,8 @@ def measure(folder, manifest, backend, compute):
     scores = run("score", *common, "--table", reference + "-g.ckvt", "--policy", "full,snapkv,kvzip", "--budget", "0.5", "--sets")
     rows = [json.loads(line) for line in scores.splitlines()]
     shares = np.concatenate([np.ravel(x) for x in Table.read(at + ".ckvt").capacities(0, 4096, "heads")])
-    return Measured(records(at + "-h", at + "-g"), rows, shares, Table.read(at + "-h.ckvt").head_action, Table.read(at + "-g.ckvt").gate_action)
+    head, gate = Table.read(at + "-h.ckvt"), Table.read(at + "-g.ckvt")
+    return Measured(records(at + "-h", head.head_grid) | records(at + "-g", gate.gate_grid), rows, shares, head.head_action, gate.gate_action)
 
 
 def heads(row):

@@ -288,7 +288,7 @@ def refused():
                 missed('prompt "p0": budget 0.003 keeps none of its 298 tokens; the least is 1', *scored, tmp / "no", "--policy", "snapkv", "--budget", 0.003, "--continuation", 32),
                 missed("is an input", *scored, short.name, "--table", table, "--force"), missed("is there already; --force", *scored, prompts.name, "--table", table), missed("is an input", *scored, table, "--table", table, "--force"),
                 missed("no prompt is of split nobody", *scored, tmp / "no", "--table", table, "--split", "nobody"),
-                missed("build ckvc (make), and name it by --ckvc", "compile", MODELS[0], "--manifest", prompts.name, *COMMON, "--budget", 0.25, "--out", tmp / "none", "--ckvc", tmp / "ckvc")))
+                missed("build ckvc (make), and let $CKVC name it", "compile", MODELS[0], "--manifest", prompts.name, *COMMON, "--budget", 0.25, "--out", tmp / "none", "--ckvc", tmp / "ckvc")))
 
 
 REFERENCES = ("--policy", ",".join(ckvc.score.REFERENCES))

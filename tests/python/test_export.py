@@ -1,15 +1,23 @@
 #!/usr/bin/env python3
 """`python3 -m ckvc export` and `import`: arrays as numpy reads them, layouts of other programs as numpy and json write them."""
+import glob
+import hashlib
 import json
 import os
+import resource
+import shutil
 import subprocess
 import sys
 import tempfile
+from unittest import mock
 
 from common import PROGRAM, ROOT, golden, need, put, run_tests
 
 need("h5py", "numpy", "zstandard")
+import h5py  # noqa: E402
 import numpy as np  # noqa: E402
+
+from unfolded import unfolded  # noqa: E402
 
 MODEL = os.path.join(ROOT, "models", "ckvc-tiny-8l")  # 8 layers, 6 query heads on 3 KV heads
 L, H, G = 8, 6, 3
@@ -34,6 +42,12 @@ def cells(table):
 def refused(words, *args):
     done = subprocess.run(program(args), capture_output=True, text=True)
     assert done.returncode not in (0, 70) and words in done.stderr and done.stderr.count("\n") == 1, (args, done.returncode, done.stderr)
+
+
+def read_columns(run, *names):
+    """Columns of a run's shards as lists of numbers, by h5py."""
+    files = [h5py.File(path) for path in sorted(glob.glob(os.path.join(run, "pass-*", "*.h5")))]
+    return [sum((unfolded(f[name]).ravel().tolist() for f in files), []) for name in names]
 
 
 def write_prompts(n):
@@ -190,20 +204,90 @@ def test_records():
     small = "--model", MODEL, "--window", 16, "--continuation", 16, "--manifest", "p.jsonl", "-q"
     write_prompts(3)
     ckvc("calibrate", *small, "--budget", "16,0.5", "--bins", "1,1", "--variants", 24, "--out", "run")
-    ckvc("calibrate", *small, "--side", "demand", "--budget", "0.5", "--out", "demand")
+    ckvc("calibrate", *small, "--side", "demand", "--budget", "0.5", "--shard-prompts", 2, "--out", "demand")
     ckvc("calibrate", *small[:2], *small[4:], "--side", "score", "--out", "score")
     said = ckvc("export", "run", "--format", "records", "--out", "r.jsonl")
     records = [json.loads(line) for line in open("r.jsonl")]
     assert said.endswith(f"{len(records)} records\n") and {r["kind"] for r in records} == {"head", "gate"}
+    assert ckvc("inspect", "run", "--records") == open("r.jsonl").read()
+    columns = read_columns("run", "record/reward", "record/layer", "record/n_kept", "record/loss")
+    assert [list(x) for x in zip(*columns)] == [[r[k] for k in ("reward", "layer", "kept", "compressed_loss")] for r in records]
     for r in records:
         assert r["budget"] in (16, r["sequence_length"] // 2) and ("kv_head" in r) == (r["kind"] == "head") and "head" not in r
         if r["kind"] == "head":
             assert abs(r["full_loss"] - r["compressed_loss"] - r["reward"]) < 1e-9
     ckvc("export", "demand", "--format", "records", "--out", "d.jsonl")
     demand = [json.loads(line) for line in open("d.jsonl")]
-    assert len(demand) == 3 * L * G and sum(r["entries"] for r in demand[: L * G]) == demand[0]["budget"] * L * G
-    refused("no pass of this run has records", "export", "score", "--format", "records", "--out", "none")
+    assert [r["entries"] for r in demand] == read_columns("demand", "prompt/demand")[0] and sum(r["entries"] for r in demand[: L * G]) == demand[0]["budget"] * L * G
+    assert [(r["prompt_id"], r["layer"], r["kv_head"]) for r in demand] == [(f"p{i}", l, g) for i in range(3) for l in range(L) for g in range(G)]
+    ckvc("fit", "demand", "--out", "t.ckvt", "-q")
+    for side, loss, column in ("head", "kl", "shares"), ("gate", "nll", "cuts"):
+        ckvc("calibrate", *small, "--side", side, "--loss", loss, "--tables", "t.ckvt", "--variants", 24, "--out", column)
+        ckvc("export", column, "--format", "records", "--out", column + ".jsonl")
+        rows = [json.loads(line) for line in open(column + ".jsonl")]
+        entries, losses = read_columns(column, "prompt/action_entries", "prompt/action_loss")
+        assert [(r["entries"], r["compressed_loss"]) for r in rows] == [x for x in zip(entries, losses) if x[0]] and {r.get("loss") for r in rows} == {"kl" if loss == "kl" else None}
+        assert {r["kind"] for r in rows} == {column} and {"kv_head" in r for r in rows} == {side == "head"} and len({r["action"] for r in rows}) > 5
+    for run, status in ("score", 65), ("nowhere", 66):
+        done = subprocess.run(program(["export", run, "--format", "records", "--out", "none"]), capture_output=True, text=True)
+        assert done.returncode == status and done.stderr.count("\n") == 1 and run in done.stderr, done.stderr
+    with mock.patch.dict(os.environ, CKVC="no-such-program"):
+        refused("build ckvc", "export", "run", "--format", "records", "--out", "none")
+    refused("--records prints the records of a run", "inspect", "t.ckvt", "--records")
     assert not os.path.exists("none")
+
+
+def replaced(name, **more):
+    """What puts another dataset in the place of one."""
+    def change(f):
+        del f[name]
+        f.create_dataset(name, **more)
+    return change
+
+
+def linked(name, link):
+    def change(f):
+        del f[name]
+        f[name] = link
+    return change
+
+
+def test_records_of_hostile_shards():
+    """A run that came from elsewhere, its journal made to fit: neither program reads beyond the shard, nor takes memory that the file does not have."""
+    write_prompts(2)
+    ckvc("calibrate", "--model", MODEL, "--window", 16, "--continuation", 16, "--manifest", "p.jsonl", "-q", "--side", "demand", "--budget", "0.5", "--out", "given")
+    want = ckvc("inspect", "given", "--records")
+    secret = put(os.path.abspath("secret.txt"), "TOP-SECRET-TOKEN".ljust(64, "."))
+    deflate = dict(chunks=(1 << 20,), compression="gzip")
+    hostile = [("external", replaced("prompt/id", shape=(2,), dtype="S32", external=[(secret.encode(), 0, 64)])),
+               ("prompt", replaced("prompt/id", shape=(1 << 33,), dtype="u1", fillvalue=7, **deflate)),
+               ("prompt", replaced("prompt/n_tokens", shape=(1 << 33,), dtype="<u4", fillvalue=7, **deflate)),
+               ("prompt/demand", replaced("prompt/demand", shape=(2, 1, 1 << 20, 1 << 12), dtype="<u4", fillvalue=1, chunks=(1, 1, 1 << 10, 1 << 10), compression="gzip")),
+               ("link", linked("prompt/id", h5py.SoftLink("/prompt/source"))), ("link", linked("prompt/id", h5py.ExternalLink("golden.h5", "/prompt/id"))),
+               ("link", linked("prompt", h5py.ExternalLink(os.path.join(ROOT, "tests", "golden", "shard", "demand.h5"), "/prompt")))]
+    for words, change in hostile + [("shard-00000.h5", None), ("the journal says", None)]:
+        shutil.rmtree("run", ignore_errors=True)
+        shutil.copytree("given", "run")
+        shard, journal = "run/pass-01-demand/shard-00000.h5", open("run/journal.jsonl").read().splitlines()
+        if change:
+            with h5py.File(shard, "r+", libver=("v110", "v110")) as f:
+                change(f)
+        data = open(shard, "rb").read()
+        if not change:
+            data = data[:2000] + bytes(64) + data[2064:]
+            put(shard, data)
+        line = json.loads(journal[1])
+        if words != "the journal says":
+            line |= {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+        put("run/journal.jsonl", "".join(x + "\n" for x in [journal[0], json.dumps(line, sort_keys=True, separators=(",", ":"))]))
+        refused(words, "inspect", "run", "--records")
+        refused(words, "export", "run", "--format", "records", "--out", "none")
+        assert not os.path.exists("none")
+        shutil.copy(shard, f"given/pass-01-demand/shard-{len(os.listdir('given/pass-01-demand')):05}.h5")
+    assert ckvc("inspect", "given", "--records") == want  # the same files, where the journal knows nothing of them
+    ckvc("export", "given", "--format", "records", "--out", "given.jsonl")
+    assert open("given.jsonl").read() == want
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 1 << 20  # KiB
 
 
 def test_what_makes_no_sense():
@@ -227,7 +311,7 @@ def test_what_makes_no_sense():
         assert done.returncode == 64 and f"python3 -m ckvc {verb}" in done.stderr and done.stderr.count("\n") == 1
 
 
-os.environ.setdefault("HDF5_PLUGIN_PATH", os.path.join(ROOT, "build", "release"))
+os.environ["CKVC"] = PROGRAM
 with tempfile.TemporaryDirectory() as folder:
     os.chdir(folder)
     run_tests(globals().copy())
