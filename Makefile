@@ -81,7 +81,7 @@ endif
 LDLIBS += $(DEP_LIBS) -lpthread -lm
 
 # ---- sources: a room is a folder, a stage a folder in it; a file put there is built ----
-LIB_SRC := $(sort $(shell find lib formats corpus calib cql judge compile report -name '*.c' -not -path '*/example/*' -not -path '*/plugin/*' \
+LIB_SRC := $(sort $(shell find lib formats corpus calib cql judge compile report -name '*.c' -not -path '*/example/*' \
              $(if $(filter 1,$(CUDA)),,-not -path '*/cuda/*')))
 CUDA_SRC := $(if $(filter 1,$(CUDA)),$(sort $(wildcard lib/backend/cuda/*.cu)))
 CMD_SRC := $(sort $(shell find cmd -name '*.c'))
@@ -108,7 +108,7 @@ TOOL_BIN := $(patsubst tests/tools/%.c,$(B)/tools/%,$(sort $(wildcard tests/tool
 
 .PHONY: all setup demo demo-full test unit cli-test test-large test-outside $(MODELS) bench install uninstall deb static reproducible check-layers \
         check-named-tests check-markdown check tidy coverage fuzz fuzz-binaries compdb format-check format clean help debug asan tsan FORCE
-all: $(B)/ckvc $(B)/libckvc_policy.a $(B)/libckvc_policy.so $(B)/libh5zstd.so
+all: $(B)/ckvc $(B)/libckvc_policy.a $(B)/libckvc_policy.so
 
 $(B)/ckvc: $(CMD_OBJ) $(B)/libckvc.a
 	$(call say,LINK $@)
@@ -142,11 +142,6 @@ $(B)/libckvc_policy.so: $(POLICY_OBJ)
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -fPIC -fvisibility=hidden -shared -Wl,-soname,$(POLICY_SO).1 -o $(B)/$(POLICY_SO).1.0.0 \
 	    $(sort $(wildcard lib/policy/*.c)) -lm
 	@ln -sf $(POLICY_SO).1.0.0 $(B)/$(POLICY_SO).1 && ln -sf $(POLICY_SO).1.0.0 $@
-# The HDF5 filter plugin (zstd, id 32015) for h5py and h5dump: HDF5_PLUGIN_PATH=$(B).
-$(B)/libh5zstd.so: formats/shard/plugin/h5zstd_plugin.c formats/shard/h5_zstd.c
-	$(call say,LINK $@)
-	@mkdir -p $(@D)
-	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -fPIC -shared -Wl,--as-needed -o $@ $^ $(LDLIBS)
 $(B)/%.o: %.c Makefile $(B)/flags
 	$(call say,CC $<)
 	@mkdir -p $(@D)
@@ -295,7 +290,7 @@ coverage: ## which share of each room's lines the tests run
 	@find build/coverage -name '*.gcda' -delete
 	-@taskset -c 0 scripts/unit.sh build/coverage # one core: threads fight over shared counters
 	-@CKVC="$(CURDIR)/build/coverage/ckvc" taskset -c 0 bats tests/cli # a limit on file sizes stops gcov's own files
-	@for t in tests/python/test_*.py; do CKVC="$(CURDIR)/build/coverage/ckvc" HDF5_PLUGIN_PATH="$(CURDIR)/build/coverage" taskset -c 0 /usr/bin/python3 $$t; done
+	@for t in tests/python/test_*.py; do CKVC="$(CURDIR)/build/coverage/ckvc" taskset -c 0 /usr/bin/python3 $$t; done
 	@python3 scripts/coverage.py build/coverage
 format-check: ## clang-format without changing anything
 	@scripts/format.sh --check
@@ -310,7 +305,6 @@ define INSTALLED
 link $(POLICY_SO).1.0.0 $(LIBDIR)/$(POLICY_SO).1
 link $(POLICY_SO).1.0.0 $(LIBDIR)/$(POLICY_SO)
 644 $(B)/ckvc_policy.pc $(LIBDIR)/pkgconfig/ckvc_policy.pc
-644 $(B)/libh5zstd.so lib/ckvc/libh5zstd.so
 644 lib/policy/example/keep_set.c share/ckvc/keep_set.c
 $(foreach f,$(wildcard configs/*.conf),644 $(f) share/ckvc/$(notdir $(f))$(newline))
 $(foreach f,demo.sh corpora.py plain_text.py losses_svg.py recovered.py,755 scripts/$(f) share/ckvc/scripts/$(f)$(newline))
@@ -331,7 +325,7 @@ install: all $(B)/ckvc_policy.pc $(B)/share ## program, man pages, completions, 
 	    *) install -D -m "$$mode" "$$from" "$(DESTDIR)$(PREFIX)/$$to" ;; esac || exit 1; done
 uninstall: $(B)/share ## what install has put there, and folders of ckvc's own that are then empty
 	@$(installed) | while read -r mode from to; do rm -f "$(DESTDIR)$(PREFIX)/$$to"; done
-	@find "$(DESTDIR)$(PREFIX)"/lib/ckvc "$(DESTDIR)$(PREFIX)"/share/ckvc -depth -type d -empty -delete 2>/dev/null || :
+	@find "$(DESTDIR)$(PREFIX)"/share/ckvc -depth -type d -empty -delete 2>/dev/null || :
 static: $(STATIC) ## a program that needs glibc alone, for a cluster: build/release/static
 reproducible: ## builds this commit in two folders of different names and compares all that is installed, and the packages
 	@scripts/reproducible.sh

@@ -1,5 +1,4 @@
-/* zstd as an HDF5 filter: see h5_zstd.h. No HDF5 function is called here, so that the plugin needs
- * no HDF5 library of its own and loads beside whatever version the host program brings. */
+/* zstd as an HDF5 filter: see h5_zstd.h. */
 #include "formats/shard/h5_zstd.h"
 
 #include <stdlib.h>

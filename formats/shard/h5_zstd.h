@@ -1,5 +1,4 @@
-/* The HDF5 filter zstd (registered id 32015): shard files use it in-process, libh5zstd.so offers it
- * to h5py and h5dump.
+/* The HDF5 filter zstd (registered id 32015), which HDF5 itself does not have.
  *
  * One zstd frame a chunk, content size stored. cd_values[0], if present, is the compression level.
  */

@@ -17,7 +17,7 @@ import numpy as np
 from .files import Error, owned, publish, read, refuse, sweep, sync
 from .table import Array, json_object
 
-with contextlib.suppress(ImportError):  # a plugin of HDF5_PLUGIN_PATH serves as well, and readers take deflate
+with contextlib.suppress(ImportError):  # without it columns are deflated, which readers take, too
     import hdf5plugin  # noqa: F401  (tells HDF5 of the zstd filter)
 
 PASS = "pass-01-demand"

@@ -44,7 +44,7 @@ content_id() { "$CKVC" inspect "$1" --json | check 'print(json.load(sys.stdin)["
 
 # check PYTHON [ARGUMENT...]: on what comes from standard input
 check() {
-    HDF5_PLUGIN_PATH=$(dirname "$CKVC") "${PY:-python3}" -c "import collections, csv, glob, json, math, os, re, subprocess, sys
+    PYTHONPATH="tests/python:${PYTHONPATH:-}" "${PY:-python3}" -c "import collections, csv, glob, json, math, os, re, subprocess, sys
 load = lambda path: json.load(open(path))
 rows_of = lambda path: [json.loads(line) for line in open(path)]
 flat = lambda x: [v for y in x for v in flat(y)] if isinstance(x, list) else [x]
@@ -53,10 +53,10 @@ $1" "${@:2}"
 # py [ARGUMENT...] <<PYTHON
 py() { check "$(cat)" "$@"; }
 
-# An interpreter that has h5py is $PY, or the test is skipped.
+# An interpreter that has h5py, and zstandard for tests/python/unfolded.py, is $PY, or the test is skipped.
 needs_h5py() {
-    for PY in /usr/bin/python3 python3; do ! "$PY" -c 'import numpy, h5py' 2>/dev/null || return 0; done
-    skip "h5py is not installed (apt-get install -y python3-h5py)"
+    for PY in /usr/bin/python3 python3; do ! "$PY" -c 'import numpy, h5py, zstandard' 2>/dev/null || return 0; done
+    skip "h5py or zstandard is not installed (apt-get install -y python3-h5py python3-zstandard)"
 }
 
 # one_line: $output is a single line that starts with "ckvc"

@@ -123,7 +123,7 @@ EOF
 }
 
 @test "two folders, one with a space in its name, the same bytes" {
-    local folder built=(build/release/libckvc_policy.a build/release/libh5zstd.so)
+    local folder built=(build/release/libckvc_policy.a build/release/libckvc_policy.so)
     for folder in a "another b"; do
         mkdir -p "$BATS_TEST_TMPDIR/$folder"
         tar c --exclude=./build --exclude=./.git --exclude=./models . | tar x -C "$BATS_TEST_TMPDIR/$folder"

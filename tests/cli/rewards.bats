@@ -22,11 +22,11 @@ run = json.load(sys.stdin)
 assert [p["kind"] for p in run["passes"]] == ["shares"] and run["passes"][0]["complete"], run["passes"]
 assert run["plan"]["mode"] == "heads" and run["plan"]["variants"] == "all", run["plan"]'
     check '
-import h5py
+from unfolded import File
 score = {(r["id"], r["budget"]): r for r in map(json.loads, open(sys.argv[1] + "/s.jsonl"))}
 n = 0
 for f in sorted(glob.glob(sys.argv[1] + "/run/pass-01-shares/*.h5")):
-    h = h5py.File(f)
+    h = File(f)
     factors = list(h.attrs["head_actions"])
     assert len(factors) == 7 and factors[3] == 1 and abs(factors[4] ** 2 - 2) < 1e-15, factors
     losses, entries = h["prompt/action_loss"][:], h["prompt/action_entries"][:]
@@ -58,19 +58,19 @@ assert n >= 10, n' "$DIR"
     "$CKVC" inspect "$DIR/kl.ckvt" --json | grep -q '"loss":"kl"'
     fails 65 "--loss kl" "$CKVC" fit "$DIR/run" "$DIR/run-kl" --tables "$DIR/heads.ckvt" -q --out "$DIR/none.ckvt"
     check '
-import h5py
+from unfolded import File
 score = {(r["id"], r["budget"]): r for r in map(json.loads, open(sys.argv[1] + "/s.jsonl"))}
 files = [sorted(glob.glob(sys.argv[1] + f"/{run}/pass-01-{kind}/*.h5")) for run, kind in (("run-kl", "shares"), ("run-kl-plain", "shares"), ("heads-kl", "head"))]
 assert len(files[0]) == len(files[1]) > 0 and files[2]
 for f, g in zip(*files[:2]):
-    f, g = h5py.File(f), h5py.File(g)
+    f, g = File(f), File(g)
     assert f.attrs["loss"] == b"kl" and (f["prompt/action_loss"][:] == g["prompt/action_loss"][:]).all()
     for p, name in enumerate(f["prompt/id"]):
         for b, budget in enumerate((24, 0.5)):
             r, got = score[name.decode(), budget], f["prompt/action_loss"][p, b, 0, 0, 3]
             assert got == r["kl"] > 0 and abs(f["prompt/loss_full"][p]) < 2e-6, (got, r["kl"])
 for f in files[2]:
-    f = h5py.File(f)
+    f = File(f)
     assert (f["record/reward"][:] <= 2e-6).all() and (f["record/reward"][:] < -1e-4).any()' "$DIR"
 }
 
@@ -88,9 +88,9 @@ for f in files[2]:
     needs_h5py
     rewards "$DIR/few" --variants 10
     check '
-import h5py
+from unfolded import File
 for f in glob.glob(sys.argv[1] + "/few/pass-01-shares/*.h5"):
-    h = h5py.File(f)
+    h = File(f)
     for entries, split in zip(h["prompt/action_entries"][:], h["prompt/split"]):
         if split == b"heldout": continue
         states = entries.reshape(-1, 7)
@@ -156,7 +156,7 @@ for i in 0, 1:
     "$CKVC" inspect "$DIR/rewarded.ckvt" "$DIR/cut.ckvt" --json >"$DIR/tables.jsonl"
     "$CKVC" inspect "$DIR/cut.ckvt" --json --cells >"$DIR/cells.json"
     py "$DIR" <<'PY'
-import h5py
+from unfolded import File
 a, b = map(json.loads, open(sys.argv[1] + "/tables.jsonl"))
 assert "relative_thresholds" not in a and b["relative_thresholds"] and a["shares"] == b["shares"] and a["score"] == b["score"]
 assert b["shape"]["n_entropy_bins"] == 2 and b["meta"]["diagnostics"]["cuts"]["units"] == 8 and "rewards" in b["meta"]["diagnostics"]
@@ -168,7 +168,7 @@ lines = [json.loads(l) for l in open(sys.argv[1] + "/cut.jsonl")]
 score = {(l["id"], l["budget"], l["policy"], l["table"]): l for l in lines}
 less = n = 0
 for f in sorted(glob.glob(sys.argv[1] + "/cuts/pass-01-cuts/*.h5")):
-    h = h5py.File(f)
+    h = File(f)
     actions = list(h.attrs["gate_actions"])
     losses, entries = h["prompt/action_loss"][:], h["prompt/action_entries"][:]
     assert losses.shape[1:] == (2, 4, 1, 9) and actions[0] == 0 and actions == b["gate_actions"], losses.shape

@@ -24,11 +24,10 @@ def modules(*names):
 
 
 def by_torch():
-    """Arguments and [torch, transformers, numpy, h5py], for comparisons of the package of this checkout on small models: one thread, nothing said, h5py reads
-    runs. And the embedded models' tokenizer, with the ids of the prose."""
+    """Arguments and [torch, transformers, numpy, h5py], for comparisons of the package of this checkout on small models: one thread, nothing
+    said. And the embedded models' tokenizer, with the ids of the prose."""
     found, a = modules("torch", "transformers", "numpy", "h5py"), arguments(smollm2=False)
-    os.environ.setdefault("HDF5_PLUGIN_PATH", str(pathlib.Path(a.ckvc).resolve().parent))
-    sys.path.insert(0, str(ROOT / "python"))
+    sys.path[:0] = str(ROOT / "python"), str(ROOT / "tests/python")
     torch, transformers, *_ = found
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()

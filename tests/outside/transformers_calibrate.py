@@ -16,11 +16,12 @@ import outside
 from outside import missed
 
 a, (torch, transformers, np, h5py), tok, ids = outside.by_torch()
-import ckvc  # noqa: E402  (its folder was added above)
+import ckvc  # noqa: E402  (its folder was added above, and that of tests/python)
 import ckvc.calibrate  # noqa: E402
 import ckvc.fingerprint  # noqa: E402
 import ckvc.hf  # noqa: E402
 from ckvc import run_writer  # noqa: E402
+from unfolded import unfolded  # noqa: E402
 
 tmp = outside.scratch()
 MODELS = [outside.ROOT / "models" / f"ckvc-tiny-{n}l" for n in (4, 8)]
@@ -48,7 +49,7 @@ def rows(run):
     out = {}
     for path in sorted((run / "pass-01-demand").glob("*.h5")):
         with h5py.File(path) as f:
-            columns = {k: v[()] for k, v in f["prompt"].items()}
+            columns = {k: unfolded(v) for k, v in f["prompt"].items()}
             out.update({i.decode(): {k: v[n] for k, v in columns.items()} for n, i in enumerate(columns["id"])})
     return out
 
