@@ -460,4 +460,30 @@ TEST(describe) {
     json_decref(d), shard_free(s);
 }
 
+/* Lines as Python reads them are in tests/python/test_export.py. */
+TEST(lines_name_heads) {
+    CKVC_AUTO(shard_free_at) shard *s = fixture_shard("both", 1, 2);
+    static const char *const names[] = {"kv_head", "head"};
+    for (int own = 0; own < 2; own++) {
+        CKVC_AUTO_FREE char *text = NULL;
+        size_t n;
+        json_t *line;
+        s->h.n_heads = own ? s->h.n_kv_heads : 2 * s->h.n_kv_heads;
+        FILE *f = open_memstream(&text, &n);
+        shard_print_records(s, "pass-01-both", f);
+        fclose(f);
+        char *gate = strchr(text, '\n') + 1;
+        OK(ckvc_json_parse(text, (size_t)(gate - text), "line", &line, &err));
+        is(line, names[own], s->records[0].head);
+        assert_null(json_object_get(line, names[!own]));
+        json_decref(line);
+        OK(ckvc_json_parse(gate, strlen(gate), "line", &line, &err));
+        assert_string_equal(text_at(line, "kind"), "gate");
+        is(line, "layer", s->records[1].layer);
+        assert_null(json_object_get(line, "head"));
+        assert_null(json_object_get(line, "kv_head"));
+        json_decref(line);
+    }
+}
+
 RUN_TESTS(temp_folder_make, temp_folder_remove)
