@@ -3,7 +3,6 @@
 #include "cmd/common/json_text.h"
 #include "cmd/common/run_setup.h"
 #include "cmd/verbs.h"
-#include "lib/base/progress.h"
 
 static double rollout_rate(const pass_counts *n) {
     return n->rollout_seconds > 0 ? (double)n->rollouts / n->rollout_seconds : 0;

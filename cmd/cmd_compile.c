@@ -6,7 +6,6 @@
 #include "cmd/common/run_setup.h"
 #include "cmd/verbs.h"
 #include "lib/base/files.h"
-#include "lib/base/progress.h"
 
 typedef struct compile_cli {
     run_setup_options setup;

@@ -2,7 +2,6 @@
 #include "judge/eval/eval.h"
 #include "calib/rollout/memory_plan.h"
 #include "cmd/common/chosen_policies.h"
-#include "cmd/common/json_text.h"
 #include "cmd/common/run_setup.h"
 #include "cmd/common/score_checkpoint.h"
 #include "cmd/common/fit_options.h"

@@ -1,7 +1,6 @@
 /* ckvc score: losses of prompts under tables and reference policies, as JSON lines. */
 #include "cmd/score_and_report.h"
 
-#include "cmd/common/json_text.h"
 #include "cmd/common/manifest_leaks.h"
 #include "cmd/common/run_setup.h"
 #include "cmd/common/score_checkpoint.h"

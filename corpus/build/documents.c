@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <fts.h>
 #include <iconv.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "corpus/texts.h"

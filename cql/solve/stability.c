@@ -2,7 +2,6 @@
 #include "cql/solve/stability.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "lib/stats/rank.h"

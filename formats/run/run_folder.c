@@ -13,7 +13,6 @@
 #include "lib/base/files.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
-#include "lib/base/text_lines.h"
 #include "lib/base/bytes.h"
 #include "lib/base/hash.h"
 

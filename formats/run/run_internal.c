@@ -7,12 +7,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "lib/base/bytes.h"
 #include "lib/base/files.h"
 #include "lib/base/hash.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
-#include "lib/base/text_lines.h"
 
 char *run_shard_path(const run_dir *r, const char *pass, uint32_t k, const char *end) {
     return ckvc_format("%s/%s/shard-%05u%s", r->path, pass, k, end);

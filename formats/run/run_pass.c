@@ -15,10 +15,8 @@
  * until then.
  */
 #include <assert.h>
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "formats/run/run_append.h"
 #include "formats/run/run_internal.h"

@@ -1,6 +1,5 @@
 /* Writes a .ckvt file (formats/table/table.md). Same contents, same bytes: nothing here looks at
  * the clock, the host or the order of work. */
-#include <stdio.h>
 #include <zstd.h>
 
 #include "formats/table/table_file.h"

@@ -4,7 +4,6 @@
 #include <math.h>
 #include <string.h>
 #include <float.h>
-#include <inttypes.h>
 
 #include "formats/lines/answers.h"
 #include "lib/base/progress.h"

@@ -11,7 +11,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "lib/base/memory.h"
 #include "lib/base/status.h"
 
 double ckvc_now_s(void) {

@@ -1,11 +1,8 @@
 /* Looking at a model without running it: see model_info.h. */
 #include "lib/model/model_info.h"
 
-#include <math.h>
-
 #include "lib/model/model_weights.h"
 #include "lib/model/model_spec.h"
-#include "lib/base/json.h"
 
 ckvc_status model_verify(const model_spec *spec, char fingerprint[CKVC_SHA256_HEX], ckvc_err *err) {
     ckvc_pool *pool;

@@ -1,8 +1,6 @@
 /* Opening a model: its checked tensors become weights of a backend. */
 #include "lib/model/model_weights.h"
 
-#include <assert.h>
-
 #include "lib/base/progress.h"
 
 be_attention_shape layer_attention(const model *m, int32_t layer) {

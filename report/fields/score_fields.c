@@ -5,7 +5,6 @@
 #include "lib/base/files.h"
 #include "lib/base/memory.h"
 #include "report/fields/fields.h"
-#include "report/words/words.h"
 
 #define LENGTHS(m) AS(m, #m, WHEN(has_lengths), .omit = true)
 

@@ -1,13 +1,11 @@
 /* The CPU backend: its life, its buffers and scratch memory, and which kernels it takes. */
 #include "lib/backend/cpu/cpu_backend.h"
 
-#include <assert.h>
 #include <cblas.h>
 #include <stdio.h>
 #include <sys/mman.h>
 
 #include "lib/backend/cpu/cpu.h"
-#include "lib/base/sizes.h"
 
 /* ---- memory ---- */
 

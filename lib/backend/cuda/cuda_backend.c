@@ -5,7 +5,6 @@
 #include <stdio.h>
 
 #include "lib/backend/cuda/cuda.h"
-#include "lib/base/sizes.h"
 
 #define WORKSPACE_BYTES ((size_t)64 << 20)
 

@@ -1,7 +1,6 @@
 /* Device memory: what fails, scratch, buffers, what goes between host and device; and the weights
  * in it. */
 #include <assert.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "lib/backend/cuda/cuda.h"

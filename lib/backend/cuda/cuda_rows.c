@@ -1,6 +1,5 @@
 /* Operations on rows: what is checked here and enqueued. The kernels are rows.cu's. */
 #include <assert.h>
-#include <math.h>
 #include <string.h>
 
 #include "lib/backend/cuda/cuda.h"
