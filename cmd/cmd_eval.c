@@ -96,8 +96,10 @@ static ckvc_status make_items(const eval_cli *c, eval_job *j, ckvc_err *err) {
                            .longest = j->e.longest};
     USAGE_IF(!j->e.tok, "%s: has no tokenizer for the tasks' text; add its tokenizer.json",
              c->inputs.model);
-    USAGE_IF(c->chat && j->e.chat.style == CHAT_NONE,
-             "--chat: the model has no chat template; name one with --chat-template");
+    USAGE_IF(c->chat && (j->e.chat.style == CHAT_NONE || j->e.chat.style == CHAT_UNKNOWN),
+             "--chat: the model states %s; name one with --chat-template",
+             j->e.chat.style == CHAT_NONE ? "no chat template"
+                                          : "a chat template whose text ckvc does not know");
     CKVC_TRY(make_tasks(c, j, err));
     CKVC_TRY(eval_items_make(&how, &j->tasks, &j->items, err));
     if (j->items->prompts.n_cut) {

@@ -73,8 +73,7 @@ static ckvc_status look_at_model(const looking *c, const char *path, json_t **ou
                   path, tokenizer_vocab_size(tok) - 1, spec->shape.vocab - 1);
     }
     if (!out) { return CKVC_OK; }
-    const char *family = json_string_value(json_object_get(o, "family"));
-    CKVC_TRY(chat_template_choose("auto", family, tok, &chat, err));
+    CKVC_TRY(chat_template_choose("auto", tok, &chat, err));
     json_object_set_new(
         o, "tokenizer",
         tok ? json_pack("{s:s, s:i, s:s}", "fingerprint", tokenizer_fingerprint(tok), "vocab",

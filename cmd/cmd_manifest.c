@@ -5,14 +5,13 @@
 #include "cmd/verbs.h"
 #include "corpus/build/manifest_build.h"
 #include "corpus/leaks/manifest_check.h"
-#include "formats/model/model_files.h"
 #include "lib/base/files.h"
 
 /* ---- build ---- */
 
 typedef struct build_cli {
     build_options build; /* without what is opened */
-    const char *model, *out, *source, *encoding;
+    const char *model, *out, *source, *encoding, *chat_template;
     unsigned keep; /* 0: kinds */
     bool chat, force, json;
     opt_list shares;
@@ -56,14 +55,6 @@ static ckvc_status parse_shares(const opt_list *shares, build_job *j, build_opti
                ? ckvc_fail(err, CKVC_E_USAGE, "--split-share: the shares add up to %.3g; at most 1",
                            total)
                : CKVC_OK;
-}
-
-/* The template that conversations are rendered by. */
-static ckvc_status open_template(const char *path, const tokenizer *tok, chat_template *out,
-                                 ckvc_err *err) {
-    model_shape shape;
-    CKVC_TRY(model_files_shape(path, &shape, err));
-    return chat_template_choose("auto", shape.family, tok, out, err);
 }
 
 /* "SOURCE=PATH", or a path alone that belongs to the default source. A text is not overwritten. */
@@ -169,10 +160,14 @@ static ckvc_status build(const verb_call *call, ckvc_err *err) {
              (long long)o.min_length, (long long)o.max_length);
     USAGE_IF(c->chat && (o.retrieval > 0 || c->keep || c->encoding),
              "--retrieval, --keep and --encoding are of texts, not of --chat's conversations");
+    USAGE_IF(strcmp(c->chat_template, "auto") != 0 && !(c->chat && c->model),
+             "--chat-template is of --chat with --model");
     CKVC_TRY(parse_shares(&c->shares, &j, &o, err));
     CKVC_TRY(ckvc_publish_check(c->out, c->force, err));
     if (c->model) { CKVC_TRY(inputs_need_tokenizer(c->model, &j.tok, err)); }
-    if (c->model && c->chat) { CKVC_TRY(open_template(c->model, j.tok, &o.chat, err)); }
+    if (c->model && c->chat) {
+        CKVC_TRY(chat_template_choose(c->chat_template, j.tok, &o.chat, err));
+    }
     o.tok = j.tok;
     j.documents.chat = c->chat;
     j.documents.encoding = c->encoding;
@@ -218,6 +213,7 @@ static const opt build_rows[] = {
     OPT_INPUT("model", model, "DIR",
               "count its tokenizer's tokens (BOS and chat template included); without: characters",
               .letter = 'm'),
+    OPT_CHAT_TEMPLATE,
     OPT_INT("min-length", build.min_length, "N", 0, 1 << 24,
             "shortest prompt; 0: 320 tokens, 1280 characters; of --chat all"),
     OPT_INT("max-length", build.max_length, "N", 0, 1 << 24,
@@ -262,7 +258,7 @@ const verb verb_manifest_build = {
 /* ---- check ---- */
 
 typedef struct check_cli {
-    const char *model;
+    const char *model, *chat_template;
     int64_t min_length;
     bool json;
     leaks_cli leaks;
@@ -311,11 +307,13 @@ static ckvc_status check(const verb_call *call, ckvc_err *err) {
              "%s it needs --against EVAL.jsonl",
              c->leaks.out ? "--out is the record of a comparison:"
                           : "--clean leaves out what a comparison finds:");
+    USAGE_IF(strcmp(c->chat_template, "auto") != 0 && !c->model,
+             "--chat-template is of messages counted with --model");
     if (c->model) { CKVC_TRY(inputs_need_tokenizer(c->model, &tok, err)); }
     CKVC_TRY(manifest_read(call->items[0], &m, err));
     bool conversations = false;
     for (size_t i = 0; i < m->n_entries; i++) { conversations |= m->entries[i].n_messages > 0; }
-    if (tok && conversations) { CKVC_TRY(open_template(c->model, tok, &chat, err)); }
+    if (tok && conversations) { CKVC_TRY(chat_template_choose(c->chat_template, tok, &chat, err)); }
     CKVC_TRY(manifest_look(m, tok, &chat, c->min_length, &facts, err));
     ckvc_err leaked = {0};
     json_t *found = NULL;
@@ -349,6 +347,7 @@ static const opt check_rows[] = {
     OPT_INPUT("model", model, "DIR",
               "count its tokenizer's tokens, check ids against it; without: characters",
               .letter = 'm'),
+    OPT_CHAT_TEMPLATE,
     OPT_INT("min-length", min_length, "N", 0, 1 << 24,
             "a shorter prompt fails the check (W + 1 tokens are needed)"),
     OPT_FLAG("json", json, "one JSON object"),

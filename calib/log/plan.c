@@ -37,7 +37,7 @@ json_t *plan_json(const plan *p) {
         "model", model_fingerprint(p->inputs->model), "model_name", model_name(p->inputs->model),
         "tokenizer", p->tokenizer, "manifest", p->inputs->manifest->sha256, "prompts", prompts,
         "n_prompts", (json_int_t)p->inputs->prompts->n, "chat_template",
-        chat_style_name(po->chat.style));
+        chat_style_plan(po->chat.style));
     if (po->chat.date) { set(json, "chat_date", json_string(po->chat.date)); }
     json_t *more =
         json_pack("{s:o, s:I, s:b, s:I, s:f, s:I, s:I}", "split", splits, "max_tokens",

@@ -20,12 +20,11 @@ const opt opts_model[] = {
     OPT_FLAG("json", json, "machine-readable output"),
     {0}};
 
-const opt opts_chat[] = {
-    OPT_CHOICE("chat-template", chat_template, "auto|llama3|mistral|chatml|internlm2|none",
-               "how \"messages\" become text; auto: by the tokenizer's tokens"),
-    OPT_TEXT("chat-date", chat_date, "TEXT", "\"Today Date\" of Llama 3.1's and 3.2's template",
-             .preset = CHAT_DATE),
-    {0}};
+const opt opts_chat[] = {OPT_CHAT_TEMPLATE,
+                         OPT_TEXT("chat-date", chat_date, "TEXT",
+                                  "\"Today Date\" of Llama 3.1's and 3.2's template",
+                                  .preset = CHAT_DATE),
+                         {0}};
 
 const opt opts_prompts[] = {
     OPT_TITLE("prompts"),
@@ -139,7 +138,7 @@ ckvc_status inputs_open_model(const inputs_options *o, opened_inputs *e, ckvc_er
     CKVC_TRY(model_open(spec, e->be, &e->model, err));
     const model_shape *shape = model_get_shape(e->model);
     CKVC_TRY(inputs_open_tokenizer(o->model, shape->vocab, &e->tok, err));
-    CKVC_TRY(chat_template_choose(o->chat_template, shape->family, e->tok, &e->chat, err));
+    CKVC_TRY(chat_template_choose(o->chat_template, e->tok, &e->chat, err));
     return strcmp(o->chat_date, CHAT_DATE) == 0 ? CKVC_OK
                                                 : chat_template_date(&e->chat, o->chat_date, err);
 }

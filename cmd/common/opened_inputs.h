@@ -32,6 +32,9 @@ extern const opt opts_model[];      /* model and machine */
 extern const opt opts_prompts[];    /* prompts */
 extern const opt opts_statistics[]; /* statistics; --continuation 0 is for verbs that take it */
 extern const opt opts_chat[];       /* how messages become text; opts_prompts has them */
+#define OPT_CHAT_TEMPLATE                                                                          \
+    OPT_CHOICE("chat-template", chat_template, CHAT_STYLES,                                        \
+               "how \"messages\" become text; auto: by the model's own, if ckvc knows its text")
 /* Of what can be stopped: for ckvc_stop_install. */
 #define OPT_LIMIT_TIME(member)                                                                     \
     OPT_INT("limit-time", member, "S", 0, 1e9,                                                     \

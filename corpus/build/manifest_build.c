@@ -150,6 +150,17 @@ static ckvc_status cut_span(const builder *b, int64_t wanted, span *s) {
     return CKVC_OK;
 }
 
+typedef struct piece {
+    const char *text;
+    size_t n;
+} piece;
+
+/* What follows a prompt, as the template of a conversation writes it. */
+static piece answer_of(const build_options *o, piece tail) {
+    chat_answer(&o->chat, &tail.text, &tail.n);
+    return tail;
+}
+
 /* All of a conversation, where it is of a length that is wanted. */
 static ckvc_status whole_conversation(builder *b, const corpus_document *d, span *s) {
     const build_options *o = b->o;
@@ -160,7 +171,8 @@ static ckvc_status whole_conversation(builder *b, const corpus_document *d, span
         o->tok ? messages_length(o->tok, &o->chat, e->messages, e->n_messages, &length, &why)
                : measure(b, d->text, e->text_size, false, &length);
     CKVC_FAIL_IF(st != CKVC_OK, b->err, st, "%s: %s", e->id, why.text);
-    CKVC_TRY(measure(b, e->continuation, e->continuation_size, false, &tail));
+    const piece answer = answer_of(o, (piece){e->continuation, e->continuation_size});
+    CKVC_TRY(measure(b, answer.text, answer.n, false, &tail));
     const bool fits = length >= o->min_length && length <= o->max_length && tail >= o->continuation;
     b->out->n_other_lengths += !fits;
     *s = fits ? (span){d, 0, e->text_size, d->size, length} : (span){0};
@@ -248,11 +260,6 @@ static void put_in_split(const build_options *o, manifest_entry *e, int split) {
     e->split = name ? ckvc_strdup(name) : NULL;
 }
 
-typedef struct piece {
-    const char *text;
-    size_t n;
-} piece;
-
 static void copy_messages(const manifest_entry *from, manifest_entry *to) {
     to->n_messages = from->n_messages;
     to->messages = ckvc_copy(from->messages, from->n_messages, sizeof *to->messages);
@@ -300,7 +307,7 @@ static ckvc_status add_text_prompt(builder *b) {
         CKVC_TRY(take_span(b, &s));
         const char *text = s.document->text;
         added = add_entry(b, s.document->source, &s, (piece){text + s.start, s.cut - s.start},
-                          (piece){text + s.cut, s.end - s.cut}, s.length);
+                          answer_of(b->o, (piece){text + s.cut, s.end - s.cut}), s.length);
     }
     return CKVC_OK;
 }

@@ -213,11 +213,10 @@ static ckvc_status set_ends(token_reader *r, const token_config *config) {
     const char *bos = token_config_token(config, "bos_token");
     const int32_t id = token_id_of(r->spec, bos ? bos : "<s>");
     if (id >= 0) { token_add_id(&r->spec->prefix_ids, &r->spec->n_prefix, id); }
-    return token_config_ends(r, config);
+    return token_config_bos(r, config);
 }
 
 ckvc_status sentencepiece_read(token_reader *r, const ckvc_map *file) {
-    CKVC_AUTO(token_config_fini) token_config config = {0};
     /* defaults of the .proto */
     settings s = {
         .trainer[MODEL_TYPE].value = 1,
@@ -228,14 +227,13 @@ ckvc_status sentencepiece_read(token_reader *r, const ckvc_map *file) {
     CKVC_TRY(read_model(r, file, &s));
     CKVC_TRY(check_settings(r, &s));
     r->spec->byte_fallback = s.trainer[BYTE_FALLBACK].value;
-    CKVC_TRY(token_config_read(r, &config));
     /* `legacy: false` means that only the text's beginning is prefixed, and not over a space
      * (transformers, convert_slow_tokenizer.py, LlamaConverter). */
-    CKVC_TRY(token_config_flag(r, &config, "legacy", true, &legacy));
+    CKVC_TRY(token_config_flag(r, r->config, "legacy", true, &legacy));
     token_set_spaces(r->spec, (token_spaces){.squeeze = white[SQUEEZE].value,
                                              .plain = !white[ESCAPE].value,
                                              .prefix = white[DUMMY_PREFIX].value,
                                              .first_only = !legacy});
-    CKVC_TRY(token_config_added(r, &config));
-    return set_ends(r, &config);
+    CKVC_TRY(token_config_added(r, r->config));
+    return set_ends(r, r->config);
 }

@@ -88,23 +88,21 @@ ckvc_status tiktoken_read(token_reader *r, const ckvc_map *file) {
     static const char *const known[] = {"<|begin_of_text|>", "<|end_of_text|>",
                                         "<|start_header_id|>", "<|eot_id|>"};
     token_spec *spec = r->spec;
-    CKVC_AUTO(token_config_fini) token_config config = {0};
     spec->byte_level = spec->merge_by_score = spec->ignore_merges = true;
     CKVC_TRY(read_lines(r, file));
-    CKVC_TRY(token_config_read(r, &config));
-    REFUSE_IF(r, !config.root,
+    REFUSE_IF(r, !r->config->root,
               "a tiktoken rank file names no special tokens; %s with added_tokens_decoder is "
               "needed beside it",
-              config.path);
-    CKVC_TRY(token_config_added(r, &config));
+              r->config->path);
+    CKVC_TRY(token_config_added(r, r->config));
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         REFUSE_IF(r, token_id_of(spec, known[i]) < 0,
                   "a tiktoken rank file is read as Llama-3's alone, but %s has no \"%s\" in "
                   "added_tokens_decoder; give the directory its tokenizer.json",
-                  config.path, known[i]);
+                  r->config->path, known[i]);
     }
     token_add_split(spec, token_pattern_llama3);
     /* The template of Llama-3's tokenizer.json: <|begin_of_text|> in front, nothing behind. */
     token_add_id(&spec->prefix_ids, &spec->n_prefix, token_id_of(spec, known[0]));
-    return token_config_ends(r, &config);
+    return token_config_bos(r, r->config);
 }

@@ -38,7 +38,12 @@ ckvc_status tokenizer_files_read(const char *model, token_spec **out, char **pat
                  "%s: no tokenizer.json, tokenizer.model or vocab.json; give prompts as "
                  "\"tokens\", or a model directory with a tokenizer",
                  model);
-    token_reader r = {.model = model, .path = file, .spec = spec, .err = err};
+    CKVC_AUTO(token_config_fini) token_config config = {0};
+    token_reader r = {.model = model, .path = file, .config = &config, .spec = spec, .err = err};
+    if (read != tokenizer_gguf_read) {
+        CKVC_TRY(token_config_read(&r, &config));
+        CKVC_TRY(token_config_chat(&r));
+    }
     CKVC_TRY(read(&r));
     *out = ckvc_take(&spec);
     *path = ckvc_take(&file);

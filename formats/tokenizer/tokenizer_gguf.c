@@ -207,21 +207,32 @@ static ckvc_status read_sentencepiece(reader *r, bool *add_bos) {
     return CKVC_OK;
 }
 
-/* One id put around the text when add_key says so. */
-static ckvc_status read_around(reader *r, const char *add_key, bool add, const char *id_key,
-                               int32_t **ids, size_t *n) {
+/* The id put in front of the text, where the file says so. */
+static ckvc_status read_front(reader *r, bool add) {
+    static const char key[] = "tokenizer.ggml.bos_token_id";
     int64_t id = -1;
-    CKVC_TRY(gguf_flag(r->g, add_key, &add, r->to->err));
+    CKVC_TRY(gguf_flag(r->g, "tokenizer.ggml.add_bos_token", &add, r->to->err));
     if (!add) { return CKVC_OK; }
-    CKVC_TRY(gguf_int(r->g, id_key, 0, TOKENIZER_MAX_PIECES - 1, &id, r->to->err));
+    CKVC_TRY(gguf_int(r->g, key, 0, TOKENIZER_MAX_PIECES - 1, &id, r->to->err));
     REFUSE_IF(r->to, id < 0, "the tokenizer adds a token that key %s names, and there is none",
-              id_key);
-    token_add_id(ids, n, (int32_t)id);
+              key);
+    token_add_id(&r->to->spec->prefix_ids, &r->to->spec->n_prefix, (int32_t)id);
+    return CKVC_OK;
+}
+
+/* The text of the token that a key names, for the chat template. */
+static ckvc_status read_named(reader *r, const char *key, token_text *out) {
+    int64_t id = -1;
+    CKVC_TRY(gguf_int(r->g, key, INT64_MIN, INT64_MAX, &id, r->to->err));
+    for (size_t i = 0; i < r->to->spec->n_added && !out->bytes; i++) {
+        const token_added *added = &r->to->spec->added[i];
+        if (added->id == id) { *out = token_copy(added->text.bytes, added->text.size); }
+    }
     return CKVC_OK;
 }
 
 static ckvc_status read_all(reader *r) {
-    const gguf_value *model;
+    const gguf_value *model, *chat;
     bool add_bos = false;
     token_spec *spec = r->to->spec;
     CKVC_TRY(gguf_string(r->g, "tokenizer.ggml.model", &model, r->to->err));
@@ -239,10 +250,11 @@ static ckvc_status read_all(reader *r) {
             "key tokenizer.ggml.model is \"%.*s\", which is not supported (gpt2 and llama are)",
             (int)(model->n < 32 ? model->n : 32), (const char *)model->data);
     }
-    CKVC_TRY(read_around(r, "tokenizer.ggml.add_bos_token", add_bos, "tokenizer.ggml.bos_token_id",
-                         &spec->prefix_ids, &spec->n_prefix));
-    return read_around(r, "tokenizer.ggml.add_eos_token", false, "tokenizer.ggml.eos_token_id",
-                       &spec->suffix_ids, &spec->n_suffix);
+    CKVC_TRY(read_front(r, add_bos));
+    CKVC_TRY(gguf_string(r->g, "tokenizer.chat_template", &chat, r->to->err));
+    if (chat) { spec->chat_template = token_copy((const char *)chat->data, chat->n); }
+    CKVC_TRY(read_named(r, "tokenizer.ggml.bos_token_id", &spec->bos));
+    return read_named(r, "tokenizer.ggml.eos_token_id", &spec->eos);
 }
 
 ckvc_status tokenizer_gguf_read(token_reader *r) {

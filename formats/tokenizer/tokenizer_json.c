@@ -178,12 +178,22 @@ static ckvc_status normalizer_step(token_reader *r, const char *place, const jso
                : read_replace(r, place, step, &rule->from, &rule->to);
 }
 
+/* Whether the last normalizer leaves no `text` to split by: Gemma's Replace of each space. */
+static bool is_replaced(const token_spec *spec, const char *text) {
+    if (spec->n_normalizers == 0) { return false; }
+    const token_normalizer *last = &spec->normalizers[spec->n_normalizers - 1];
+    return last->kind == TOKEN_NORM_REPLACE && strcmp(last->from.bytes, text) == 0 &&
+           !strpbrk(last->to.bytes, text);
+}
+
 static ckvc_status read_split(token_reader *r, const char *place, const json_t *step) {
-    const char *regex = string_of(json_object_get(step, "pattern"), "Regex");
+    const json_t *pattern = json_object_get(step, "pattern");
+    const char *regex = string_of(pattern, "Regex"), *plain = string_of(pattern, "String");
     const char *behavior = string_of(step, "behavior");
     bool invert;
     CKVC_TRY(token_take_flag(r, place, step, "invert", false, &invert));
-    UNSUPPORTED_IF(r, !regex, place, "Split by a pattern that is not a Regex");
+    if (plain && !invert && is_replaced(r->spec, plain)) { return CKVC_OK; }
+    UNSUPPORTED_IF(r, !regex, place, "Split by text that no Replace before it takes out");
     REFUSE_IF(r, !behavior || strcmp(behavior, "Isolated") != 0 || invert,
               "%s: Split with behavior \"%.32s\"%s is not supported; Isolated is", place,
               behavior ? behavior : "(none)", invert ? " and invert" : "");
@@ -309,10 +319,9 @@ static ckvc_status read_decoder(token_reader *r, const json_t *decoder) {
 
 /* ---- template ---- */
 
-/* The ids of a special token, behind those of prefix or suffix. */
+/* The ids of a special token, behind those of the prefix. */
 static ckvc_status add_special(token_reader *r, const char *place, const json_t *step,
-                               const char *special, bool after) {
-    token_spec *spec = r->spec;
+                               const char *special) {
     const json_t *named = json_object_get(json_object_get(step, "special_tokens"), special),
                  *ids = json_object_get(named, "ids");
     REFUSE_IF(r, json_array_size(ids) == 0 || json_array_size(ids) > MAX_STEPS,
@@ -322,8 +331,7 @@ static ckvc_status add_special(token_reader *r, const char *place, const json_t 
         REFUSE_IF(r, !token_is_id(id),
                   "%s.special_tokens: \"%.64s\" has an id that is no whole number from 0", place,
                   special);
-        token_add_id(after ? &spec->suffix_ids : &spec->prefix_ids,
-                     after ? &spec->n_suffix : &spec->n_prefix, (int32_t)json_integer_value(id));
+        token_add_id(&r->spec->prefix_ids, &r->spec->n_prefix, (int32_t)json_integer_value(id));
     }
     return CKVC_OK;
 }
@@ -341,7 +349,7 @@ static ckvc_status read_template(token_reader *r, const char *place, const json_
         const bool text = sequence && strcmp(sequence, "A") == 0 && !after;
         REFUSE_IF(r, !text && !special,
                   "%s.single[%zu] is neither a SpecialToken nor the one Sequence A", place, i);
-        if (!text) { CKVC_TRY(add_special(r, place, step, special, after)); }
+        if (!text && !after) { CKVC_TRY(add_special(r, place, step, special)); }
         after |= text;
     }
     REFUSE_IF(r, !after, "%s.single has no Sequence A", place);
@@ -358,14 +366,13 @@ static ckvc_status post_processor_step(token_reader *r, const char *place, const
     REFUSE_IF(r, strcmp(type, "TemplateProcessing") != 0,
               "%s: type \"%.64s\" is not supported; TemplateProcessing, ByteLevel and Sequence are",
               place, type);
-    UNSUPPORTED_IF(r, r->spec->n_prefix || r->spec->n_suffix, place, "a second TemplateProcessing");
+    UNSUPPORTED_IF(r, r->spec->n_prefix, place, "a second TemplateProcessing");
     return read_template(r, place, step);
 }
 
 /* ---- the whole ---- */
 
 ckvc_status tokenizer_json_read(token_reader *r) {
-    CKVC_AUTO(token_config_fini) token_config config = {0};
     json_auto_t *root = NULL;
     CKVC_TRY(ckvc_json_read(r->path, TOKENIZER_MAX_BYTES, &root, r->err));
     WANT(r, json_is_object(root), "the file", root, "an object");
@@ -379,10 +386,9 @@ ckvc_status tokenizer_json_read(token_reader *r) {
     CKVC_TRY(each_step(r, root, "pre_tokenizer", "pretokenizers", pre_tokenizer_step));
     CKVC_TRY(read_decoder(r, json_object_get(root, "decoder")));
     CKVC_TRY(each_step(r, root, "post_processor", "processors", post_processor_step));
-    CKVC_TRY(token_config_read(r, &config));
-    /* For Llama's and InternLM2's own tokenizer classes add_bos_token and add_eos_token rebuild the
-     * template when a model is loaded (update_post_processor in transformers,
-     * models/llama/tokenization_llama_fast.py), so they decide; for every other class the template
+    /* For Llama's and InternLM2's own tokenizer classes add_bos_token rebuilds the template when a
+     * model is loaded (update_post_processor in transformers,
+     * models/llama/tokenization_llama_fast.py), so it decides; for every other class the template
      * of tokenizer.json does. */
-    return token_config_is_llama(&config) ? token_config_ends(r, &config) : CKVC_OK;
+    return token_config_is_llama(r->config) ? token_config_bos(r, r->config) : CKVC_OK;
 }

@@ -329,24 +329,43 @@ ckvc_status token_config_added(token_reader *r, const token_config *config) {
     return check_added_json(r);
 }
 
-static ckvc_status take_end(token_reader *r, const token_config *config, const char *flag,
-                            const char *token, int32_t **ids, size_t *n) {
+ckvc_status token_config_bos(token_reader *r, const token_config *config) {
+    static const char flag[] = "add_bos_token";
     bool add;
     CKVC_TRY(token_config_flag(r, config, flag, false, &add));
     if (!token_given(config->root, flag)) { return CKVC_OK; }
-    *n = 0;
+    r->spec->n_prefix = 0;
     if (!add) { return CKVC_OK; }
-    const char *content = token_config_token(config, token);
+    const char *content = token_config_token(config, "bos_token");
     const int32_t id = content ? token_id_of(r->spec, content) : -1;
     CKVC_FAIL_IF(id < 0, r->err, CKVC_E_DATA,
-                 "%s: %s is true, but %s \"%.64s\" is not a token of %s", config->path, flag, token,
+                 "%s: %s is true, but bos_token \"%.64s\" is not a token of %s", config->path, flag,
                  content ? content : "(none)", r->path);
-    token_add_id(ids, n, id);
+    token_add_id(&r->spec->prefix_ids, &r->spec->n_prefix, id);
     return CKVC_OK;
 }
 
-ckvc_status token_config_ends(token_reader *r, const token_config *config) {
-    token_spec *s = r->spec;
-    CKVC_TRY(take_end(r, config, "add_bos_token", "bos_token", &s->prefix_ids, &s->n_prefix));
-    return take_end(r, config, "add_eos_token", "eos_token", &s->suffix_ids, &s->n_suffix);
+/* Where transformers looks (from_pretrained, tokenization_utils_base.py): files of its own, then
+ * the key, a text or a list of named ones. */
+ckvc_status token_config_chat(token_reader *r) {
+    static const char *const files[] = {"additional_chat_templates/default.jinja",
+                                        "chat_template.jinja"};
+    token_text *out = &r->spec->chat_template;
+    r->spec->bos = copy_of(token_config_token(r->config, "bos_token"));
+    r->spec->eos = copy_of(token_config_token(r->config, "eos_token"));
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        CKVC_AUTO_FREE char *path = ckvc_path_join(r->model, files[i]);
+        if (ckvc_file_exists(path)) {
+            return ckvc_file_read(path, MAX_CONFIG_BYTES, &out->bytes, &out->size, r->err);
+        }
+    }
+    const json_t *text = json_object_get(r->config->root, "chat_template");
+    const json_t *const list = text;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *one = json_array_get(list, i);
+        const char *name = json_string_value(json_object_get(one, "name"));
+        if (name && strcmp(name, "default") == 0) { text = json_object_get(one, "template"); }
+    }
+    *out = copy_of(json_string_value(text));
+    return CKVC_OK;
 }

@@ -19,10 +19,18 @@ enum {
  * ByteLevel's own for gpt2). */
 extern const char token_pattern_gpt2[], token_pattern_llama3[], token_pattern_qwen2[];
 
+/* tokenizer_config.json */
+typedef struct token_config {
+    char *path;
+    json_t *root;           /* NULL: there is no such file */
+    const char *class_name; /* "tokenizer_class"; NULL: absent */
+} token_config;
+
 typedef struct token_reader {
-    const char *model; /* the model's directory, or its GGUF file */
-    const char *path;  /* the file at hand, for messages */
-    token_spec *spec;  /* what is read goes here; freed by the caller in every case */
+    const char *model;          /* the model's directory, or its GGUF file */
+    const char *path;           /* the file at hand, for messages */
+    const token_config *config; /* of a directory */
+    token_spec *spec;           /* what is read goes here; freed by the caller in every case */
     ckvc_err *err;
     size_t piece_capacity; /* of token_add_piece */
 } token_reader;
@@ -88,12 +96,6 @@ ckvc_status token_take_added(token_reader *r, const char *place, json_t *entry,
 
 /* ---- tokenizer_config.json ---- */
 
-typedef struct token_config {
-    char *path;
-    json_t *root;           /* NULL: there is no such file */
-    const char *class_name; /* "tokenizer_class"; NULL: absent */
-} token_config;
-
 /* Field tokenizer_class, with or without "Fast". Whole numbers are read as reals in it
  * (model_max_length is often 10^30). token_config_fini in every case. */
 ckvc_status token_config_read(const token_reader *r, token_config *out) CKVC_MUST_CHECK;
@@ -107,7 +109,9 @@ ckvc_status token_config_flag(const token_reader *r, const token_config *config,
  * in the place of one of the same text. Refuses what such a directory may ask for and we do not do
  * (added_tokens.json with other tokens, split_special_tokens). */
 ckvc_status token_config_added(token_reader *r, const token_config *config) CKVC_MUST_CHECK;
-/* add_bos_token and add_eos_token into prefix and suffix; an absent key leaves them as they are. */
-ckvc_status token_config_ends(token_reader *r, const token_config *config) CKVC_MUST_CHECK;
+/* add_bos_token into the prefix; an absent key leaves it as it is. */
+ckvc_status token_config_bos(token_reader *r, const token_config *config) CKVC_MUST_CHECK;
 /* Text of "bos_token" or "eos_token" (a string or an object with content), or NULL. */
 const char *token_config_token(const token_config *config, const char *key);
+/* What the directory says of conversations: the text of its chat template, bos and eos. */
+ckvc_status token_config_chat(token_reader *r) CKVC_MUST_CHECK;

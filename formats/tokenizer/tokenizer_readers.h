@@ -8,7 +8,7 @@
 
 /* tokenizer.json (+ tokenizer_config.json's add_bos_token). Fields and their defaults: the
  * deserialisation of Hugging Face `tokenizers` (tokenizers/src: tokenizer/serialization.rs and the
- * serialization of each part); add_bos_token and add_eos_token: update_post_processor of
+ * serialization of each part); add_bos_token: update_post_processor of
  * transformers' Llama classes (models/llama/tokenization_llama_fast.py up to transformers 4). */
 ckvc_status tokenizer_json_read(token_reader *r) CKVC_MUST_CHECK;
 

@@ -46,13 +46,11 @@ static ckvc_status set_rules(token_reader *r, const token_config *config) {
 
 ckvc_status vocab_merges_read(token_reader *r) {
     CKVC_AUTO_FREE char *merges_path = ckvc_path_join(r->model, "merges.txt");
-    CKVC_AUTO(token_config_fini) token_config config = {0};
     json_auto_t *vocab = NULL;
     token_reader merges = *r;
     merges.path = merges_path;
     CKVC_TRY(ckvc_json_read(r->path, TOKENIZER_MAX_BYTES, &vocab, r->err));
     CKVC_TRY(token_take_vocab(r, "the file", vocab));
     CKVC_TRY(read_merges(&merges));
-    CKVC_TRY(token_config_read(r, &config));
-    return set_rules(r, &config);
+    return set_rules(r, r->config);
 }

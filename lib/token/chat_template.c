@@ -1,98 +1,127 @@
-/* Chat templates by family: see chat_template.h. */
+/* Chat templates by their text: see chat_template.h. */
 #include "lib/token/chat_template.h"
 
+#include "lib/base/hash.h"
 #include "lib/base/json.h"
 #include "lib/token/chars.h"
 
-/* What stands around a turn and its role. Mistral's turns are not alike: mistral() writes them. */
+/* What stands around a turn and its role; Mistral's turns are not alike: mistral() writes them.
+ * plan: its name in plans, which had it before system messages had names. */
 static const struct style {
-    const char *name, *bos, *begin, *middle, *end;
+    const char *name, *plan, *bos, *begin, *middle, *eos, *behind, *system;
     bool trim;
-} styles[] = {[CHAT_NONE] = {.name = "none"},
-              [CHAT_LLAMA3] = {"llama3", "<|begin_of_text|>", "<|start_header_id|>",
-                               "<|end_header_id|>\n\n", "<|eot_id|>", true},
-              [CHAT_LLAMA31] = {"llama3.1", "<|begin_of_text|>", "<|start_header_id|>",
-                                "<|end_header_id|>\n\n", "<|eot_id|>", true},
-              [CHAT_MISTRAL] = {.name = "mistral", .bos = "<s>"},
-              [CHAT_MISTRAL3] = {.name = "mistral-v0.3", .bos = "<s>"},
-              [CHAT_CHATML] = {"chatml", "", "<|im_start|>", "\n", "<|im_end|>\n", false},
-              [CHAT_INTERNLM2] = {"internlm2", "<s>", "<|im_start|>", "\n", "<|im_end|>\n", false}};
+} styles[] = {
+#define LLAMA3_TURNS                                                                               \
+    "<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>\n\n", "<|eot_id|>", ""
+#define CHATML_TURNS "<|im_start|>", "\n", "<|im_end|>", "\n"
+    [CHAT_NONE] = {"none", "none"},
+    [CHAT_LLAMA3] = {"llama3", "llama3", LLAMA3_TURNS, NULL, true},
+    [CHAT_LLAMA31] = {"llama3.1", "llama3.1", LLAMA3_TURNS, NULL, true},
+    [CHAT_MISTRAL] = {"mistral", "mistral", "<s>", "", NULL, "</s>"},
+    [CHAT_MISTRAL3] = {"mistral-v0.3", "mistral-v0.3", "<s>", "[INST]", NULL, "</s>", .trim = true},
+    [CHAT_CHATML] = {"chatml", "chatml", "", CHATML_TURNS},
+    [CHAT_QWEN2] = {"chatml/qwen2", "chatml", "", CHATML_TURNS, "You are a helpful assistant."},
+    [CHAT_QWEN25] = {"chatml/qwen2.5", "chatml", "", CHATML_TURNS,
+                     "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."},
+    [CHAT_SMOLLM2] = {"chatml/smollm2", "chatml", "", CHATML_TURNS,
+                      "You are a helpful AI assistant named SmolLM, trained by Hugging Face"},
+    [CHAT_INTERNLM2] = {"internlm2", "internlm2", "<s>", CHATML_TURNS},
+    [CHAT_UNKNOWN] = {"unknown", "none"},
+};
 
 const char *chat_style_name(chat_style style) { return styles[style].name; }
+const char *chat_style_plan(chat_style style) { return styles[style].plan; }
 
 /* ---- which template ---- */
 
-/* Whether text is one token of its own: one id that stands for exactly this text. */
-static bool has_token(const tokenizer *tok, const char *text) {
-    CKVC_AUTO_FREE int32_t *ids = NULL;
-    CKVC_AUTO_FREE char *back = NULL;
-    size_t n = 0, size = 0;
-    return tok && tokenizer_encode(tok, text, strlen(text), false, &ids, &n, NULL) == CKVC_OK &&
-           n == 1 && tokenizer_decode(tok, ids, n, false, &back, &size, NULL) == CKVC_OK &&
-           size == strlen(text) && memcmp(back, text, size) == 0;
-}
-
-static const char *chatml_system(const char *family, const tokenizer *tok) {
-    const bool qwen2 = strcmp(family, "qwen2") == 0;
-    if (qwen2 && has_token(tok, "<tool_call>")) {
-        return "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.";
-    }
-    if (qwen2) { return "You are a helpful assistant."; }
-    if (strcmp(family, "llama") == 0 && has_token(tok, "<repo_name>")) {
-        return "You are a helpful AI assistant named SmolLM, trained by Hugging Face";
-    }
-    return NULL;
-}
-
+/* The first half of the SHA-256 of each folded text, and a model that has it
+ * (tests/golden/chat/README.md). */
 static const struct {
-    const char *name;
-    chat_style style;           /* its oldest version */
-    const char *marker, *other; /* tokens that the template writes */
-} named[] = {
-    {"llama3", CHAT_LLAMA3, "<|start_header_id|>", "<|begin_of_text|>"},
-    {"mistral", CHAT_MISTRAL, "<s>", "</s>"},
-    {"chatml", CHAT_CHATML, "<|im_start|>", "<|im_end|>"},
-    {"internlm2", CHAT_INTERNLM2, "<|im_start|>", "<s>"},
+    chat_style style;
+    const char *digest;
+} known[] = {
+    {CHAT_LLAMA3, "ba03a121d097859c7b5b9cd03af99aaf"},    /* Llama 3 */
+    {CHAT_LLAMA31, "438899ef3f928a5c57141868a82d1d90"},   /* Llama 3.1 */
+    {CHAT_LLAMA31, "4ef3754475af40fe03737516d9bc6df3"},   /* Llama 3.2 */
+    {CHAT_MISTRAL, "26a59556925c987317ce5291811ba3b7"},   /* Mistral-7B v0.2, Mixtral-8x7B */
+    {CHAT_MISTRAL3, "ef81414769b665dc754ee971173c3c09"},  /* Mistral-7B v0.3 */
+    {CHAT_CHATML, "153280e3ff55d19da1398bdb3914ee2a"},    /* the plain one */
+    {CHAT_CHATML, "fcf7a096fe99a48fd9ad2b250bf9237e"},    /* OpenHermes 2.5 */
+    {CHAT_CHATML, "58c1a1f04baa7adaeaba1f90267c3d57"},    /* Yi, Dolphin 2.5 */
+    {CHAT_QWEN2, "793202280c0910ab26bc6eb57c8212c2"},     /* Qwen2 */
+    {CHAT_QWEN25, "9dbb99446bcc262214e972e26a227eab"},    /* Qwen2.5, Qwen2.5-Coder */
+    {CHAT_QWEN25, "2dd6bc0f6ed8698526f4275e07476a85"},    /* Qwen2.5-0.5B as first published */
+    {CHAT_SMOLLM2, "872be49dbb638044ad01b60388f48d46"},   /* SmolLM2 */
+    {CHAT_INTERNLM2, "49aa7cb516942cc5a17d45ed2939828e"}, /* InternLM2 */
 };
 
-static const char *name_of_family(const char *family, const tokenizer *tok) {
-    return has_token(tok, "<|start_header_id|>") ? "llama3"
-           : has_token(tok, "<|im_start|>")
-               ? (strcmp(family, "internlm2") == 0 ? "internlm2" : "chatml")
-           : tok && strcmp(family, "mistral") == 0 ? "mistral"
-                                                   : "none";
+/* The template without the white space that Jinja strips, beside the minus of a tag, and without a
+ * line end behind all: what it writes does not depend on them. */
+static void fold(const token_text *t, ckvc_buffer *out) {
+    const char *s = t->bytes;
+    const size_t n = t->size - (t->size && s[t->size - 1] == '\n');
+    for (size_t i = 0, end; i < n; i = end) {
+        end = i + strspn(s + i, " \t\r\n");
+        end = end < n ? end : n;
+        const bool stripped =
+            end > i &&
+            ((s[end] == '{' && s[end + 1] && strchr("{%#", s[end + 1]) && s[end + 2] == '-') ||
+             (i > 2 && s[i - 3] == '-' && strchr("}%#", s[i - 2]) && s[i - 1] == '}'));
+        end += end == i;
+        if (!stripped) { ckvc_buffer_append(out, s + i, end - i); }
+    }
 }
 
-ckvc_status chat_template_choose(const char *name, const char *family, const tokenizer *tok,
-                                 chat_template *out, ckvc_err *err) {
-    *out = (chat_template){.style = CHAT_NONE};
-    if (strcmp(name, "auto") == 0) { /* ids need none: who has messages is told */
-        const ckvc_status st =
-            chat_template_choose(name_of_family(family, tok), family, tok, out, &(ckvc_err){0});
-        if (st != CKVC_OK) { out->style = CHAT_NONE; }
-        return CKVC_OK;
+static bool is_text(const token_text *t, const char *text) {
+    return t->bytes && strcmp(t->bytes, text) == 0;
+}
+
+/* A text that writes bos_token or eos_token is known with the tokens that the style has. */
+static chat_style own_style(const token_spec *spec) {
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer folded = {0};
+    char digest[CKVC_SHA256_HEX];
+    if (!spec->chat_template.bytes) { return CHAT_NONE; }
+    fold(&spec->chat_template, &folded);
+    ckvc_sha256_hex(folded.data, folded.size, digest);
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        const struct style *s = &styles[known[i].style];
+        if (strncmp(digest, known[i].digest, 32) == 0 &&
+            (!*s->bos || is_text(&spec->bos, s->bos)) &&
+            (s->middle || is_text(&spec->eos, s->eos))) {
+            return known[i].style;
+        }
     }
-    if (strcmp(name, "none") == 0) { return CKVC_OK; }
+    return CHAT_UNKNOWN;
+}
+
+static bool has_token(const tokenizer *tok, const char *text) {
+    const token_spec *spec = tok ? tokenizer_spec(tok) : &(token_spec){0};
     size_t i = 0;
-    while (i < sizeof named / sizeof *named && strcmp(name, named[i].name) != 0) { i++; }
-    CKVC_FAIL_IF(
-        i == sizeof named / sizeof *named, err, CKVC_E_USAGE,
-        "--chat-template %s is unknown; use auto, llama3, mistral, chatml, internlm2 or none",
-        name);
-    const bool marked = has_token(tok, named[i].marker);
-    CKVC_FAIL_IF(!marked || !has_token(tok, named[i].other), err, CKVC_E_USAGE,
-                 "--chat-template %s writes %s, which is not a token of this model's tokenizer",
-                 name, marked ? named[i].other : named[i].marker);
-    out->style = named[i].style;
-    if (out->style == CHAT_LLAMA3 && has_token(tok, "<|eom_id|>")) { out->style = CHAT_LLAMA31; }
-    if (out->style == CHAT_CHATML) { out->system = chatml_system(family, tok); }
-    if (out->style == CHAT_MISTRAL && has_token(tok, "[INST]")) {
-        /* v0.3 has 32,768 ids; larger vocabularies belong to templates of other spacing */
-        CKVC_FAIL_IF(tokenizer_vocab_size(tok) > 32768, err, CKVC_E_USAGE,
-                     "--chat-template mistral: this tokenizer is newer than Mistral v0.3, whose "
-                     "templates are the last we know; render the messages to \"text\"");
-        out->style = CHAT_MISTRAL3;
+    while (i < spec->n_added && !is_text(&spec->added[i].text, text)) { i++; }
+    return i < spec->n_added;
+}
+
+ckvc_status chat_template_choose(const char *name, const tokenizer *tok, chat_template *out,
+                                 ckvc_err *err) {
+    *out = (chat_template){.style = tok ? own_style(tokenizer_spec(tok)) : CHAT_NONE};
+    if (strcmp(name, "auto") == 0) { return CKVC_OK; }
+    const chat_style own = out->style;
+    chat_style style = CHAT_NONE;
+    while (style < CHAT_UNKNOWN && strcmp(name, styles[style].name) != 0) { style++; }
+    CKVC_FAIL_IF(style == CHAT_UNKNOWN, err, CKVC_E_USAGE,
+                 "--chat-template %s is unknown; want one of " CHAT_STYLES, name);
+    const struct style *s = &styles[style];
+    const char *const marks[] = {s->begin, s->bos, s->eos};
+    for (size_t i = 0; style != CHAT_NONE && i < sizeof marks / sizeof *marks; i++) {
+        CKVC_FAIL_IF(*marks[i] && !has_token(tok, marks[i]), err, CKVC_E_USAGE,
+                     "--chat-template %s writes %s, which is not a token of this model's tokenizer",
+                     name, marks[i]);
     }
+    if (style != CHAT_NONE && style != own && own != CHAT_NONE && own != CHAT_UNKNOWN) {
+        ckvc_warn("--chat-template %s: the model's own template is %s, which auto takes", name,
+                  styles[own].name);
+    }
+    out->style = style;
     return CKVC_OK;
 }
 
@@ -118,21 +147,29 @@ ckvc_status chat_template_date(chat_template *t, const char *date, ckvc_err *err
 static bool is_role(const chat_message *m, const char *role) { return strcmp(m->role, role) == 0; }
 
 /* Jinja's `trim` is Python's str.strip(). */
-static void append_trimmed(ckvc_buffer *b, const chat_message *m) {
-    size_t begin = m->content_size, end = 0;
+static void trim(const char **text, size_t *size) {
+    size_t begin = *size, end = *size;
     int32_t c;
-    for (size_t i = 0, n; i < m->content_size; i += n) {
-        n = char_next(m->content + i, m->content_size - i, &c);
+    for (size_t i = 0, n; i < *size; i += n) {
+        n = char_next(*text + i, *size - i, &c);
         if (!is_python_space(c)) {
             begin = i < begin ? i : begin;
             end = i + n;
         }
     }
-    if (end > begin) { ckvc_buffer_append(b, m->content + begin, end - begin); }
+    *text += begin;
+    *size = end - begin;
 }
 
-static void append_whole(ckvc_buffer *b, const chat_message *m) {
-    ckvc_buffer_append(b, m->content, m->content_size);
+void chat_answer(const chat_template *t, const char **text, size_t *size) {
+    if (styles[t->style].trim) { trim(text, size); }
+}
+
+static void append(ckvc_buffer *b, const chat_message *m, bool trimmed) {
+    const char *text = m->content;
+    size_t size = m->content_size;
+    if (trimmed) { trim(&text, &size); }
+    ckvc_buffer_append(b, text, size);
 }
 
 static void alike_turns(ckvc_buffer *b, const chat_template *t, const chat_message *m, size_t n) {
@@ -142,17 +179,18 @@ static void alike_turns(ckvc_buffer *b, const chat_template *t, const chat_messa
         ckvc_buffer_printf(b, "%ssystem%sCutting Knowledge Date: December 2023\nToday Date: %s\n\n",
                            s->begin, s->middle, t->date ? t->date : CHAT_DATE);
         if (is_role(m, "system")) {
-            append_trimmed(b, m++);
+            append(b, m++, true);
             n--;
         }
-        ckvc_buffer_text(b, s->end);
-    } else if (t->system && !is_role(m, "system")) {
-        ckvc_buffer_printf(b, "%ssystem%s%s%s", s->begin, s->middle, t->system, s->end);
+        ckvc_buffer_text(b, s->eos);
+    } else if (s->system && !is_role(m, "system")) {
+        ckvc_buffer_printf(b, "%ssystem%s%s%s%s", s->begin, s->middle, s->system, s->eos,
+                           s->behind);
     }
     for (size_t i = 0; i < n; i++) {
         ckvc_buffer_printf(b, "%s%s%s", s->begin, m[i].role, s->middle);
-        (s->trim ? append_trimmed : append_whole)(b, &m[i]);
-        ckvc_buffer_text(b, s->end);
+        append(b, &m[i], s->trim);
+        ckvc_buffer_printf(b, "%s%s", s->eos, s->behind);
     }
     if (open) { ckvc_buffer_printf(b, "%sassistant%s", s->begin, s->middle); }
 }
@@ -173,10 +211,10 @@ static ckvc_status mistral(ckvc_buffer *b, bool v3, const chat_message *m, size_
                      i, m[i].role);
         ckvc_buffer_text(b, user ? "[INST] " : v3 ? " " : "");
         if (user && system && i + 1 == n) {
-            append_whole(b, system);
+            append(b, system, false);
             ckvc_buffer_text(b, "\n\n");
         }
-        (v3 && !user ? append_trimmed : append_whole)(b, &m[i]);
+        append(b, &m[i], v3 && !user);
         ckvc_buffer_text(b, !user ? "</s>" : v3 ? "[/INST]" : " [/INST]");
     }
     return CKVC_OK;
@@ -189,10 +227,14 @@ ckvc_status chat_render(const chat_template *t, const chat_message *messages, si
     *size = 0;
     CKVC_FAIL_IF(n == 0, err, CKVC_E_DATA, "no messages");
     CKVC_FAIL_IF(t->style == CHAT_NONE, err, CKVC_E_DATA,
-                 "messages need a chat template, and this model has none that we know: render them "
-                 "to \"text\", or, where the model runs, name one with --chat-template");
+                 "\"messages\" need a chat template, and this model states none: name one with "
+                 "--chat-template NAME, or render them to \"text\"");
+    CKVC_FAIL_IF(t->style == CHAT_UNKNOWN, err, CKVC_E_DATA,
+                 "\"messages\" need this model's own chat template, whose text is none that ckvc "
+                 "knows: `python3 -m ckvc render MODEL --manifest chat.jsonl --out tokens.jsonl` "
+                 "renders them by it; or name one with --chat-template NAME");
     ckvc_buffer_text(&b, styles[t->style].bos);
-    if (styles[t->style].begin) {
+    if (styles[t->style].middle) {
         alike_turns(&b, t, messages, n);
     } else {
         CKVC_TRY(mistral(&b, t->style == CHAT_MISTRAL3, messages, n, err));

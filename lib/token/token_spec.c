@@ -13,7 +13,8 @@ void token_spec_free(token_spec *spec) {
     }
     for (size_t i = 0; i < spec->n_splits; i++) { free(spec->splits[i].bytes); }
     CKVC_FREE(spec->pieces, spec->merges, spec->added, spec->normalizers, spec->splits);
-    CKVC_FREE(spec->prefix_ids, spec->suffix_ids, spec->metaspace.bytes);
+    CKVC_FREE(spec->prefix_ids, spec->metaspace.bytes);
+    CKVC_FREE(spec->chat_template.bytes, spec->bos.bytes, spec->eos.bytes);
     CKVC_FREE(spec->decode_from.bytes, spec->decode_to.bytes, spec);
 }
 

@@ -98,9 +98,13 @@ typedef struct token_spec {
     size_t n_splits;
     uint32_t
         costly_splits; /* bit i: pattern i may take any time, and is looked at within a match */
-    /* put around the ids when special tokens are asked for (TemplateProcessing "single") */
-    int32_t *prefix_ids, *suffix_ids;
-    size_t n_prefix, n_suffix;
+    /* put in front of the ids when special tokens are asked for (TemplateProcessing "single"); what
+     * that puts behind them ends a text, and a prompt goes on: it is left out */
+    int32_t *prefix_ids;
+    size_t n_prefix;
+    /* The text of the model's own chat template, and what it calls bos_token and eos_token; bytes
+     * are NULL where the files state none. They decide no id: the fingerprint leaves them out. */
+    token_text chat_template, bos, eos;
     /* ids -> text: byte level undoes the alphabet, and has none of these; otherwise replace
      * from->to, then strip one leading space */
     token_text decode_from, decode_to;

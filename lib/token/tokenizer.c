@@ -310,10 +310,6 @@ static void encoder_fini(encoder *e) {
     free(e->ids.ids);
 }
 
-static void push_ids(encoder *e, const int32_t *ids, size_t n) {
-    for (size_t i = 0; i < n; i++) { id_list_push(&e->ids, ids[i]); }
-}
-
 ckvc_status tokenizer_encode(const tokenizer *t, const char *text, size_t n, bool add_special,
                              int32_t **ids, size_t *n_ids, ckvc_err *err) {
     *ids = NULL;
@@ -326,9 +322,10 @@ ckvc_status tokenizer_encode(const tokenizer *t, const char *text, size_t n, boo
         text = replaced;
     }
     e.text = text;
-    if (add_special) { push_ids(&e, t->spec->prefix_ids, t->spec->n_prefix); }
+    for (size_t i = 0; add_special && i < t->spec->n_prefix; i++) {
+        id_list_push(&e.ids, t->spec->prefix_ids[i]);
+    }
     CKVC_TRY(cut_added(&e, &t->raw_added, text, n, encode_raw_piece));
-    if (add_special) { push_ids(&e, t->spec->suffix_ids, t->spec->n_suffix); }
     CKVC_GROW(e.ids.ids, e.ids.capacity, 1); /* no ids at all: still something to free */
     *n_ids = e.ids.n;
     *ids = ckvc_take(&e.ids.ids);

@@ -22,13 +22,16 @@ int32_t tokenizer_vocab_size(const tokenizer *t);
  * CKVC_E_DATA. An added token beyond is no fault (Llama-2's "<pad>" is 32,000 of a vocabulary of
  * 32,000): only a text that spells it out gives it, and is refused then. */
 ckvc_status tokenizer_fits(const tokenizer *t, int32_t vocab, ckvc_err *err) CKVC_MUST_CHECK;
+/* What it was built from; borrowed. */
+const token_spec *tokenizer_spec(const tokenizer *t);
 /* SHA-256 of what decides ids (pieces, merges, rules), 64 hex digits; borrowed. */
 const char *tokenizer_fingerprint(const tokenizer *t);
 
 /* Ids of a text of n bytes, as Tokenizer.encode has them: added tokens
  * (tokenizer/added_vocabulary.rs), normalizer, pre_tokenizer, model. add_special: with the
- * template's prefix and suffix (processors/template.rs, "single": BOS). Invalid UTF-8 is replaced
- * by U+FFFD, as Python's decoder with errors="replace" does. *ids is the caller's to free. */
+ * template's special tokens in front (processors/template.rs, "single": BOS), none behind. Invalid
+ * UTF-8 is replaced by U+FFFD, as Python's decoder with errors="replace" does. *ids is the caller's
+ * to free. */
 ckvc_status tokenizer_encode(const tokenizer *t, const char *text, size_t n, bool add_special,
                              int32_t **ids, size_t *n_ids, ckvc_err *err) CKVC_MUST_CHECK;
 /* Text of ids, as Tokenizer.decode (decoders/byte_level.rs, byte_fallback.rs, fuse.rs, strip.rs, in

@@ -181,7 +181,7 @@ static void take_fingerprint(tokenizer *t) {
     hash_number(&s, "splits", (int64_t)spec->n_splits);
     for (size_t i = 0; i < spec->n_splits; i++) { hash_text(&s, &spec->splits[i]); }
     hash_ids(&s, "prefix", spec->prefix_ids, spec->n_prefix);
-    hash_ids(&s, "suffix", spec->suffix_ids, spec->n_suffix);
+    hash_ids(&s, "suffix", NULL, 0); /* no tokenizer has one */
     ckvc_sha256_final(&s, digest);
     ckvc_hex(digest, sizeof digest, t->fingerprint);
 }
@@ -225,7 +225,6 @@ ckvc_status tokenizer_build(token_spec *spec, const char *name, tokenizer **out,
     CKVC_TRY(bpe_build(spec, name, &t->model, err));
     CKVC_TRY(build_texts(t, err));
     CKVC_TRY(check_template(t, spec->prefix_ids, spec->n_prefix, err));
-    CKVC_TRY(check_template(t, spec->suffix_ids, spec->n_suffix, err));
     for (size_t i = 0; i < spec->n_splits; i++) {
         CKVC_TRY(split_pattern_compile(&spec->splits[i], name, i, spec->costly_splits >> i & 1,
                                        &t->splits[i], err));
@@ -250,8 +249,7 @@ ckvc_status tokenizer_fits(const tokenizer *t, int32_t vocab, ckvc_err *err) {
     const token_spec *spec = t->spec;
     const token_piece *last = &spec->pieces[spec->n_pieces - 1]; /* they are sorted by id */
     CKVC_TRY(rows_for(t, "model.vocab", &last->id, 1, vocab, err));
-    CKVC_TRY(rows_for(t, "post_processor", spec->prefix_ids, spec->n_prefix, vocab, err));
-    return rows_for(t, "post_processor", spec->suffix_ids, spec->n_suffix, vocab, err);
+    return rows_for(t, "post_processor", spec->prefix_ids, spec->n_prefix, vocab, err);
 }
 
 void tokenizer_free(tokenizer *t) {
@@ -265,4 +263,5 @@ void tokenizer_free(tokenizer *t) {
 }
 
 int32_t tokenizer_vocab_size(const tokenizer *t) { return t->vocab_size; }
+const token_spec *tokenizer_spec(const tokenizer *t) { return t->spec; }
 const char *tokenizer_fingerprint(const tokenizer *t) { return t->fingerprint; }

@@ -1,4 +1,4 @@
-"""`python3 -m ckvc T.ckvt ...` prints a summary of each table; verbs are those of exchange.py, llama.py, and, by torch, calibrate.py and score.py."""
+"""`python3 -m ckvc T.ckvt ...` prints a summary of each table; verbs are those of exchange.py, llama.py, render.py and, by torch, calibrate.py and score.py."""
 import errno
 import importlib
 import os
@@ -9,9 +9,9 @@ import traceback
 from . import Table
 from .files import Error, plain
 
-VERBS = {"export": "exchange", "import": "exchange", "calibrate": "calibrate", "score": "score", "compile": "score", "compact": "llama"}
+VERBS = {"export": "exchange", "import": "exchange", "calibrate": "calibrate", "score": "score", "compile": "score", "compact": "llama", "render": "render"}
 KEEPING = ("calibrate", "score", "compile")  # what they have done, for --resume
-USAGE = "usage: python3 -m ckvc T.ckvt ... | export TABLE ... | import FILE ... | calibrate, score or compile MODEL ... | compact SLOT ... (--help)"
+USAGE = "usage: python3 -m ckvc T.ckvt ... | export TABLE ... | import FILE ... | calibrate, score or compile MODEL ... | compact SLOT ... | render MODEL ... (--help)"
 
 
 def show(*lines: str) -> None:

@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import os
 import struct
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple, TypeVar
 
 import xxhash
 
@@ -14,6 +14,9 @@ from .files import Error, refuse, regular
 from .table import json_object
 
 KEYS = ("id", "source", "document", "split", "text", "tokens", "file", "offset", "bytes", "messages", "continuation", "continuation_tokens")
+ROLES = ("system", "user", "assistant")
+DATE = "26 Jul 2024"  # that Llama 3.1's and 3.2's templates write, so that runs repeat: the C program's built-in --chat-date
+Taken = TypeVar("Taken")
 CHUNK = 2048  # tokens that are repeated at a time, where twice the prompt does not fit the context
 
 
@@ -75,6 +78,9 @@ def _check(entry: Dict[str, Any]) -> None:
         v = entry.get(k, "" if k == "id" else "-")
         refuse(not isinstance(v, str) or not 1 <= len(v.encode()) <= 255 or any(ord(c) < 32 or ord(c) == 127 for c in v),
                f'"{k}" must be text of 1 to 255 bytes without control characters')
+    said = entry.get("messages", [{"role": "user", "content": ""}])
+    refuse(not isinstance(said, list) or not said or any(not isinstance(m, dict) or m.keys() != {"role", "content"} or m["role"] not in ROLES or
+           not isinstance(m["content"], str) for m in said), f'"messages" must be an array, not empty, of objects with role ({", ".join(ROLES)}) and content, a string')
     for k in ("text", "file", "continuation"):
         refuse(not isinstance(entry.get(k, ""), str), f'"{k}" must be a string')
     for k in ("tokens", "continuation_tokens"):
@@ -90,28 +96,37 @@ def plain_ids(tokenizer: Any, text: str) -> List[int]:
     return list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
 
-def _ids(tokenizer: Any, entry: Dict[str, Any], text: str) -> List[int]:
+def prompt_ids(tokenizer: Any, entry: Dict[str, Any], text: str) -> List[int]:
     """A prompt's ids: special tokens at the front alone, of a conversation those of its template."""
     if "tokens" in entry:
         return list(entry["tokens"])
     refuse(tokenizer is None, 'is text, but there is no tokenizer; give "tokens"')
     if "messages" in entry:
+        refuse(not getattr(tokenizer, "chat_template", True), '"messages" need a chat template, and this model states none: render them to "text"')
+        date = {"date_string": DATE} if "date_string" in str(getattr(tokenizer, "chat_template", "")) else {}
         try:
             last = entry["messages"][-1]["role"]
-            text = tokenizer.apply_chat_template(entry["messages"], tokenize=False, add_generation_prompt=last != "assistant")
+            text = tokenizer.apply_chat_template(entry["messages"], tokenize=False, add_generation_prompt=last != "assistant", **date)
         except Exception as why:  # of any kind: the template is a program
-            raise Error(f"\"messages\": {why or type(why).__name__}; want a list of objects with role and content, and a chat template") from None
+            raise Error(f"\"messages\": {why or type(why).__name__}; the model's chat template refuses them") from None
         return plain_ids(tokenizer, text)
     plain, whole = plain_ids(tokenizer, text), list(tokenizer(text, verbose=False)["input_ids"])
     return whole[: next(i for i in range(len(whole) + 1) if whole[i : i + len(plain)] == plain)] + plain
 
 
+def continuation_ids(tokenizer: Any, entry: Dict[str, Any]) -> List[int]:
+    """Of the line's own continuation; none where it has none."""
+    if "continuation" not in entry:
+        return list(entry.get("continuation_tokens", ()))
+    refuse(tokenizer is None, 'has a continuation as text, but there is no tokenizer; give "continuation_tokens"')
+    own = plain_ids(tokenizer, entry["continuation"])
+    refuse(not own, "the continuation is empty; leave it out or give at least one token")
+    return own
+
+
 def _build(tokenizer: Any, entry: Dict[str, Any], text: str, limits: Limits, line: int) -> Optional[Prompt]:
     """None where it is too short, and such are dropped; Error where the prompt cannot be taken."""
-    ids, own = _ids(tokenizer, entry, text), list(entry.get("continuation_tokens", ()))
-    if "continuation" in entry:
-        own = plain_ids(tokenizer, entry["continuation"])
-        refuse(not own, "the continuation is empty; leave it out or give at least one token")
+    ids, own = prompt_ids(tokenizer, entry, text), continuation_ids(tokenizer, entry)
     C = min(len(own), limits.continuation) if own else limits.continuation
     T = len(ids) if own else len(ids) - C
     if T < limits.window + 1 and limits.skip_short:
@@ -129,14 +144,12 @@ def _build(tokenizer: Any, entry: Dict[str, Any], text: str, limits: Limits, lin
                   xxhash.xxh64_intdigest(struct.pack(f"<{2 + len(tokens)}I", kept, C, *tokens)), split in ("heldout", "select"), split == "select")
 
 
-def read_prompts(path: str, tokenizer: Any, limits: Limits) -> Tuple[List[Prompt], str]:
-    """All prompts, and the SHA-256 of the manifest's bytes. Error (one line) with the line that cannot be taken."""
+def read_lines(path: str, take: Callable[[int, bytes, Dict[str, Any], str], Taken]) -> Tuple[List[Taken], bytes]:
+    """What `take` makes of each line: its number, bytes, object, and text where it has one; and all bytes. Error (one line) names the line."""
     with open(path, "rb", opener=regular) as f:
         data = f.read()
-    out: List[Prompt] = []
+    out: List[Taken] = []
     seen: Dict[str, int] = {}
-    if limits.longest < limits.window + 1:
-        raise Error(f"the model's context of {limits.context} tokens holds no prompt of more than the window of {limits.window}, and its repetition")
     for line, raw in enumerate(data.removesuffix(b"\n").split(b"\n"), 1):
         named = ""
         try:
@@ -146,10 +159,18 @@ def read_prompts(path: str, tokenizer: Any, limits: Limits) -> Tuple[List[Prompt
             refuse(entry["id"] in seen, f"\"id\" stands in line {seen.get(entry['id'])} already")
             seen[entry["id"]] = line
             text = entry["text"] if "text" in entry else _text_of(os.path.dirname(path) or ".", entry) if "file" in entry else ""
-            if prompt := _build(tokenizer, entry, text, limits, line):
-                out.append(prompt)
+            out.append(take(line, raw, entry, text))
         except (ValueError, RecursionError, OSError) as why:
             raise Error(f"{path}:{line}:{named} {why}".replace("\n", " ")) from None
+    return out, data
+
+
+def read_prompts(path: str, tokenizer: Any, limits: Limits) -> Tuple[List[Prompt], str]:
+    """All prompts, and the SHA-256 of the manifest's bytes. Error (one line) with the line that cannot be taken."""
+    if limits.longest < limits.window + 1:
+        raise Error(f"the model's context of {limits.context} tokens holds no prompt of more than the window of {limits.window}, and its repetition")
+    taken, data = read_lines(path, lambda line, raw, entry, text: _build(tokenizer, entry, text, limits, line))
+    out = [p for p in taken if p]
     shared = collections.Counter(p.document for p in out)
     for p in out:
         p.document = p.document if shared[p.document] > 1 else ""

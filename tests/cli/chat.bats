@@ -1,6 +1,17 @@
 # Conversations in a manifest: rendered by the family's template, the same in every verb, and part of the plan.
 load helper
 
+# ChatML without a system message, as many models state it.
+CHATML="{% for message in messages %}{{'<|im_start|>' + message['role'] + '
+' + message['content'] + '<|im_end|>' + '
+'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant
+' }}{% endif %}"
+
+# states MODEL TEMPLATE [MORE]: in its tokenizer_config.json, with the members of the object MORE.
+states() {
+    check 'c = load(sys.argv[1]); c.update(chat_template=sys.argv[2], **json.loads(sys.argv[3])); json.dump(c, open(sys.argv[1], "w"))' "$1/tokenizer_config.json" "$2" "${3:-{\}}"
+}
+
 setup_file() {
     mkdir "$DIR/model"
     cp "$MODEL"/* "$DIR/model/"
@@ -16,6 +27,7 @@ for i, name in ((1500, "<|im_start|>"), (1501, "<|im_end|>")):
     t["added_tokens"].append({"id": i, "content": name, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
                               "special": True})
 json.dump(t, open(sys.argv[1], "w"))' "$DIR/model/tokenizer.json"
+    states "$DIR/model" "$CHATML"
     printf '%s\n' '{"id":"a","messages":[{"role":"system","content":"Be brief."},{"role":"user","content":"Where is the mail?"}]}' >"$DIR/chat.jsonl"
     printf '%s\n' '<|im_start|>system' 'Be brief.<|im_end|>' '<|im_start|>user' 'Where is the mail?<|im_end|>' '<|im_start|>assistant' >"$DIR/text"
 }
@@ -32,28 +44,65 @@ json.dump(t, open(sys.argv[1], "w"))' "$DIR/model/tokenizer.json"
 
 @test "no template: the line, and what to do; a template that the tokenizer cannot spell is a usage error" {
     run -65 "$CKVC" perplexity -q --model "$MODEL" --manifest "$DIR/chat.jsonl"
-    [[ "$output" == *chat.jsonl:1:*--chat-template* ]]
+    [[ "$output" == *chat.jsonl:1:*"this model states none"*--chat-template* ]]
     run -64 "$CKVC" perplexity -q --model "$DIR/model" --manifest "$DIR/chat.jsonl" --chat-template llama3
     [[ "$output" == *"<|start_header_id|>"* ]]
     run -65 "$CKVC" perplexity -q --model "$DIR/model" --manifest "$DIR/chat.jsonl" --chat-template none
     run -64 "$CKVC" perplexity -q --model "$DIR/model" --manifest "$DIR/chat.jsonl" --chat-date "01 Jan 2025"
     [[ "$output" == *"chatml writes no date"* ]]
+    says 64 "chatml/qwen2.5" "$CKVC" perplexity -q --model "$DIR/model" --manifest "$DIR/chat.jsonl" --chat-template vicuna
 }
 
-@test "a family's template that the tokenizer cannot spell stops nobody who has no messages" {
-    mkdir "$DIR/mistral"
-    cp "$MODEL"/* "$DIR/mistral/"
+@test "a template of another text: messages are refused with the way to render them, or follow a name" {
+    cp -r "$DIR/model" "$DIR/own"
+    ids='{"id":"a","tokens":[5,6,7,8]}'
+    printf '%s\n' "$ids" >"$DIR/ids-alone.jsonl"
+    # by a token's name all of these are ChatML; the last one has it in a file beside the key
+    for other in "${CHATML/assistant/assistant
+<think>}" "{{ bos_token }}$CHATML" "${CHATML/message in/m in}"; do
+        states "$DIR/own" "$other"
+        says 65 'chat.jsonl:1: prompt "a": *`python3 -m ckvc render MODEL --manifest chat.jsonl --out tokens.jsonl`*--chat-template NAME' \
+            "$CKVC" perplexity -q --model "$DIR/own" --manifest "$DIR/chat.jsonl"
+        says 0 '"chat_template":"unknown"' "$CKVC" inspect "$DIR/own" --json
+    done
+    states "$DIR/own" "$CHATML"
+    says 0 '"chat_template":"chatml"' "$CKVC" inspect "$DIR/own" --json
+    echo "{{ messages }}" >"$DIR/own/chat_template.jinja"
+    says 0 '"chat_template":"unknown"' "$CKVC" inspect "$DIR/own" --json
+    says 65 "python3 -m ckvc render" "$CKVC" manifest check --model "$DIR/own" "$DIR/chat.jsonl"
+    printf '%s\n' '{"messages":[{"role":"user","content":"x"},{"role":"assistant","content":"y"}]}' >"$DIR/one.jsonl"
+    says 65 "python3 -m ckvc render" "$CKVC" manifest build --chat --model "$DIR/own" "$DIR/one.jsonl" --out "$DIR/one-built.jsonl"
+    says 64 "whose text ckvc does not know" "$CKVC" eval -q --model "$DIR/own" --tasks niah --lengths 128 --count 1 --chat --out "$DIR/one-answers.jsonl"
+    # whoever knows names one, and who has no messages is not asked
+    want=$("$CKVC" perplexity -q --model "$DIR/model" --manifest "$DIR/chat.jsonl" --json --tokens)
+    run -0 "$CKVC" perplexity -q --model "$DIR/own" --manifest "$DIR/chat.jsonl" --json --tokens --chat-template chatml
+    [ "$output" = "$want" ]
+    run -0 "$CKVC" manifest check --model "$DIR/own" "$DIR/chat.jsonl" --chat-template chatml
+    run -0 "$CKVC" manifest build --chat --model "$DIR/own" "$DIR/one.jsonl" --chat-template chatml/qwen2 --out "$DIR/one-built.jsonl"
+    run -64 "$CKVC" manifest check "$DIR/chat.jsonl" --chat-template chatml
+    run -64 "$CKVC" manifest build --model "$DIR/own" "$DIR/text" --chat-template chatml --out "$DIR/two-built.jsonl"
+    run -0 "$CKVC" perplexity -q --model "$DIR/own" --manifest "$DIR/ids-alone.jsonl"
+    # a name beside a text that is known: taken, with a word
+    says 0 "own template is chatml, which auto takes" "$CKVC" perplexity -q --model "$DIR/model" --manifest "$DIR/chat.jsonl" --chat-template chatml/qwen2
+}
+
+@test "manifest build --chat: answers are trimmed as the template trims them" {
+    cp -r "$DIR/model" "$DIR/trims"
     check '
-c = json.load(open(sys.argv[1]))
-c.update(model_type="mistral", architectures=["MistralForCausalLM"])
-json.dump(c, open(sys.argv[1], "w"))' "$DIR/mistral/config.json"
-    printf '%s\n' '{"id":"a","tokens":[5,6,7,8]}' >"$DIR/few.jsonl"
-    run -0 "$CKVC" generate --model "$DIR/mistral" --manifest "$DIR/few.jsonl" --max-new 2 --json
-    run -0 "$CKVC" tokenize --model "$DIR/mistral" <"$DIR/text"
-    run -65 "$CKVC" perplexity -q --model "$DIR/mistral" --manifest "$DIR/chat.jsonl"
-    [[ "$output" == *chat.jsonl:1:*"--chat-template"* ]]
-    run -64 "$CKVC" perplexity -q --model "$DIR/mistral" --manifest "$DIR/few.jsonl" --chat-template mistral
-    [[ "$output" == *"writes <s>, which is not a token"* ]]
+t = load(sys.argv[1])
+names = {v: k for k, v in t["model"]["vocab"].items()}
+for i, name in ((1510, "<|start_header_id|>"), (1511, "<|eot_id|>")):
+    t["model"]["merges"] = [m for m in t["model"]["merges"] for pair in [m if isinstance(m, list) else m.split(" ")] if names[i] not in pair and "".join(pair) != names[i]]
+    del t["model"]["vocab"][names[i]]
+    t["added_tokens"].append({"id": i, "content": name, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True})
+json.dump(t, open(sys.argv[1], "w"))' "$DIR/trims/tokenizer.json"
+    check 'turn = lambda r, c: {"role": r, "content": c}
+for answer in ("\n In the hall. \n", " \n"): print(json.dumps({"messages": [turn("user", "Where?" + answer), turn("assistant", answer)]}))' >"$DIR/edges.jsonl"
+    answers() { check 'print(sorted(l["continuation"] for l in rows_of(sys.argv[1])))' "$DIR/trimmed.jsonl"; }
+    run -0 "$CKVC" manifest build --chat --model "$DIR/trims" --chat-template llama3 "$DIR/edges.jsonl" --out "$DIR/trimmed.jsonl"
+    [ "$(answers)" = "['In the hall.']" ] # the other answer is nothing
+    run -0 "$CKVC" manifest build --chat --model "$DIR/trims" --chat-template chatml "$DIR/edges.jsonl" --out "$DIR/trimmed.jsonl" --force
+    [ "$(answers)" = "['\\n In the hall. \\n', ' \\n']" ]
 }
 
 @test "the template stands in the plan" {
@@ -129,7 +178,7 @@ with open(sys.argv[1], "w") as f:
     refuses '{"messages":[{"role":"assistant","content":"x"}]}' "the last of 1"
     refuses '[1]' '"messages", an array'
     refuses '{"messages":' 'not valid JSON'
-    says 65 "requests.jsonl:*this model has none" "$CKVC" manifest build --chat --model "$MODEL" "$DIR/requests.jsonl" --out "$DIR/odd-built.jsonl"
+    says 65 "requests.jsonl:*this model states none" "$CKVC" manifest build --chat --model "$MODEL" "$DIR/requests.jsonl" --out "$DIR/odd-built.jsonl"
     run -64 "$CKVC" manifest build --chat "$DIR/requests.jsonl" --retrieval 0.5 --out "$DIR/odd-built.jsonl"
 }
 

@@ -168,13 +168,47 @@ TEST(sentencepiece_rules) {
     ENCODES(" ab", 8);
 }
 
+/* Where a folder states its chat template: files before the key, of named ones `default`. */
+TEST(chat_template_of_a_folder) {
+    static const struct {
+        const char *config, *jinja, *more, *want;
+    } cases[] = {
+        {"{}", NULL, NULL, NULL},
+        {"{'chat_template':null}", NULL, NULL, NULL},
+        {"{'chat_template':'key'}", NULL, NULL, "key"},
+        {"{'chat_template':[{'name':'tool_use','template':'t'},{'name':'default','template':'d'}]}",
+         NULL, NULL, "d"},
+        {"{'chat_template':[{'name':'tool_use','template':'t'}]}", NULL, NULL, NULL},
+        {"{'chat_template':'key'}", "file", NULL, "file"},
+        {"{'chat_template':'key'}", "file", "more", "more"},
+    };
+    put_model(usual);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        put_config(cases[i].config);
+        if (cases[i].jinja) { put_text("chat_template.jinja", cases[i].jinja); }
+        if (cases[i].more) {
+            assert_int_equal(mkdir(in_temp_folder("additional_chat_templates"), 0700), 0);
+            put_text("additional_chat_templates/default.jinja", cases[i].more);
+        }
+        CKVC_AUTO(tokenizer_free_at) tokenizer *t = NULL;
+        OK(load_tokenizer(temp_folder, &t, &err));
+        const char *got = tokenizer_spec(t)->chat_template.bytes;
+        assert_true(cases[i].want ? got && strcmp(got, cases[i].want) == 0 : !got);
+    }
+    put_config("{'bos_token':'<x>','eos_token':{'content':'<y>'},'add_bos_token':false}");
+    CKVC_AUTO(tokenizer_free_at) tokenizer *t = NULL;
+    OK(load_tokenizer(temp_folder, &t, &err));
+    assert_string_equal(tokenizer_spec(t)->bos.bytes, "<x>");
+    assert_string_equal(tokenizer_spec(t)->eos.bytes, "<y>");
+}
+
 TEST(sentencepiece_config) {
     put_model(usual);
     put_config("{'tokenizer_class':'InternLM2Tokenizer','add_bos_token':false}");
     ENCODES_ALL("ab", 8);
     put_config("{'tokenizer_class':'LlamaTokenizer','add_bos_token':true,'bos_token':'</s>',"
                "'add_eos_token':true,'eos_token':{'content':'<s>'}}");
-    ENCODES_ALL("ab", 2, 8, 1);
+    ENCODES_ALL("ab", 2, 8); /* nothing behind: a prompt goes on */
     /* InternLM2 names tokens on ids that its model has other pieces for */
     put_config("{'added_tokens_decoder':{'9':{'content':'<|x|>','special':true,"
                "'normalized':false},'300':{'content':'<|y|>','special':true,"

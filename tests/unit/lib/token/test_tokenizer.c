@@ -258,7 +258,41 @@ TEST(hostile_patterns) {
     refuses(WITH_REGEX("[a[b]]"), "set inside a set");
     refuses(WITH_REGEX("(*LIMIT_MATCH=9)a"), "(*VERB)");
     refuses(PRE_TOKENIZER(SPLIT("'Regex':'a'", "Removed")), "'Removed'");
-    refuses(PRE_TOKENIZER(SPLIT("'String':'a'", "Isolated")), "not a Regex");
+    refuses(PRE_TOKENIZER(SPLIT("'String':'a'", "Isolated")), "no Replace before it takes out");
+    refuses("{'normalizer':{'type':'Replace','pattern':{'String':'a'},'content':'ba'},"
+            "'pre_tokenizer':{" SPLIT("'String':'a'", "MergedWithPrevious") "}," SPELLED MODEL,
+            "no Replace before it takes out");
+}
+
+/* Gemma 3's: after the Replace there is no space to split by. */
+TEST(split_by_what_was_replaced) {
+    ENCODES(
+        "{'normalizer':{'type':'Replace','pattern':{'String':' '},'content':'\xE2\x96\x81'},"
+        "'pre_tokenizer':{" SPLIT("'String':' '", "MergedWithPrevious") ",'invert':false}," SPELLED
+            BPE("'vocab':{'a':0,'\xE2\x96\x81':1,'a\xE2\x96\x81':2,'a\xE2\x96\x81"
+                "a':3},'merges':[['a','\xE2\x96\x81'],['a\xE2\x96\x81','a']]"),
+        "aa a", false, 0, 3);
+}
+
+/* Special tokens stand in front alone: what a template puts behind ends a text, and a prompt goes
+ * on. The rest is as without it, the fingerprint too. */
+TEST(nothing_behind_a_text) {
+#define X_AND_Y "'special_tokens':{'x':{'id':'x','ids':[7]},'y':{'id':'y','ids':[8,8]}}"
+    static const char *const single[] = {SPECIAL_X
+                                         ",{'Sequence':{'id':'A'}},{'SpecialToken':{'id':'y'}}",
+                                         SPECIAL_X ",{'Sequence':{'id':'A'}}"};
+    char fingerprint[2][CKVC_SHA256_HEX];
+    for (int i = 0; i < 2; i++) {
+        CKVC_AUTO_FREE char *json = ckvc_format(
+            "{'added_tokens':[{'id':7,'content':'x','normalized':false},"
+            "{'id':8,'content':'y','normalized':false}]," BYTE_LEVEL
+            "'post_processor':{'type':'TemplateProcessing','single':[%s]," X_AND_Y "}," MODEL,
+            single[i]);
+        ENCODES(json, "ab", true, 7, 2);
+        CKVC_AUTO(tokenizer_free_at) tokenizer *t = made(json);
+        memcpy(fingerprint[i], tokenizer_fingerprint(t), CKVC_SHA256_HEX);
+    }
+    assert_string_equal(fingerprint[0], fingerprint[1]);
 }
 
 /* U+180E is no white space to Oniguruma, inside of sets and out; tokenizers 0.23.3. */
@@ -412,11 +446,12 @@ TEST(decode_refuses_unknown_ids) {
     }
 }
 
-/* Pieces and what is put around a text need a row each; an added token needs one when it is met. */
+/* Pieces and what is put in front of a text need a row each; an added token needs one when it is
+ * met. */
 TEST(fits_a_vocabulary) {
     static const char added[] = ADDED("'id':7,'content':'<x>'");
-    static const char around[] = WITH("'added_tokens':[{'id':7,'content':'<x>'}]," TEMPLATE(
-        "{'Sequence':{'id':'A'}},{'SpecialToken':{'id':'<x>'}}",
+    static const char front[] = WITH("'added_tokens':[{'id':7,'content':'<x>'}]," TEMPLATE(
+        "{'SpecialToken':{'id':'<x>'}},{'Sequence':{'id':'A'}}",
         "'special_tokens':{'<x>':{'ids':[7]}}"));
     static const struct {
         const char *file;
@@ -427,8 +462,8 @@ TEST(fits_a_vocabulary) {
                  {PLAIN MODEL, 3, "model.vocab: id 3, but"},
                  {added, 4, NULL},
                  {added, 3, "embeddings for ids 0 to 2;"},
-                 {around, 8, NULL},
-                 {around, 7, "post_processor: id 7, but"}};
+                 {front, 8, NULL},
+                 {front, 7, "post_processor: id 7, but"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         CKVC_AUTO(tokenizer_free_at) tokenizer *t = made(cases[i].file);
         FAILS(tokenizer_fits(t, cases[i].vocab, &err), cases[i].wrong ? CKVC_E_DATA : CKVC_OK);

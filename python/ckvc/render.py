@@ -1,0 +1,59 @@
+"""A manifest's conversations as token ids: `python3 -m ckvc render MODEL --manifest chat.jsonl --out tokens.jsonl`, by transformers and the
+model's own chat template. The C program writes templates that it knows and sends the others here."""
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, Dict, List
+
+from transformers import AutoTokenizer
+
+from .exchange import Parser
+from .manifest_prompts import continuation_ids, prompt_ids, read_lines
+from .table import Error
+
+
+def write(path: str, data: bytes, force: bool, inputs: List[str]) -> None:
+    """The whole file or none: FileExistsError where it may not be written."""
+    from .run_writer import publish
+
+    if any(os.path.exists(path) and os.path.samefile(path, i) for i in inputs):
+        raise FileExistsError(f"{path}: is read; an input is never written to")
+    if os.path.exists(path) and not force:
+        raise FileExistsError(f"{path}: is there; --force overwrites it")
+    publish(path, data)
+
+
+def render(model: str, manifest: str) -> List[bytes]:
+    """The manifest's lines, those with "messages" with "tokens" in their place and "continuation_tokens" in that of their continuation, by the
+    tokenizer of a Hugging Face directory or GGUF file. Spans of files become "text", as the lines may lie elsewhere; others stay byte for byte."""
+    folder, name = os.path.split(model) if model.endswith(".gguf") else (model, None)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder or ".", **({"gguf_file": name} if name else {}))
+    except (OSError, ValueError, ImportError, RuntimeError) as why:
+        raise Error(f"{model}: {' '.join(str(why).split())[:300]}") from None
+
+    def line(_: int, raw: bytes, entry: Dict[str, Any], text: str) -> bytes:
+        if "file" in entry:
+            entry = {k: v for k, v in entry.items() if k not in ("file", "offset", "bytes")} | {"text": text}
+        elif "messages" in entry:
+            own = continuation_ids(tokenizer, entry)
+            entry = {k: v for k, v in entry.items() if k not in ("messages", "continuation")} | {"tokens": prompt_ids(tokenizer, entry, text)}
+            entry |= {"continuation_tokens": own} if own else {}
+        else:
+            return raw
+        return json.dumps(entry, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+    return read_lines(manifest, line)[0]
+
+
+def main(verb: str, words: List[str]) -> str:
+    p = Parser(prog=f"python3 -m ckvc {verb}", description=__doc__)
+    p.add_argument("model", metavar="MODEL", help="a Hugging Face model directory, or a GGUF file")
+    p.add_argument("--manifest", metavar="FILE", required=True, help="prompts, one JSON object a line; lines without messages stay as they are")
+    p.add_argument("--out", "-o", metavar="FILE", required=True, help="the same prompts as token ids")
+    p.add_argument("--force", "-f", action="store_true", help="overwrite FILE")
+    a = p.parse_args(words)
+    lines = render(a.model, a.manifest)
+    write(a.out, b"".join(line + b"\n" for line in lines), a.force, [a.manifest])
+    return f"{a.out}: {len(lines)} prompts"
