@@ -109,7 +109,9 @@ def prompt_ids(tokenizer: Any, entry: Dict[str, Any], text: str) -> List[int]:
             text = tokenizer.apply_chat_template(entry["messages"], tokenize=False, add_generation_prompt=last != "assistant", **date)
         except Exception as why:  # of any kind: the template is a program
             raise Error(f"\"messages\": {why or type(why).__name__}; the model's chat template refuses them") from None
-        return plain_ids(tokenizer, text)
+        ids = plain_ids(tokenizer, text)
+        refuse(not ids, "\"messages\": the model's chat template writes nothing for them")
+        return ids
     plain, whole = plain_ids(tokenizer, text), list(tokenizer(text, verbose=False)["input_ids"])
     return whole[: next(i for i in range(len(whole) + 1) if whole[i : i + len(plain)] == plain)] + plain
 

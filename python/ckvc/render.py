@@ -9,19 +9,8 @@ from typing import Any, Dict, List
 from transformers import AutoTokenizer
 
 from .exchange import Parser
+from .files import Error, check, publish
 from .manifest_prompts import continuation_ids, prompt_ids, read_lines
-from .table import Error
-
-
-def write(path: str, data: bytes, force: bool, inputs: List[str]) -> None:
-    """The whole file or none: FileExistsError where it may not be written."""
-    from .run_writer import publish
-
-    if any(os.path.exists(path) and os.path.samefile(path, i) for i in inputs):
-        raise FileExistsError(f"{path}: is read; an input is never written to")
-    if os.path.exists(path) and not force:
-        raise FileExistsError(f"{path}: is there; --force overwrites it")
-    publish(path, data)
 
 
 def render(model: str, manifest: str) -> List[bytes]:
@@ -54,6 +43,7 @@ def main(verb: str, words: List[str]) -> str:
     p.add_argument("--out", "-o", metavar="FILE", required=True, help="the same prompts as token ids")
     p.add_argument("--force", "-f", action="store_true", help="overwrite FILE")
     a = p.parse_args(words)
+    check(a.out, a.force, [a.manifest])
     lines = render(a.model, a.manifest)
-    write(a.out, b"".join(line + b"\n" for line in lines), a.force, [a.manifest])
+    publish(a.out, b"".join(line + b"\n" for line in lines), a.force, [a.manifest])
     return f"{a.out}: {len(lines)} prompts"

@@ -199,7 +199,7 @@ def refused():
     model, go = loaded(MODELS[0]), functools.partial(ckvc.hf.calibrate, tokenizer=tok, budgets=BUDGETS, **OPTIONS)
     done, fresh = tmp / f"torch-{MODELS[0].name}", tmp / "never"
     bad = [("unknown key ['prompt']", {"id": "x", "prompt": "y"}), ("want exactly one of", {"id": "x"}), ("the model's vocabulary has ids 0 to 4095", {"id": "x", "tokens": [5000] * 200}),
-           ("want a list of objects with role and content, and a chat template", {"id": "x", "messages": [{"role": "user", "content": "y"}]}),
+           ("this model states none", {"id": "x", "messages": [{"role": "user", "content": "y"}]}),
            ("has 9 tokens, need at least 65", {"id": "x", "tokens": ids[:9]}), ("is not inside the manifest's folder", {"id": "x", "file": "/etc/passwd"})]
     out = [missed(lambda: go(model, manifest=manifest(line), out=fresh), words) for words, line in bad]
     model.set_attn_implementation("eager")

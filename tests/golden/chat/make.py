@@ -2,10 +2,12 @@
 
     python make.py STYLE=tokenizer_config.json ... > expected.json      (jinja2)
 
-STYLE is a name of chat_style_name, "chatml/FAMILY" for the ChatML families. The templates themselves stay where they are: only messages
+STYLE is a name of chat_style_name. The templates themselves stay where they are: only messages
 of our own and what became of them are kept. `refused`: the template raises an exception.
 """
+import hashlib
 import json
+import re
 import sys
 
 from jinja2.exceptions import TemplateError
@@ -39,6 +41,11 @@ def refuse(message):
     raise TemplateError(message)
 
 
+def folded(text):
+    """Without the white space that a minus strips, and one line end behind all."""
+    return re.sub(r"(?<=-[}%#]\})[ \t\r\n]+|[ \t\r\n]+(?=\{[{%#]-)", "", text.removesuffix("\n"))
+
+
 env = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
 env.globals["raise_exception"] = refuse
 cases = []
@@ -46,6 +53,7 @@ for argument in sys.argv[1:]:
     style, path = argument.split("=", 1)
     config = json.load(open(path))
     template = env.from_string(config["chat_template"])
+    print(style, hashlib.sha256(folded(config["chat_template"]).encode()).hexdigest()[:32], file=sys.stderr)
     tokens = {k: v["content"] if isinstance(v, dict) else v for k, v in config.items() if k in ("bos_token", "eos_token") and v}
     for conversation in CONVERSATIONS:
         messages = [{"role": r, "content": c} for r, c in conversation]
