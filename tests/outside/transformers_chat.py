@@ -2,7 +2,7 @@
 """Manifests as token ids: ckvc beside transformers' own tokenizer and chat template, on the embedded model with other tokenizers and templates.
 
 Of each model and line the ids of the Python package (by apply_chat_template) are what `python3 -m ckvc render` writes, and what ckvc computes with:
-losses of every token and, where a run names its prompts, the digest of their ids. Or ckvc refuses the model's template by name.
+losses of every token. Or ckvc refuses the model's template by name.
 """
 import json
 import os
@@ -105,32 +105,33 @@ def written(name, lines):
     return path
 
 
-def compare(what, model, line, known=True):
-    """A line as ckvc and as Python take it."""
-    global failed, equal, refused
-    tokenizer = transformers.AutoTokenizer.from_pretrained(model)
-    chat = written("line.jsonl", [line])
-    try:
-        want = manifest_prompts.prompt_ids(tokenizer, line, line.get("text", ""))
-    except ValueError as why:
-        want = str(why)
-    got = losses(model, chat)
-    if isinstance(want, str):  # the template's own refusal, or none at all
-        good = got.startswith(("{\"error\"", "ckvc perplexity: ")) and "line.jsonl:1: prompt" in got
-        refused += good
-    elif not known:
-        good = "python3 -m ckvc render MODEL --manifest chat.jsonl --out tokens.jsonl" in got and "--chat-template NAME" in got
-        refused += good
-    else:
-        good = got == losses(model, written("ids.jsonl", [{"id": line["id"], "tokens": want}]))
-        equal += good
-    if not isinstance(want, str) and "messages" in line:
-        rendered = json.loads(render.render(str(model), str(chat))[0])
-        good = good and rendered.pop("tokens") == want and rendered == {"id": line["id"]}
-        good = good and losses(model, written("rendered.jsonl", [{"id": line["id"], "tokens": want}])).startswith('{"id"')
-    if not good:
-        print(f"{what}: {json.dumps(line)[:200]}: {str(want)[:200]}; ckvc: {got[:300]}")
-        failed += 1
+def miss(what, line, want, got):
+    global failed
+    failed += 1
+    print(f"{what}: {json.dumps(line)[:200]}: {str(want)[:200]}; ckvc: {got[:300]}")
+
+
+def compare(what, model, lines, known=True):
+    """Lines as ckvc and as Python take them."""
+    global equal, refused
+    tokenizer, taken = transformers.AutoTokenizer.from_pretrained(model), []
+    for line in lines:
+        try:
+            taken.append((line, manifest_prompts.prompt_ids(tokenizer, line, line.get("text", ""))))
+        except ValueError as why:  # the template's own refusal, or no template
+            got = losses(model, written("line.jsonl", [line]))
+            refused += 1
+            if "line.jsonl:1: prompt" not in got:
+                miss(what, line, why, got)
+    if not taken:
+        return
+    given, want = written("lines.jsonl", [line for line, _ in taken]), [{"id": line["id"], "tokens": ids} for line, ids in taken]
+    got, by_ids = losses(model, given), losses(model, written("ids.jsonl", want))
+    if not by_ids.startswith('{"id"') or (got != by_ids if known else "python3 -m ckvc render MODEL" not in got or "--chat-template NAME" not in got):
+        miss(what, taken, by_ids, got)
+    equal, refused = equal + known * len(taken), refused + (not known) * len(taken)
+    if "messages" in taken[0][0] and [json.loads(x) for x in render.render(str(model), str(given))] != want:
+        miss(what, taken, want, "render writes others")
 
 
 for name, (added, template, known, config, jinja) in MODELS.items():
@@ -138,8 +139,7 @@ for name, (added, template, known, config, jinja) in MODELS.items():
         print(f"skipped: {name}: {SHARED} has not the family's files")
         continue
     model = changed(name, added, template, config.items(), jinja)
-    for i, messages in enumerate(ODD):
-        compare(name, model, {"id": f"m{i}", "messages": messages}, known)
+    compare(name, model, [{"id": f"m{i}", "messages": messages} for i, messages in enumerate(ODD)], known)
 
 
 def behind(t):
@@ -166,8 +166,8 @@ def gemma(t):
 
 for name, edit in (("an-end-behind", behind), ("gemma", gemma)):
     model = changed(name, edit=edit)
-    for i, text in enumerate(("The mail stays in the queue until the server answers.", " two  spaces ", "<|begin_of_text|>The mail")):
-        compare(name, model, {"id": f"t{i}", "text": text})
+    texts = "The mail stays in the queue until the server answers.", " two  spaces ", "<|begin_of_text|>The mail"
+    compare(name, model, [{"id": f"t{i}", "text": x} for i, x in enumerate(texts)])
 
 # A whole manifest through render: what is no conversation stays, byte for byte but for a span of a file.
 model = tmp / "qwq"
