@@ -222,6 +222,7 @@ static ckvc_status write_meta(search *s, ckvc_err *err) {
     setting_write(meta, SETTING_META, &s->o->setting, SETTING_DEMAND | SETTING_LEARNED);
     json_decref(s->file->meta);
     s->file->meta = meta;
+    table_file_set_sketch(s->file, model_get_sketch(m));
     CKVC_AUTO(table_leaks_fini) table_leaks leaks = {0};
     CKVC_TRY(table_leaks_add(&leaks, run_plan(s->g->run), "", NULL, 0, run_path(s->g->run), err));
     json_t *checked = table_leaks_meta(&leaks);

@@ -358,6 +358,7 @@ static shard_header pass_header(const pass *s, const char *kind) {
     snprintf(h.ckvc_version, sizeof h.ckvc_version, "%s", CKVC_VERSION);
     if (s->run) { snprintf(h.plan, sizeof h.plan, "%s", run_plan_hash(s->run)); }
     snprintf(h.fingerprint, sizeof h.fingerprint, "%s", model_fingerprint(s->in->model));
+    snprintf(h.sketch, sizeof h.sketch, "%s", model_get_sketch(s->in->model));
     snprintf(h.manifest, sizeof h.manifest, "%s", s->in->manifest->sha256);
     copy_text(h.model_name, model_name(s->in->model));
     snprintf(h.family, sizeof h.family, "%s", shape->family);

@@ -133,11 +133,12 @@ ckvc_status inputs_open_tokenizer(const char *dir, int32_t vocab, tokenizer **ou
 ckvc_status inputs_open_model(const inputs_options *o, opened_inputs *e, ckvc_err *err) {
     USAGE_IF(!o->model, "--model DIR is needed: a Hugging Face model directory, or a GGUF file");
     CKVC_TRY(inputs_open_machine(o, e, err));
-    model_spec *spec;
+    CKVC_AUTO(model_spec_free_at) model_spec *spec = NULL;
     CKVC_TRY(model_files_read(o->model, &spec, err));
-    CKVC_TRY(model_open(spec, e->be, &e->model, err));
+    CKVC_TRY(inputs_open_tokenizer(o->model, spec->shape.vocab, &e->tok, err));
+    if (e->tok) { spec->words = tokenizer_words(e->tok); }
+    CKVC_TRY(model_open(ckvc_take(&spec), e->be, &e->model, err));
     const model_shape *shape = model_get_shape(e->model);
-    CKVC_TRY(inputs_open_tokenizer(o->model, shape->vocab, &e->tok, err));
     CKVC_TRY(chat_template_choose(o->chat_template, e->tok, &e->chat, err));
     return strcmp(o->chat_date, CHAT_DATE) == 0 ? CKVC_OK
                                                 : chat_template_date(&e->chat, o->chat_date, err);
@@ -246,6 +247,22 @@ ckvc_status inputs_take_setting(inputs_options *o, const char *path, ckvc_err *e
     return CKVC_OK;
 }
 
+ckvc_status inputs_same_model(const opened_inputs *e, const char *path, const char *name,
+                              const char *fingerprint, const char *sketch, ckvc_err *err) {
+    char why[SKETCH_TEXT];
+    const char *ours = model_fingerprint(e->model);
+    if (!fingerprint || strcmp(fingerprint, ours) == 0) { return CKVC_OK; }
+    FAIL_IF(!sketch_same(sketch, model_get_sketch(e->model), why), CKVC_E_MISMATCH,
+            "%s: was made for model %.12s..., this one is %.12s..., and %s; `ckvc transfer` maps a "
+            "table to another model",
+            path, fingerprint, ours, why);
+    ckvc_warn(
+        "%s: was made for %s (%.12s...); %s (%.12s...) is taken for the same model in another "
+        "file: %s",
+        path, name ? name : "a model", fingerprint, model_name(e->model), ours, why);
+    return CKVC_OK;
+}
+
 ckvc_status inputs_read_table(const inputs_options *o, const opened_inputs *e, const char *path,
                               table_file **out, ckvc_err *err) {
     const model_shape *s = model_get_shape(e->model);
@@ -253,7 +270,6 @@ ckvc_status inputs_read_table(const inputs_options *o, const opened_inputs *e, c
     *out = NULL;
     CKVC_TRY(table_file_read(path, &f, err));
     const ckvc_table *t = f->table;
-    const char *fingerprint = json_string_value(json_object_get(f->meta, "fingerprint"));
     FAIL_IF(t->n_layers != (uint32_t)s->n_layers || t->n_heads != (uint32_t)s->n_kv_heads ||
                 t->head_axis != 0,
             CKVC_E_MISMATCH,
@@ -267,9 +283,9 @@ ckvc_status inputs_read_table(const inputs_options *o, const opened_inputs *e, c
             "%s: its learned score has %u features, for keys of another length than the model's "
             "%d; calibrate it for this model",
             path, t->n_features, s->head_dim);
-    FAIL_IF(fingerprint && strcmp(fingerprint, model_fingerprint(e->model)) != 0, CKVC_E_MISMATCH,
-            "%s: was made for model %.12s..., this one is %.12s...; `ckvc transfer` maps it", path,
-            fingerprint, model_fingerprint(e->model));
+    CKVC_TRY(inputs_same_model(e, path, json_string_value(json_object_get(f->meta, "model_name")),
+                               json_string_value(json_object_get(f->meta, "fingerprint")),
+                               table_file_sketch(f), err));
     const setting made = setting_of_table(t, f->meta);
     CKVC_TRY(setting_match(&made, path, &o->setting, "this run", SETTING_SCORE, "give --", err));
     *out = ckvc_take(&f);

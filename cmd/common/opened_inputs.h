@@ -94,6 +94,12 @@ ckvc_status inputs_take_setting(inputs_options *o, const char *path, ckvc_err *e
  * otherwise CKVC_E_MISMATCH that says what differs. table_file_free it. */
 ckvc_status inputs_read_table(const inputs_options *o, const opened_inputs *e, const char *path,
                               table_file **out, ckvc_err *err) CKVC_MUST_CHECK;
+/* What `path` was made for is this model: its fingerprint (NULL: not known), or, with a line on
+ * stderr that names both, its sketch (lib/base/sketch.h; "": none); name: the model's, or NULL.
+ * Else CKVC_E_MISMATCH. */
+ckvc_status inputs_same_model(const opened_inputs *e, const char *path, const char *name,
+                              const char *fingerprint, const char *sketch,
+                              ckvc_err *err) CKVC_MUST_CHECK;
 void inputs_close(opened_inputs *e);
 /* --variants: distinct rollouts, -1 for all. */
 ckvc_status inputs_variants(const char *text, int64_t *variants, ckvc_err *err) CKVC_MUST_CHECK;

@@ -186,9 +186,15 @@ static ckvc_status open_scan(const run_setup_options *c, run_setup *j, const cha
     CKVC_TRY(run_open(c->scan, &j->scan_run, err));
     const json_t *theirs = run_plan(j->scan_run);
     const char *of = json_string_value(json_object_get(theirs, "model"));
-    FAIL_IF(!of || strcmp(of, model_fingerprint(j->e.model)) != 0, CKVC_E_MISMATCH,
-            "%s: scanned model %.12s..., this one is %.12s...", c->scan, of ? of : "?",
-            model_fingerprint(j->e.model));
+    CKVC_AUTO(shard_free_at) shard *first = NULL;
+    FAIL_IF(!of, CKVC_E_DATA, "%s: run.json does not name its model", c->scan);
+    if (strcmp(of, model_fingerprint(j->e.model)) != 0 && run_pass_count(j->scan_run) > 0 &&
+        run_pass_at(j->scan_run, 0)->n_shards > 0) {
+        CKVC_TRY(run_read_shard(j->scan_run, run_pass_at(j->scan_run, 0), 0, &first, err));
+    }
+    CKVC_TRY(inputs_same_model(&j->e, c->scan,
+                               json_string_value(json_object_get(theirs, "model_name")), of,
+                               first ? first->h.sketch : "", err));
     setting made = setting_neutral();
     setting_read(theirs, SETTING_PLAN, &made);
     CKVC_TRY(

@@ -84,7 +84,10 @@ ckvc_status fit_match(const shard_header *a, const char *a_where, const shard_he
     const setting ours = shard_setting(a);
     setting theirs = shard_setting(b);
     const unsigned groups = groups_of(a, b, side, &ours, &theirs);
-    CKVC_TRY(same_text(&p, "fingerprint", a->fingerprint, b->fingerprint));
+    char why[SKETCH_TEXT];
+    if (!sketch_same(a->sketch, b->sketch, why)) {
+        CKVC_TRY(same_text(&p, "fingerprint", a->fingerprint, b->fingerprint));
+    }
     CKVC_TRY(same_number(&p, "n_layers", a->n_layers, b->n_layers));
     CKVC_TRY(same_number(&p, "n_heads", a->n_heads, b->n_heads));
     CKVC_TRY(same_number(&p, "n_kv_heads", a->n_kv_heads, b->n_kv_heads));

@@ -28,6 +28,7 @@ static ckvc_status check_incoming(const fit_pool *pool, const table_file *t, ckv
     if (json_is_string(fingerprint)) {
         snprintf(h.fingerprint, sizeof h.fingerprint, "%s", json_string_value(fingerprint));
     }
+    snprintf(h.sketch, sizeof h.sketch, "%s", table_file_sketch(t));
     return fit_match(&pool->first, pool->where, &h, "the incoming table", -1, err);
 }
 
@@ -602,6 +603,7 @@ ckvc_status fit_records(const char *const *paths, size_t n_paths, const fit_opti
         fit_learned_table(&pool.learned, o, r->table->table, &r->learned);
     }
     write_meta(&pool, o, r);
+    table_file_set_sketch(r->table, h->sketch);
     r->table->signature = signature_of(&pool, o);
     *out = ckvc_take(&r);
     return CKVC_OK;

@@ -282,6 +282,7 @@ static void describe_transfer(mapping *m) {
     json_object_update_new(out->meta, json_pack("{s:s?, s:s?, s:s?, s:s}", "model_name",
                                                 to->model_name, "family", to->family, "fingerprint",
                                                 fingerprint, "source", m->from->content_id));
+    table_file_set_sketch(out, m->o->scan ? m->scan.h.sketch : "");
     for (size_t i = 0; i < sizeof of_the_fit / sizeof *of_the_fit; i++) {
         json_object_del(out->meta, of_the_fit[i]);
     }

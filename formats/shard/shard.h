@@ -11,6 +11,7 @@
 #include "lib/base/hash.h"
 #include "lib/base/memory.h"
 #include "lib/base/names.h"
+#include "lib/base/sketch.h"
 #include "lib/base/status.h"
 #include "lib/policy/policy_parts.h"
 
@@ -21,8 +22,10 @@ typedef struct shard_header {
     char ckvc_version[32], plan[CKVC_SHA256_HEX], fingerprint[CKVC_SHA256_HEX],
         manifest[CKVC_SHA256_HEX];
     char model_name[SHARD_STRING], family[32];
-    char pass[8];       /* scan, demand, score, shares, cuts, head, gate, both */
-    char behaviour[16]; /* balanced, uniform, epsilon-greedy; else: none */
+    char sketch[SKETCH_TEXT]; /* of the model, lib/base/sketch.h; "": written before there were any
+                               */
+    char pass[8];             /* scan, demand, score, shares, cuts, head, gate, both */
+    char behaviour[16];       /* balanced, uniform, epsilon-greedy; else: none */
     uint32_t n_layers, n_heads, n_kv_heads; /* L, H, G */
     setting setting;                        /* but for budgets and grids, which stand below */
     uint32_t n_budgets, n_entropy_bins, n_ppl_bins;

@@ -190,7 +190,8 @@ static const part *part_of(const shard_attribute *a) {
                                  {"operator", 8, false},
                                  {"compute", 16, false},
                                  {"loss_reduction", 128, true},
-                                 {NULL, 32, false}}; /* all that came later */
+                                 {"sketch", 0, false}, /* no part of the header's hash */
+                                 {NULL, 32, false}};   /* all that came later */
     const part *p = parts;
     while (p->key && strcmp(a->name, p->key) != 0) { p++; }
     return p;

@@ -168,7 +168,7 @@ static ckvc_status read_single(reader *r, const char *name, bool optional, shard
                               : read_numbers(r, &from, 1, type, out);
 }
 
-static bool may_miss(const shard_attribute *a) { return a->setting && a->mark != ' '; }
+static bool may_miss(const shard_attribute *a) { return a->mark && a->mark != ' '; }
 
 /* A setting that goes by name. */
 static ckvc_status read_name(reader *r, const shard_attribute *a) {

@@ -147,6 +147,7 @@ static _Noreturn void child(const shard_bytes *file, int out, unsigned cpu_s) {
     const ckvc_status st = shard_h5_read_here(file, &s, &err);
     if (st == CKVC_OK) {
         shard_header_encode(&s->h, &body);
+        ckvc_buffer_append(&body, s->h.sketch, SKETCH_TEXT); /* which no header's hash holds */
         shard_encode(s, &body);
     } else {
         head[0] = 1;
@@ -210,6 +211,8 @@ static ckvc_status take_rows(const message *m, const char *path, shard **out, ck
     CKVC_AUTO(shard_free_at) shard *s = shard_create();
     ckvc_cursor c = {m->body, m->size, 0, false};
     CKVC_TRY(shard_header_decode(&s->h, &c, err));
+    const uint8_t *sketch = ckvc_cursor_take(&c, SKETCH_TEXT);
+    if (sketch) { memcpy(s->h.sketch, sketch, SKETCH_TEXT); }
     CKVC_TRY(shard_header_check(&s->h, path, err));
     CKVC_TRY(shard_decode(s, m->body + c.pos, m->size - (size_t)c.pos, err));
     CKVC_TRY(shard_rows_check(s, path, err));

@@ -196,6 +196,8 @@ static const shard_attribute own[] = {
     T(manifest),
     T(model_name),
     T(family),
+    {"sketch", SHARD_TEXT, offsetof(shard_header, sketch), SKETCH_TEXT, .start = SHARD_SIDE_NONE,
+     .mark = '?', .sparse = true},
     T(pass),
     T(behaviour),
     SETTINGS_BEFORE("window"),
@@ -269,7 +271,9 @@ const uint32_t *shard_attribute_count(const shard_header *h, const shard_attribu
 
 int shard_attribute_dims(const shard_header *h, const shard_attribute *a, bool expected,
                          size_t dims[4]) {
-    if (a->sparse && setting_is_neutral(a->setting, &h->setting)) { return -1; }
+    if (a->sparse && (a->setting ? setting_is_neutral(a->setting, &h->setting) : !*h->sketch)) {
+        return -1;
+    }
     if (a->list) {
         const uint32_t count = *shard_attribute_count(h, a);
         dims[0] = count ? count - a->extra : 0;

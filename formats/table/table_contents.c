@@ -43,6 +43,7 @@ static const struct {
     [CKVT_SIGNATURE] = {"hSIG", CKVT_F64, "LG3"},
     [CKVT_PROV] = {"pROV", CKVT_BYTES, ""},
     [CKVT_XFER] = {"xFER", CKVT_BYTES, ""},
+    [CKVT_MODEL] = {"mODEL", CKVT_BYTES, ""},
 };
 
 const char *ckvt_name(ckvt_section s) { return sections[s].name; }
@@ -86,7 +87,7 @@ bool ckvt_specs(const ckvc_table *t, ckvt_spec out[CKVT_SECTION_COUNT]) {
                        .type = sections[i].type,
                        .rank = *dims ? (uint16_t)strlen(dims) : 1,
                        .bytes = *dims ? ckvt_type_bytes(sections[i].type) : 0,
-                       .raw_only = i < CKVT_EVIDENCE_BEGIN};
+                       .raw_only = i < CKVT_EVIDENCE_BEGIN || i == CKVT_MODEL};
         for (int d = 0; dims[d]; d++) {
             s.dims[d] = extent(t, dims[d]);
             fits = fits && ckvc_mul_size(s.bytes, s.dims[d], &s.bytes);
@@ -134,7 +135,11 @@ void *ckvt_values(const table_file *t, ckvt_section s) {
 }
 
 json_t **ckvt_json(table_file *t, ckvt_section s) {
-    return s == CKVT_META ? &t->meta : s == CKVT_PROV ? &t->prov : s == CKVT_XFER ? &t->xfer : NULL;
+    return s == CKVT_META    ? &t->meta
+           : s == CKVT_PROV  ? &t->prov
+           : s == CKVT_XFER  ? &t->xfer
+           : s == CKVT_MODEL ? &t->model
+                             : NULL;
 }
 
 void ckvt_shape(const ckvc_table *t, uint32_t out[CKVC_TABLE_SHAPE]) {
@@ -171,6 +176,16 @@ table_file *table_file_around(ckvc_table *table, bool with_evidence) {
     return t;
 }
 
+const char *table_file_sketch(const table_file *t) {
+    const char *sketch = json_string_value(json_object_get(t->model, "sketch"));
+    return sketch ? sketch : "";
+}
+
+void table_file_set_sketch(table_file *t, const char *sketch) {
+    json_decref(t->model);
+    t->model = *sketch ? json_pack("{s:s}", "sketch", sketch) : NULL;
+}
+
 void table_file_free(table_file *t) {
     if (!t) { return; }
     for (int i = CKVT_EVIDENCE_BEGIN; i < CKVT_OWNED_END; i++) {
@@ -180,6 +195,7 @@ void table_file_free(table_file *t) {
     json_decref(t->meta);
     json_decref(t->prov);
     json_decref(t->xfer);
+    json_decref(t->model);
     free(t);
 }
 
@@ -305,6 +321,7 @@ static json_t *describe_cells(const table_file *t) {
     json_object_set_new(out, "content_id", json_string(t->content_id));
     if (t->prov) { json_object_set(out, sections[CKVT_PROV].name, t->prov); }
     if (t->xfer) { json_object_set(out, sections[CKVT_XFER].name, t->xfer); }
+    if (t->model) { json_object_set(out, sections[CKVT_MODEL].name, t->model); }
     return out;
 }
 
@@ -400,7 +417,7 @@ static json_t *describe_summary(const table_file *t) {
     }
     return json_pack(
         "{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o*, s:o*, s:o*, s:o*, s:o*, s:o*, s:o, "
-        "s:b, s:b, s:O, s:O*, s:O*}",
+        "s:b, s:b, s:O, s:O*, s:O*, s:O*}",
         "content_id", t->content_id, "shape", ckvt_shape_json(c), "budgets",
         ckvc_json_reals(c->budgets, c->n_budgets), "head_actions",
         ckvc_json_reals(c->head_grid, c->n_head_actions), "gate_actions",
@@ -411,7 +428,7 @@ static json_t *describe_summary(const table_file *t) {
         describe_section(t, CKVT_SHARE), "layer_shares", describe_section(t, CKVT_LAYER_SHARE),
         "c_min", describe_c_min(c), "score", describe_score(c), "features", describe_features(t),
         "evidence", evidence, "bootstrap", shares, "signature", t->signature != NULL, "meta",
-        t->meta, "transfer", t->xfer, "provenance", t->prov);
+        t->meta, "transfer", t->xfer, "provenance", t->prov, "model", t->model);
 }
 
 json_t *table_file_describe(const table_file *t, bool cells) {

@@ -29,7 +29,7 @@ typedef struct table_file {
     double *share_interval; /* sSHARE [L][G][nB][2]: bootstrap, low and high; NULL: not there */
     double *signature;      /* hSIG [L][G][3]; NULL: not there */
     json_t *meta;           /* META, an object; owned */
-    json_t *prov, *xfer;    /* pROV, xFER or NULL; owned */
+    json_t *prov, *xfer, *model; /* pROV, xFER, mODEL or NULL; owned */
     char content_id[CKVC_SHA256_HEX];
 } table_file;
 
@@ -38,6 +38,9 @@ typedef struct table_file {
  * evidence would overflow. */
 table_file *table_file_around(ckvc_table *table, bool with_evidence);
 void table_file_free(table_file *t);
+/* mODEL's sketch of the model (lib/base/sketch.h); "": there is none. */
+const char *table_file_sketch(const table_file *t);
+void table_file_set_sketch(table_file *t, const char *sketch);
 CKVC_AUTO_OF(table_file, table_file_free)
 
 /* Reads and checks everything that table.md lists; messages name the byte or section. */

@@ -100,6 +100,7 @@ typedef enum ckvt_section {
     CKVT_SIGNATURE,
     CKVT_PROV,
     CKVT_XFER,
+    CKVT_MODEL,
     CKVT_SECTION_COUNT
 } ckvt_section;
 enum {
@@ -125,7 +126,7 @@ ckvt_section ckvt_named(const char *name); /* CKVT_SECTION_COUNT: none that we k
  * JSON sections have none. */
 void **ckvt_slot(struct table_file *t, ckvt_section s);
 void *ckvt_values(const struct table_file *t, ckvt_section s);
-json_t **ckvt_json(struct table_file *t, ckvt_section s); /* of META, pROV, xFER; else NULL */
+json_t **ckvt_json(struct table_file *t, ckvt_section s); /* of JSON sections; else NULL */
 void ckvt_shape(const ckvc_table *t, uint32_t out[CKVC_TABLE_SHAPE]); /* SHAPE's numbers */
 
 /* Evidence, bootstrap shares and intervals, and signature: no NaN, Q = -inf exactly where nothing

@@ -29,6 +29,7 @@ void model_close(model *m);
 CKVC_AUTO_OF(model, model_close)
 const model_shape *model_get_shape(const model *m);
 const char *model_fingerprint(const model *m); /* 64 hex digits, formats.md "Model fingerprint" */
+const char *model_get_sketch(const model *m);  /* lib/base/sketch.h */
 const char *model_name(const model *m);        /* last component of the path, without .gguf */
 
 typedef struct session_limits {

@@ -92,20 +92,21 @@ const char *rope_kind_name(rope_kind kind) {
 /* The fields that decide what the network computes, in this order; one that has its neutral value
  * is left out, so that a later version that knows more fields gives an old model the same lines.
  * The context length is a limit, not arithmetic, but for dynamic scaling, which goes by it. */
-char *model_shape_lines(const model_shape *s) {
+char *model_shape_lines(const model_shape *s, int digits) {
     ckvc_buffer b = {0};
     ckvc_buffer_printf(&b, "family=%s\nlayers=%d\nheads=%d\nkv_heads=%d\nhead_dim=%d\n", s->family,
                        s->n_layers, s->n_heads, s->n_kv_heads, s->head_dim);
     ckvc_buffer_printf(&b, "width=%d\nintermediate=%d\nvocab=%d\n", s->width, s->intermediate,
                        s->vocab);
-    ckvc_buffer_printf(&b, "rms_eps=%.17g\nrope_theta=%.17g\n", s->rms_eps, s->rope_theta);
+    ckvc_buffer_printf(&b, "rms_eps=%.*g\nrope_theta=%.*g\n", digits, s->rms_eps, digits,
+                       s->rope_theta);
     if (s->rope != ROPE_DEFAULT) {
-        ckvc_buffer_printf(&b, "rope=%s\nrope_factor=%.17g\n", rope_kind_name(s->rope),
+        ckvc_buffer_printf(&b, "rope=%s\nrope_factor=%.*g\n", rope_kind_name(s->rope), digits,
                            s->rope_factor);
     }
     if (s->rope == ROPE_LLAMA3) {
-        ckvc_buffer_printf(&b, "rope_low_freq=%.17g\nrope_high_freq=%.17g\n", s->rope_low_freq,
-                           s->rope_high_freq);
+        ckvc_buffer_printf(&b, "rope_low_freq=%.*g\nrope_high_freq=%.*g\n", digits,
+                           s->rope_low_freq, digits, s->rope_high_freq);
         ckvc_buffer_printf(&b, "rope_original_positions=%d\n", s->rope_original_positions);
     }
     if (s->rope == ROPE_DYNAMIC) { ckvc_buffer_printf(&b, "max_positions=%d\n", s->max_positions); }
@@ -120,7 +121,7 @@ char *model_shape_lines(const model_shape *s) {
     const double numbers[] = {s->embed_scale, s->query_scalar, s->rope_local_theta};
     static const char *const names[] = {"embed_scale", "query_scalar", "rope_local_theta"};
     for (int i = 0; i < 3; i++) {
-        if (numbers[i] > 0.0) { ckvc_buffer_printf(&b, "%s=%.17g\n", names[i], numbers[i]); }
+        if (numbers[i] > 0.0) { ckvc_buffer_printf(&b, "%s=%.*g\n", names[i], digits, numbers[i]); }
     }
     if (s->sliding_window) { ckvc_buffer_printf(&b, "sliding_window=%d\n", s->sliding_window); }
     for (int32_t l = 0; s->sliding_window && l < s->n_layers; l++) {

@@ -70,8 +70,9 @@ void model_shape_stop(model_shape *s, int64_t id);
 bool model_shape_stops(const model_shape *s, int32_t id);
 /* Number of weights, a tied head once: PreTrainedModel.num_parameters. */
 int64_t model_shape_parameters(const model_shape *s);
-/* The shape's part of the fingerprint (formats.md): "rope=..." etc., in lines; the caller frees. */
-char *model_shape_lines(const model_shape *s);
+/* The shape's part of the fingerprint (formats.md): "rope=..." etc., in lines, numbers with so many
+ * digits; the caller frees. */
+char *model_shape_lines(const model_shape *s, int digits);
 /* "default", "llama3", "linear", "dynamic": as rope_scaling.rope_type spells it. */
 const char *rope_kind_name(rope_kind kind);
 /* What policies choose of a prompt's cache is measured for models whose layers rotate alike.
@@ -162,6 +163,7 @@ typedef struct model_spec {
     char *path; /* of the folder or file, for messages */
     char *name; /* its last component, without .gguf */
     model_shape shape;
+    uint64_t words; /* tokenizer_words of its tokenizer, set by whoever opened that; 0: not known */
     const char *fingerprint_kind; /* first line of the fingerprint: its scheme (formats.md) */
     /* [n_tensors]; names are owned, stored names and files are the source's. Unordered, and not to
      * be found by name, until model_spec_order. */

@@ -266,7 +266,7 @@ static ckvc_status check_names(const model_spec *spec, ckvc_err *err) {
 ckvc_status model_tensors_check(const model_spec *spec, ckvc_pool *pool,
                                 char fingerprint[CKVC_SHA256_HEX], ckvc_err *err) {
     CKVC_TRY(check_names(spec, err));
-    CKVC_AUTO_FREE char *lines = model_shape_lines(&spec->shape);
+    CKVC_AUTO_FREE char *lines = model_shape_lines(&spec->shape, 17);
     CKVC_AUTO_FREE tensor_check *checks = ckvc_calloc(spec->n_tensors, sizeof *checks);
     check_job job = {spec->tensors, checks, 0};
     uint64_t bytes = 0;

@@ -76,6 +76,7 @@ ckvc_status model_open(model_spec *spec, backend *be, model **out, ckvc_err *err
     m->be = be;
     m->layers = ckvc_calloc((size_t)spec->shape.n_layers, sizeof *m->layers);
     CKVC_TRY(model_tensors_check(spec, be->pool, m->fingerprint, err));
+    model_sketch(spec, m->sketch);
     CKVC_TRY(hand_over_all(m, err));
     *out = ckvc_take(&m);
     return CKVC_OK;
@@ -152,4 +153,5 @@ size_t model_converted_least(const model *m) {
 
 const model_shape *model_get_shape(const model *m) { return m->shape; }
 const char *model_fingerprint(const model *m) { return m->fingerprint; }
+const char *model_get_sketch(const model *m) { return m->sketch; }
 const char *model_name(const model *m) { return m->spec->name; }

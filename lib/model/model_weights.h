@@ -3,6 +3,7 @@
 #pragma once
 
 #include "lib/base/hash.h"
+#include "lib/base/sketch.h"
 #include "lib/model/model.h"
 
 /* ---- model_tensors.c ---- */
@@ -58,6 +59,9 @@ ckvc_status model_ends_find(const model_spec *spec, model_ends *out, ckvc_err *e
 ckvc_status model_tensors_check(const model_spec *spec, ckvc_pool *pool,
                                 char fingerprint[CKVC_SHA256_HEX], ckvc_err *err) CKVC_MUST_CHECK;
 
+/* The sketch of a checked model (lib/base/sketch.h): of a few rows of matrices, and of vectors. */
+void model_sketch(const model_spec *spec, char out[SKETCH_TEXT]);
+
 /* Bytes of the copies that a backend on the CPU makes of weights: of all, and in use at one time.
  */
 typedef struct copy_bytes {
@@ -75,7 +79,7 @@ struct model {
     model_spec *spec;
     const model_shape *shape; /* the spec's */
     backend *be;              /* borrowed */
-    char fingerprint[CKVC_SHA256_HEX];
+    char fingerprint[CKVC_SHA256_HEX], sketch[SKETCH_TEXT];
     layer_weights *layers; /* [L] */
     be_weight *embedding, *final_norm;
     be_weight *head;    /* the embedding itself when tied and not scaled */

@@ -26,6 +26,8 @@ ckvc_status tokenizer_fits(const tokenizer *t, int32_t vocab, ckvc_err *err) CKV
 const token_spec *tokenizer_spec(const tokenizer *t);
 /* SHA-256 of what decides ids (pieces, merges, rules), 64 hex digits; borrowed. */
 const char *tokenizer_fingerprint(const tokenizer *t);
+/* A digest of the texts of its ids, the same for tokenizer.json and GGUF (lib/base/sketch.h). */
+uint64_t tokenizer_words(const tokenizer *t);
 
 /* Ids of a text of n bytes, as Tokenizer.encode has them: added tokens
  * (tokenizer/added_vocabulary.rs), normalizer, pre_tokenizer, model. add_special: with the

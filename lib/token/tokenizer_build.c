@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "lib/base/json.h"
+#include "lib/base/sketch.h"
 #include "lib/token/normalize.h"
 #include "lib/token/tokenizer_internal.h"
 
@@ -184,6 +185,26 @@ static void take_fingerprint(tokenizer *t) {
     hash_ids(&s, "suffix", NULL, 0); /* no tokenizer has one */
     ckvc_sha256_final(&s, digest);
     ckvc_hex(digest, sizeof digest, t->fingerprint);
+}
+
+/* Added tokens and padding aside: files do not agree on them. */
+uint64_t tokenizer_words(const tokenizer *t) {
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer words = {0};
+    const token_spec *spec = t->spec;
+    for (size_t i = 0, a = 0; i < spec->n_pieces; i++) {
+        const token_piece *piece = &spec->pieces[i];
+        char pad[24]; /* as llama.cpp's convert_hf_to_gguf.py calls it */
+        const int n = snprintf(pad, sizeof pad, "[PAD%d]", piece->id);
+        while (a < spec->n_added && spec->added[a].id < piece->id) { a++; }
+        if ((a < spec->n_added && spec->added[a].id == piece->id) ||
+            (piece->text.size == (size_t)n && memcmp(piece->text.bytes, pad, (size_t)n) == 0)) {
+            continue;
+        }
+        ckvc_buffer_printf(&words, "%d ", piece->id);
+        ckvc_buffer_append(&words, piece->text.bytes, piece->text.size);
+        ckvc_buffer_text(&words, "\n");
+    }
+    return sketch_digest(words.data, words.size);
 }
 
 /* ---- the whole ---- */

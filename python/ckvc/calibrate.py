@@ -25,7 +25,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, PreT
 from . import __version__
 from .exchange import Parser, numbers_of
 from .files import Error, FilePath, Usage, refuse
-from .fingerprint import fingerprint, folder_of
+from .fingerprint import fingerprint, folder_of, sketch
 from .hf import attention_of, check_attention, device_of, geometry_of, original_attention, with_cache
 from .manifest_prompts import CHUNK, Limits, Prompt, digest, plain_ids, read_prompts
 from .prefill import attention_rows, head_features, late_features, log_softmax
@@ -322,13 +322,14 @@ def _check(o: Options, prompts: List[Prompt], config: Any, limits: Limits) -> No
                    f"{o.recent + 1} (recent, and the first): give {o.recent + 1} or more")
 
 
-def _header(o: Options, g: Any, model: PreTrainedModel, manifest: str) -> Dict[str, Any]:
+def _header(o: Options, g: Any, model: PreTrainedModel, tokenizer: Any, manifest: str) -> Dict[str, Any]:
     """Attributes of the shards but the plan's hash; settings of their neutral value are left out (formats/setting)."""
     folder = os.path.normpath(folder_of(model) or type(model).__name__)
     of_hub = os.path.basename(os.path.dirname(folder)) == "snapshots"
     counts = dict(n_layers=g.n_layers, n_heads=g.n_query_heads, n_kv_heads=g.n_kv_heads, window=o.window, continuation=o.continuation, keep_window=0,
                   positions=o.positions, features=1, n_features=FIXED + g.head_dim, **({"recent": o.recent} if o.recent else {}))
-    return {"format": "ckvc-shard", "version": np.uint32(1), "ckvc_version": __version__, "fingerprint": fingerprint(model), "manifest": manifest,
+    return {"format": "ckvc-shard", "version": np.uint32(1), "ckvc_version": __version__, "fingerprint": fingerprint(model),
+            "sketch": sketch(model, tokenizer), "manifest": manifest,
             "model_name": os.path.basename(model.config._name_or_path if of_hub else folder)[:255], "family": model.config.model_type, "pass": "demand",
             "behaviour": "none", "alpha_kind": "paper", "seed": np.uint64(o.seed), "lambda": np.float64(1), "repeat": o.repeat,
             "budgets": np.array(o.budgets, np.float64), "edges_entropy": np.zeros(0), "edges_perplexity": np.zeros(0), **{k: np.uint32(v) for k, v in counts.items()},
@@ -368,7 +369,7 @@ def calibrate(model: PreTrainedModel, tokenizer: Any, manifest: FilePath, o: Opt
     _check(o, prompts, config, limits)
     judges = [p.id for p in prompts if p.heldout and not p.select][: o.judges]
     taken = [p for p in prompts if not p.heldout or p.id in judges]
-    header, documents = _header(o, g, model, sha), any(p.document for p in prompts)
+    header, documents = _header(o, g, model, tokenizer, sha), any(p.document for p in prompts)
     run = Run(os.fspath(out), _plan(o, header, model, tokenizer, prompts, limits), header, empty_columns(g, o, 0, documents), len(taken),
               f"torch/{model.device.type}/{str(model.dtype)[6:]}", o.part or part_of_job(), o.resume)
     if not o.quiet:

@@ -20,7 +20,7 @@ import numpy as np
 from .files import Error, Usage, begun, check, publish, put, read, refuse
 from .table import ENTRY, FILE_MAX, FLAG_SHARES, HEADER, MAGIC, OPERATORS, SHAPE, SPECS, TYPES, Table, budget_tokens, identifying
 
-ORDER = [name for name in SPECS if name not in ("pROV", "xFER", "META")]
+ORDER = [name for name in SPECS if name not in ("pROV", "xFER", "mODEL", "META")]
 ORDER.insert(ORDER.index("SHARE"), "META")  # as the program writes them: the content id follows from it
 HEAD_GRID, GATE_GRID = (32 + np.arange(29)) / 40, (80 + np.arange(21)) / 100
 TEXT_MAX, NUMBERS_MAX = 16 << 20, 1 << 24
@@ -38,7 +38,7 @@ def arrays_of(table):
     """{section: array} of a table, META as the bytes of its JSON, FLAGS: all but pROV, which names a host and a command line."""
     refuse(table.skipped, f"{table.name}: sections {' '.join(table.skipped)} are packed or unknown: pip install zstandard")
     arrays = dict(table.sections) | {name: np.frombuffer(raw, "u1") for name, raw in table.text.items() if name != "pROV"}
-    return {name: arrays[name] for name in ORDER + ["xFER"] if name in arrays} | {"FLAGS": np.array([table.flags], "<u8")}
+    return {name: arrays[name] for name in [*ORDER, "xFER", "mODEL"] if name in arrays} | {"FLAGS": np.array([table.flags], "<u8")}
 
 
 def table_bytes(path, arrays):
@@ -49,7 +49,7 @@ def table_bytes(path, arrays):
     if unknown or flags is None or flags.dtype != TYPES[4] or flags.shape != (1,):
         raise Error(f"{path}: {f'array {unknown[0]} is no section of a table' if unknown else 'FLAGS is missing, or not one number of <u8'}")
     entries, body, end = [], b"", 128 + 112 * len(arrays)
-    for name in [x for x in ORDER + ["xFER"] if x in arrays]:
+    for name in [x for x in [*ORDER, "xFER", "mODEL"] if x in arrays]:
         a = arrays[name]
         refuse(a.dtype not in TYPES or a.ndim > 5, f"{path}: {name}: numbers of the type {a.dtype}: |u1, <f4, <f8, <u4 and <u8 are read")
         refuse(not a.flags.c_contiguous, f"{path}: {name}: the array is not row-major (write numpy.ascontiguousarray of it)")

@@ -7,15 +7,20 @@ from __future__ import annotations
 import concurrent.futures
 import hashlib
 import json
+import math
 import os
-from typing import Any, List, Optional, Tuple
+import sys
+import weakref
+from typing import Any, Iterable, List, MutableMapping, Optional, Tuple
 
+import numpy as np
 import torch
 from safetensors import safe_open
 from transformers import PreTrainedModel
 from transformers.utils import cached_file
 
 from .run_writer import canonical, sha256
+from .table import Array, Table, refuse
 
 # Families of the C program, and what of formats/model/model_config.c is theirs: biases of q, k, v and o, of the MLP.
 FAMILIES = {"llama": ("attention_bias", True), "mistral": (None, False), "qwen2": (None, False), "qwen3": ("attention_bias", False), "phi3": (None, False)}
@@ -27,6 +32,11 @@ FOREIGN = {1: "is_causal logit_scale logits_scaling embedding_multiplier residua
               "rope_interleaved mrope_section use_mrope no_rope_layers no_rope_layer_interval"}
 NAMES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 Line = Tuple[str, str, List[int], str]
+# Of a sketch (lib/base/sketch.h): numbers of vectors and as many of matrices, layers at most, steps of a number, where signs of tensors begin;
+# by what a type rounds, in 1/10000, and where that is not known.
+NUMBERS, LAYERS, STEPS, TENSOR, ROUNDING, NO_MATRICES = 24, 16, 8192, 1 << 24, {torch.float32: 0, torch.float16: 3, torch.bfloat16: 15}, 0xFFFF
+FLOATS = ("rms_eps", "rope_theta", "rope_factor", "rope_low_freq", "rope_high_freq")
+_sketches: MutableMapping[PreTrainedModel, List[str]] = weakref.WeakKeyDictionary()
 
 
 def _shape_lines(config: Any) -> Optional[str]:
@@ -102,3 +112,76 @@ def fingerprint(model: PreTrainedModel) -> str:
         shape = f"ckvc-model-torch-1\n{canonical(json.loads(json.dumps(said, default=str)))}\n"
     text = "".join(f"{name}\t{kind}\t[{','.join(map(str, dims))}]\t{digest}\n" for name, kind, dims, digest in sorted(tensors, key=lambda t: t[0].encode()))
     return sha256(shape + text)
+
+
+def _signs(first: int, n: int) -> Array:
+    """sketch_signs of lib/base/sketch.c, of first, first + 1, ...: [NUMBERS, n] of 1 and -1."""
+    h = np.arange(first + 1, first + n + 1, dtype=np.uint32) * np.uint32(0x9E3779B1)
+    h = (h ^ h >> 15) * np.uint32(0x85EBCA77)
+    h = (h ^ h >> 13) * np.uint32(0xC2B2AE3D)
+    return np.where((h ^ h >> 16) >> np.arange(NUMBERS, dtype=np.uint32)[:, None] & 1, 1.0, -1.0)
+
+
+def _digest(lines: Iterable[str]) -> str:
+    """sketch_digest; zeros, which stand for what is not known, where there are no lines."""
+    text = "".join(f"{line}\n" for line in lines)
+    return hashlib.sha256(text.encode()).digest()[5::-1].hex() if text else "0" * 12
+
+
+def sketch(model: PreTrainedModel, tokenizer: Any = None) -> str:
+    """lib/model/model_sketch.c of a model in torch; "" where its weights cannot be read. Taken once: what is trained later is not noticed."""
+    if model not in _sketches:
+        sums, counts, rounding, L = np.zeros((2, NUMBERS)), [0, 0], 0, model.config.get_text_config().num_hidden_layers
+        layers = next((m for m in model.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == L), ())
+        columns = _signs(0, max((n for layer in layers for t in layer.parameters() for n in t.shape), default=0))
+        for layer in (layers[i * L // min(L, LAYERS)] for i in range(min(L, LAYERS)) if layers):
+            named = {k.replace(".base_layer", ""): t for k, t in layer.named_parameters() if ".lora_" not in k}
+            for kind, t in ((t.ndim - 1, t) for k, t in sorted(named.items()) if k.endswith((".weight", ".bias")) and 0 < t.ndim < 3):
+                if t.dtype not in ROUNDING or t.is_meta:  # a library's own bits, or not in memory
+                    rounding = NO_MATRICES
+                    continue
+                rows = t.detach()[(2 * torch.arange(NUMBERS, device=t.device) + 1) * t.shape[0] // (2 * NUMBERS)] if kind else t.detach()[None]
+                w = rows.float().cpu().numpy().astype(float)
+                norm = np.sqrt((w * w).sum(1))
+                sums[kind] += (w * columns[:, : w.shape[1]]).sum(1) / np.where(norm > 0, norm, 1) * _signs(TENSOR + counts[kind], 1)[:, 0]
+                counts[kind] += 1
+                rounding = max(rounding, ROUNDING[t.dtype] * kind)
+        steps = np.clip(np.rint(sums / np.sqrt(np.maximum(counts, 1))[:, None] * STEPS) + STEPS * 4, 0, 8 * STEPS - 1).astype(int)
+        same = {"family": "", "vocab": "0", "tied": None}  # whatever the container; numbers are those that GGUF keeps
+        lines = [(k, same.get(k, f"{float(v):.6g}" if k in FLOATS else v))
+                 for k, v in (x.split("=") for x in (_shape_lines(model.config) or "").splitlines()[1:])]
+        _sketches[model] = [f"{rounding if counts[1] else NO_MATRICES:04x}", _digest(f"{k}={v}" for k, v in lines if v is not None),
+                            *("".join(f"{x:04x}" for x in of) for of in steps)] if counts[0] else []
+    if not _sketches[model]:
+        return ""
+    rounding, shape, vectors, matrices = _sketches[model]
+    added = tokenizer.added_tokens_decoder if tokenizer else {}
+    words = _digest(f"{i} {t}" for i, t in sorted((i, t) for t, i in (tokenizer.get_vocab() if tokenizer else {}).items()) if i not in added and t != f"[PAD{i}]")
+    return f"1 {rounding} {words} {shape} {vectors} {matrices}"
+
+
+def same_model(table: Table, model: PreTrainedModel, tokenizer: Any = None) -> Tuple[Optional[bool], str]:
+    """sketch_same of lib/base/sketch.c: was the table made for this model, whatever file either is of? And what tells. None: not known."""
+    a, b = table.sketch.split(), sketch(model, tokenizer).split()
+    if len(a) != 6 or len(b) != 6 or a[0] != b[0]:
+        return None, "one of them has no sketch of its model"
+    for i, what in ((3, "shapes"), (2, "tokenizers")):
+        if a[i] != b[i] and int(a[i], 16) and int(b[i], 16):
+            return False, f"their {what} differ"
+    known = NO_MATRICES not in (rounding := [int(x[1], 16) for x in (a, b)])
+    x, y = (np.frombuffer(bytes.fromhex(s[4] + s[5]), ">u2").reshape(2, NUMBERS).astype(float) for s in (a, b))
+    (vectors, matrices), within = np.sqrt((((x - y) / STEPS) ** 2).mean(1)) * [1, known], (0.001 + 1.5e-4 * math.hypot(*rounding)) * known
+    return bool(vectors <= 0.003 and matrices <= within), (f"their norms differ by {vectors:.4f} and their matrices by {matrices:.4f}, where rounding may "
+                                                           f"by 0.0030 and {within:.4f}")
+
+
+def check_model(table: Table, model: PreTrainedModel, tokenizer: Any = None, name: Optional[str] = None) -> None:
+    """Error where a table is known to be for another model; a line on stderr where it is for this one in another file. name: the model's fingerprint.
+    A table without a sketch is held against the shape alone."""
+    made = table.meta.get("fingerprint")
+    same, why = (None, "") if not made or made == name else same_model(table, model, tokenizer)
+    ours = os.path.basename(model.config._name_or_path.rstrip("/")) or type(model).__name__
+    what = f"{table.name}: was made for {table.meta.get('model_name')} ({str(made)[:12]}...)"
+    refuse(same is False, f"{what}, this model is {ours}, and {why}; `ckvc transfer` maps a table to another model")
+    if same and (name or table.sketch.split()[4:] != sketch(model).split()[4:]):
+        print(f"{what}; {ours} is taken for the same model in another file: {why}", file=sys.stderr)

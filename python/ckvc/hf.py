@@ -18,6 +18,7 @@ from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLa
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from .fingerprint import check_model
 from .prefill import Geometry, Kept, Prefill, log_softmax
 from .table import Error, FilePath, Table, refuse
 
@@ -238,6 +239,7 @@ class Compression:
         self.model, self.table, self.budget, self.mode, self.active = model, table, budget, mode, False
         self.geometry = g = geometry_of(model)
         table.check_model(g.n_layers, g.n_query_heads, g.n_kv_heads, g.head_dim)
+        check_model(table, model)
         self.kept: List[Kept] = []
         self.holds: Optional[str] = None
         self.kept_bytes = self.full_bytes = 0

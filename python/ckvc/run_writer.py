@@ -114,7 +114,7 @@ class Run:
         self._journal, self._folder = os.path.join(self.out, f"journal{end}.jsonl"), os.path.join(self.out, PASS)
         self._locks: List[io.FileIO] = []
         self.header = {**header, "plan": sha256(canonical(plan))}
-        said = {k: v.tolist() if isinstance(v, (np.generic, np.ndarray)) else v for k, v in self.header.items() if k != "ckvc_version"}
+        said = {k: v.tolist() if isinstance(v, (np.generic, np.ndarray)) else v for k, v in self.header.items() if k not in ("ckvc_version", "sketch")}
         try:
             self._open(plan, end, resume)
             self._read_journal()

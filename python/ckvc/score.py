@@ -26,7 +26,7 @@ from transformers.cache_utils import Cache
 from .calibrate import MIXES, OPTIONS, calibrate, check_layers, limits_of, loaded, options_of, parser
 from .exchange import imported, needed, run
 from .files import Error, Usage, check, owned, publish, read, refuse, regular
-from .fingerprint import fingerprint
+from .fingerprint import check_model, fingerprint
 from .hf import Compression, device_of, geometry_of, with_cache
 from .manifest_prompts import Prompt, digest, plain_ids, read_prompts
 from .prefill import Geometry, Kept, Prefill, _largest, _pool, attention_rows, log_softmax
@@ -290,10 +290,12 @@ def read_beside(path: str, prompts: Sequence[Prompt]) -> Tuple[str, Dict[Tuple[s
 
 def write_scores(out: str, model: PreTrainedModel, manifest: str, prompts: Sequence[Prompt], budgets: Sequence[float], tables: Sequence[Table] = (),
                  policies: Sequence[str] = (), beside: Optional[str] = None, resume: bool = False, force: bool = False, inputs: Sequence[str] = (),
-                 **what: Any) -> int:
+                 tokenizer: Any = None, **what: Any) -> int:
     """The lines of `score` into `out`, which appears whole; how many. manifest: its SHA-256. beside: whose full losses must agree (read_beside). Until
     then out.checkpoint has those of finished prompts: resume goes on behind them, force begins anew; Error without both, or with other settings."""
     name, losses = read_beside(beside, prompts) if beside else (fingerprint(model), {})
+    for t in tables:
+        check_model(t, model, tokenizer, name)
     per = len(budgets) * (len(tables) + len(policies))
     settings = {k: str(v) for k, v in dict(
         what, kvzap=what.get("kvzap") and what["kvzap"].config.ckvc, model=name, backend=f"torch/{device_of(model).type}/{str(model.dtype)[6:]}", manifest=manifest, tokens=digest(prompts),
@@ -358,7 +360,7 @@ def compiled(a: Any, model: PreTrainedModel, tokenizer: Any) -> str:
     def scored(path: str, of: List[Prompt], tables: List[Table], policies: Sequence[str] = ()) -> str:
         there = Lines(open(path, "rb", buffering=0, opener=regular)).all if o.resume and os.path.exists(path) else ()
         if {(str(x.get("policy")), x.get("table") and str(x["table"])) for x in there} != {("table", t.content_id) for t in tables} | {(x, None) for x in policies}:
-            write_scores(path, model, sha, of, o.budgets, tables, policies, resume=o.resume, force=True, window=o.window, quiet=o.quiet)
+            write_scores(path, model, sha, of, o.budgets, tables, policies, tokenizer=tokenizer, resume=o.resume, force=True, window=o.window, quiet=o.quiet)
         return path
 
     floors, said = sorted({max(o.floor, f) for f in (0, 0.2, 0.4)}), [""]
@@ -416,6 +418,6 @@ def main(verb: str, words: List[str]) -> str:
     prompts, sha = read_prompts(a.manifest, tokenizer, limits)
     prompts = [x for x in prompts if not a.split or x.split in a.split]
     refuse(not prompts, f"{a.manifest}: no prompt is of split {', '.join(a.split)}")
-    n = write_scores(a.out, model, sha, prompts, budgets, tables, a.policy, beside=a.beside, resume=a.resume, force=a.force, inputs=inputs, mode=a.mode, window=a.window, quiet=a.quiet,
+    n = write_scores(a.out, model, sha, prompts, budgets, tables, a.policy, tokenizer=tokenizer, beside=a.beside, resume=a.resume, force=a.force, inputs=inputs, mode=a.mode, window=a.window, quiet=a.quiet,
                      kvzap=kvzap_model(a.kvzap, model))
     return f"wrote {a.out}, {n} lines; next: ckvc report {','.join(a.table) or 'T.ckvt'} --scores {a.out} --out report"

@@ -27,7 +27,7 @@ RAW = REQUIRED + SHARES + ("SHARELAY",) + LEARNED
 # A section's type and dimensions: E and P bins, e and p their inner edges, B budgets, h and g actions, D features, S numbers of SHAPE.
 SPECS = dict(SHAPE="3S", BUDGET="2B", GRIDHEAD="2h", GRIDGATE="2g", WEIGHT="1LGB", TAU="1LEPB", EDGEENT="2e", EDGEPPL="2p", SHARE="2LGB",
              SHARELAY="2LB", CMIN="2B2", SCORE="3B6", THETA="1LGD", MASS="2LG", QHEAD="2LGBh", QGATE="2LEPBg", NHEAD="4LGBh", NGATE="4LEPBg",
-             MHEAD="2LGBh", MGATE="2LEPBg", LGATE="2LEPBg", sHEAD="1LGBh", sGATE="1LEPBg", sSHARE="2LGB2", hSIG="2LG3", META="0", pROV="0", xFER="0")
+             MHEAD="2LGBh", MGATE="2LEPBg", LGATE="2LEPBg", sHEAD="1LGBh", sGATE="1LEPBg", sSHARE="2LGB2", hSIG="2LG3", META="0", pROV="0", xFER="0", mODEL="0")
 RULES = {  # of a section's values
     "BUDGET": ("whole tokens from 1 up, or shares of the prompt between 0 and 1", lambda x: (x > 0) & (x < 2**32) & ((x < 1) | (x == np.floor(x)))),
     "GRIDHEAD GRIDGATE": ("values are finite, from 0 up, ascending in float32", lambda x: (x >= 0) & (np.diff(x.astype("f4"), append=np.inf) > 0)),
@@ -213,11 +213,12 @@ class Table:
             self._refuse(hashlib.sha256(raw).digest() != digest, f"section {name}: its SHA-256 is not the directory's")
             if kind.itemsize > 1 and name in SPECS:
                 self.sections[name] = np.frombuffer(raw, kind).reshape(self._dims[name])
-        self.text: Dict[str, bytes] = {k: raw_of[k] for k in ("META", "pROV", "xFER") if raw_of.get(k) is not None}
+        self.text: Dict[str, bytes] = {k: raw_of[k] for k in ("META", "pROV", "xFER", "mODEL") if raw_of.get(k) is not None}
         try:
-            self.meta, self.prov, self.xfer = (json_object(self.text[k]) if k in self.text else None for k in ("META", "pROV", "xFER"))
+            self.meta, self.prov, self.xfer, of_model = (json_object(self.text[k]) if k in self.text else None for k in ("META", "pROV", "xFER", "mODEL"))
         except (ValueError, RecursionError) as problem:
-            raise Error(f"{self.name}: section META, pROV or xFER: {problem}")
+            raise Error(f"{self.name}: section META, pROV, xFER or mODEL: {problem}")
+        self.sketch = str((of_model or {}).get("sketch", ""))  # of its model (lib/base/sketch.h); "": there is none
 
     def _check_shape(self, *shape):
         """SHAPE, and every section's dimensions by it, before anything is unpacked."""

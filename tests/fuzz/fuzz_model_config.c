@@ -15,5 +15,5 @@ FUZZ {
     double inv_freq[MODEL_HEAD_DIM_MAX];
     rope_frequencies(&s, 1, inv_freq);
     rope_frequencies(&s, model_shape_context(&s), inv_freq);
-    free(model_shape_lines(&s));
+    free(model_shape_lines(&s, 17));
 }

@@ -70,7 +70,7 @@ TEST(fields) {
     assert_int_equal(model_shape_parameters(&s), 2 * (32 * (24 + 2 * 12) + 24 * 32 + 3 * 32 * 40 +
                                                       64 + (24 + 24) + 32 + (80 + 32)) +
                                                      100 * 32 + 32);
-    CKVC_AUTO_FREE char *lines = model_shape_lines(&s);
+    CKVC_AUTO_FREE char *lines = model_shape_lines(&s, 17);
     assert_string_equal(
         lines, "family=llama\nlayers=2\nheads=4\nkv_heads=2\nhead_dim=6\nwidth=32\nintermediate="
                "40\nvocab=100\n"
@@ -78,7 +78,7 @@ TEST(fields) {
 }
 
 static void lines_have(const model_shape *s, const char *part) {
-    CKVC_AUTO_FREE char *lines = model_shape_lines(s);
+    CKVC_AUTO_FREE char *lines = model_shape_lines(s, 17);
     assert_non_null(strstr(lines, part));
 }
 
@@ -160,7 +160,7 @@ TEST(families) {
     s = good("{" QWEN2 ",'use_sliding_window':true}"); /* max_window_layers is 28 then: no layer
                                                             has the window */
     assert_int_equal(s.sliding_window, 0);
-    CKVC_AUTO_FREE char *lines = model_shape_lines(&s);
+    CKVC_AUTO_FREE char *lines = model_shape_lines(&s, 17);
     assert_null(strstr(lines, "layer="));
 
     s = good("{'model_type':'qwen3','num_key_value_heads':2}");
