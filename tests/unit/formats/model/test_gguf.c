@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include "formats/model/gguf.h"
+#include "lib/model/model_weights.h"
 #include "tests/unit/formats/refusal.h"
 #include "tests/unit/golden_model.h"
 #include "tests/unit/load_tokenizer.h"
@@ -567,6 +568,13 @@ static const char *gemma_folder(void) {
     return in_temp_folder("gemma");
 }
 
+/* Of a model that was not opened with its tokenizer. */
+static void sketch_of(const char *from, char out[SKETCH_TEXT]) {
+    CKVC_AUTO(model_spec_free_at) model_spec *spec = NULL;
+    OK(model_files_read(from, &spec, &err));
+    model_sketch(spec, out);
+}
+
 TEST(same_logits_as_directory) {
     enum { N = 48, V_MAX = 4096 };
     const char *gemma = gemma_folder();
@@ -577,6 +585,7 @@ TEST(same_logits_as_directory) {
                   {"tests/golden/models/qwen3", "qwen3", 83},
                   {gemma, "gemma3", 79}};
     static float want[V_MAX], got[V_MAX];
+    char of_folder[SKETCH_TEXT], of_file[SKETCH_TEXT], why[SKETCH_TEXT];
     double want_nll[N], got_nll[N];
     for (size_t i = 0; i < 2 * sizeof models / sizeof *models; i++) {
         const size_t k = i / 2;
@@ -585,6 +594,36 @@ TEST(same_logits_as_directory) {
         run_model(path, N, models[k].vocab, got_nll, got);
         assert_memory_equal(got_nll, want_nll, (N - 1) * sizeof *got_nll);
         assert_memory_equal(got, want, (size_t)models[k].vocab * sizeof *got);
+        sketch_of(models[k].dir, of_folder);
+        sketch_of(path, of_file);
+        assert_memory_equal(of_file, i % 2 ? "1 0000" : "1 000f",
+                            6); /* what float32 and BF16 round */
+        assert_string_equal(of_file + 6, of_folder + 6);
+    }
+    sketch_of("models/ckvc-tiny-8l", of_folder);
+    sketch_of("models/ckvc-tiny-4l", of_file);
+    assert_false(sketch_same(of_folder, of_file, why));
+    assert_string_equal(why, "their shapes differ");
+}
+
+/* Matrices in blocks and the values that these stand for are one model, another draw's are not. */
+TEST(sketch_of_blocks) {
+    char sketch[3][SKETCH_TEXT], why[SKETCH_TEXT];
+    for (size_t k = 0; k < N_QUANTISED; k++) {
+        if (quantised[k].values > WIDTH) { continue; }
+        for (uint64_t i = 0; i < 3; i++) {
+            ckvc_rng_init(&rng, 99 + i / 2, k, 1);
+            blocks_of = k;
+            blocks_decoded = i == 1;
+            put_tiny("llama", true, false);
+            blocks_of = N_QUANTISED;
+            sketch_of(path, sketch[i]);
+        }
+        assert_string_equal(sketch[0] + 6, sketch[1] + 6);
+        assert_memory_not_equal(sketch[0], sketch[1], 6);
+        assert_true(sketch_same(sketch[0], sketch[1], why));
+        assert_false(sketch_same(sketch[0], sketch[2], why));
+        assert_non_null(strstr(why, "norms differ by 0.0000 and their matrices by "));
     }
 }
 
