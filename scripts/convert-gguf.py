@@ -19,7 +19,7 @@ try:
 except ImportError as e:
     sys.exit(f"{sys.argv[0]}: {e}: pip install torch transformers accelerate gguf sentencepiece")
 
-CONTROL = 3  # tokenizer.ggml.token_type
+CONTROL, USER_DEFINED, UNUSED = 3, 4, 5  # tokenizer.ggml.token_type
 WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 PIECES = {  # tokenizer.ggml.pre, as the models' tokenizer.json have it: transformers' own GGUF tokenizers split numbers as GPT-2 does
     "smollm": [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)],
@@ -37,12 +37,13 @@ def tokenizer_of(reader):
     tokens = value("tokenizer.ggml.tokens")
     types = value("tokenizer.ggml.token_type")
     merges = [tuple(m.split(" ")) for m in value("tokenizer.ggml.merges")]
-    t = Tokenizer(models.BPE(vocab={s: i for i, s in enumerate(tokens)}, merges=merges))
+    t = Tokenizer(models.BPE(vocab={s: i for i, (s, k) in enumerate(zip(tokens, types)) if k != UNUSED}, merges=merges))
     t.pre_tokenizer = pre_tokenizers.Sequence(PIECES[pre])
     if pre == "qwen2":
         t.normalizer = normalizers.NFC()
     t.decoder = decoders.ByteLevel()
     t.add_special_tokens([AddedToken(s, special=True, normalized=False) for s, k in zip(tokens, types) if k == CONTROL])
+    t.add_tokens([AddedToken(s, normalized=False) for s, k in zip(tokens, types) if k == USER_DEFINED])
     name = {key: tokens[value(f"tokenizer.ggml.{key}_token_id")] for key in ("bos", "eos", "unknown", "padding") if f"tokenizer.ggml.{key}_token_id" in reader.fields}
     return PreTrainedTokenizerFast(tokenizer_object=t, bos_token=name.get("bos"), eos_token=name.get("eos"), unk_token=name.get("unknown"),
                                    pad_token=name.get("padding"), clean_up_tokenization_spaces=False,
