@@ -138,7 +138,6 @@ ckvc_status inputs_open_model(const inputs_options *o, opened_inputs *e, ckvc_er
     CKVC_TRY(inputs_open_tokenizer(o->model, spec->shape.vocab, &e->tok, err));
     if (e->tok) { spec->words = tokenizer_words(e->tok); }
     CKVC_TRY(model_open(ckvc_take(&spec), e->be, &e->model, err));
-    const model_shape *shape = model_get_shape(e->model);
     CKVC_TRY(chat_template_choose(o->chat_template, e->tok, &e->chat, err));
     return strcmp(o->chat_date, CHAT_DATE) == 0 ? CKVC_OK
                                                 : chat_template_date(&e->chat, o->chat_date, err);
