@@ -125,7 +125,7 @@ typedef struct side_trust {
     side_refits refits;
 } side_trust;
 
-typedef struct leak_numbers { /* sums over the checks of a table's manifests (numbers.c) */
+typedef struct leak_numbers { /* sums over the checks of a table's manifests (table_numbers.c) */
     const char *state;        /* "passed", "shared", "in part", "not compared", "not checked",
                                  "not readable" */
     uint64_t prompts, files, leaked_prompts, leaked_in_scored; /* the last: at least so many */
@@ -434,7 +434,7 @@ typedef struct answer_bench {
     size_t n_tasks, n_counted, n_lines, n_depths, n_aimed;
 } answer_bench;
 
-/* ---- transfer (numbers.c) ---- */
+/* ---- transfer (transfer_numbers.c) ---- */
 
 typedef struct transfer_row {
     const char *source_model, *target_model, *heads, *transferred, *compiled;
@@ -451,7 +451,7 @@ typedef struct transfer_matrix { /* of one budget, C and way of matching heads *
     size_t n_sources, n_targets, pairs;
 } transfer_matrix;
 
-/* ---- the paper's diagnostics (numbers.c, diagnostic_numbers.c) ---- */
+/* ---- the paper's diagnostics (attention_numbers.c, diagnostic_numbers.c) ---- */
 
 typedef struct attention_layer {
     double epsilon, bound, error, drift;
@@ -529,6 +529,8 @@ void run_numbers_make(report_numbers *n);
 void score_numbers_make(report_numbers *n);
 void verdict_numbers_make(report_numbers *n);
 void answer_numbers_make(report_numbers *n);
+void transfer_numbers_make(report_numbers *n);
+void attention_numbers_make(report_numbers *n);
 void diagnostic_numbers_make(report_numbers *n);
 
 /* Names in byte order, each once; has room for another. */

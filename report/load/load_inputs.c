@@ -1,4 +1,4 @@
-/* See inputs.h. */
+/* Loads what a report is made from: tables, runs, then what is said of them. See inputs.h. */
 #include "report/load/inputs.h"
 
 #include <stdlib.h>
