@@ -77,13 +77,19 @@ static ckvc_status check_verdicts(const report_numbers *n, ckvc_err *err) {
 FIELDS(finding_fields, finding, MEMBERS(section, verdict, text));
 FIELDS(report_fields, report_numbers, OBJECTS(findings, n_findings, finding_fields),
        OBJECTS(tables, n_tables, table_fields), OBJECTS(pairs, n_pairs, pair_fields),
-       OBJECTS(runs, n_runs, run_fields), OBJECT(scores, score_fields),
-       {FIELD(benches), .name = "answers", BY(n_benches), .of = answer_fields},
-       OBJECTS(attention, n_attention, attention_fields), GROUP("diagnostics", diagnostic_fields),
-       GROUP("transfers", transfer_fields));
+       OBJECTS(runs, n_runs, run_fields), F_OBJECT(scores, score_fields),
+       {FIELD(benches), .name = "answers", BY(n_benches), .of = answer_fields});
 
 static json_t *report_json(const report_numbers *n) {
-    json_t *o = fields_json(report_fields, n);
+    static const char *const order[] = {"findings",  "tables",      "pairs",
+                                        "runs",      "scores",      "answers",
+                                        "attention", "diagnostics", "transfers"};
+    json_t *o = json_object();
+    json_auto_t *by_fields = fields_json(report_fields, n);
+    for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
+        json_t *made = json_object_get(n->json, order[i]);
+        json_object_set(o, order[i], made ? made : json_object_get(by_fields, order[i]));
+    }
     json_object_set_new(o, "schema", json_string("ckvc-report-1"));
     json_object_set_new(o, "ckvc_version", json_string(CKVC_VERSION));
     json_object_set_new(o, "replicates", json_integer(n->in->o->replicates));
@@ -98,7 +104,7 @@ static char *text_of(const ckvc_buffer *b) {
 ckvc_status report_write(const report_options *o, char **summary, char **json, ckvc_err *err) {
     CKVC_AUTO(inputs_free) inputs in = {0};
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer text = {0}, page = {0}, found = {0};
-    report_numbers n;
+    CKVC_AUTO(numbers_free) report_numbers n = {0};
     CKVC_TRY(check_folder(o, err));
     CKVC_TRY(inputs_load(&in, o, err));
     CKVC_TRY(numbers_make(&n, &in, err));

@@ -5,7 +5,7 @@
  *          MEMBERS(n, mean),                       under their own names; up to ten
  *          AS(c_mean, "mean"),                     under another
  *          LIST(weight, BY(n_layers, n_heads)),    nested arrays of numbers
- *          OBJECT(ends, end_fields),               a struct with a list of its own
+ *          F_OBJECT(ends, end_fields),               a struct with a list of its own
  *          OBJECTS(rows, n_rows, row_fields))      an array of them
  */
 #pragma once
@@ -73,7 +73,7 @@ json_t *fields_json(fields_of *of, const void *row);
 #define AS(m, ...)           { FIELD(m), .name = __VA_ARGS__ }
 #define LIST(m, ...)         { FIELD(m), .name = #m, __VA_ARGS__ }
 #define MADE(as, by)         { .name = as, .make = by }
-#define OBJECT(m, ...)       { FIELD(m), .name = #m, .of = __VA_ARGS__ }
+#define F_OBJECT(m, ...)       { FIELD(m), .name = #m, .of = __VA_ARGS__ }
 #define OBJECTS(m, n, ...)   { FIELD(m), .name = #m, BY(n), .of = __VA_ARGS__ }
 #define ARRAYS(m, n, ...)    { FIELD(m), BY(n), .as = AS_ARRAYS, .of = __VA_ARGS__ }
 #define KEY(m)               { FIELD(m) } /* first, of a list that stands AS_MEMBERS */
@@ -112,5 +112,5 @@ json_t *fields_json(fields_of *of, const void *row);
 /* clang-format on */
 
 /* The parts of report.json, a file each. */
-fields_of table_fields, run_fields, score_fields, pair_fields, answer_fields, attention_fields,
-    transfer_fields, diagnostic_fields, difference_fields, rests_fields;
+fields_of table_fields, run_fields, score_fields, pair_fields, answer_fields, difference_fields,
+    rests_fields;

@@ -9,7 +9,7 @@ FIELDS(binding_fields, binding_numbers,
        INCLUDE(share_fields), AS(source, "source", .omit = true));
 FIELDS(choices_fields, gate_choices, AS(tag, "table"), MERGE(all, rests_fields));
 FIELDS(budget_fields, budget_numbers, MEMBERS(budget, alive, cells_occupied, cells_alive),
-       AS(advice, "advice", .omit = true), OBJECT(all, binding_fields),
+       AS(advice, "advice", .omit = true), F_OBJECT(all, binding_fields),
        OBJECTS(sources, n_sources, binding_fields), OBJECTS(layers, n_layers, binding_fields),
        LIST(cells, BY(n_entropy, n_perplexity), .of = binding_fields),
        OBJECTS(choices, n_choices, choices_fields));

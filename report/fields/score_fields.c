@@ -34,7 +34,7 @@ FIELDS(series_fields, score_series, MEMBERS(title, model, policy, budget), MADE(
 FIELDS(base_fields, score_series, AS(title, "base"), AS(policy, "base_policy"),
        MADE("base_table", table_of), AS(taus, "base_taus", BY(n_taus)));
 FIELDS(comparison_fields, comparison, MERGE(of, series_fields), MERGE(base, base_fields),
-       MEMBERS(one_score), OBJECT(all, difference_fields),
+       MEMBERS(one_score), F_OBJECT(all, difference_fields),
        OBJECTS(kinds, n_kinds, difference_fields), OBJECTS(sources, n_sources, difference_fields),
        OBJECTS(lengths, n_lengths, difference_fields));
 
@@ -69,52 +69,6 @@ SHARED_FIELDS(score_fields, score_numbers, MERGE(files, file_fields), MEMBERS(he
               LIST_OF("at_other_tokens", AT_OTHER_TOKENS),
               LIST_OF("against_controls", AGAINST_CONTROLS),
               LIST_OF("between_scores", BETWEEN_SCORES));
-
-FIELDS(gain_fields, difference, AS(d.mean, "difference"), AS(d.lo, "lo"), AS(d.hi, "hi"),
-       MEMBERS(n));
-FIELDS(row_fields, transfer_row,
-       MEMBERS(source_model, target_model, heads, budget, C, transferred, compiled, kept_ratio),
-       AS(against_compiled, "against_compiled", .of = gain_fields),
-       OBJECT(transferred_against_identity, gain_fields),
-       OBJECT(compiled_against_identity, gain_fields));
-FIELDS(matrix_fields, transfer_matrix,
-       MEMBERS(budget, C, heads, mean_drop, least_drop, most_drop, pairs),
-       LIST(sources, BY(n_sources)), LIST(targets, BY(n_targets)),
-       LIST(drop, BY(n_sources, n_targets)));
-SHARED_FIELDS(transfer_fields, report_numbers,
-              {FIELD(transfers), .name = "rows", BY(n_transfers), .of = row_fields},
-              OBJECTS(matrices, n_matrices, matrix_fields));
-
-/* ---- diagnostics ---- */
-
-/* Policy, title, model, budget, C of what was measured under one series. */
-FIELDS(under_fields, score_series, MEMBERS(title, policy, model, budget), AS(continuation, "C"));
-
-FIELDS(layer_fields, attention_layer,
-       MEMBERS(epsilon, bound, error, drift, drift_above_bound, error_of_bound,
-               most_error_of_bound));
-FIELDS(bound_fields, partial_result, AS(r, "spearman"), MEMBERS(lo, hi));
-SHARED_FIELDS(attention_fields, attention_numbers, MERGE(of, under_fields), MEMBERS(n),
-              OBJECT(bound_with_damage, bound_fields), OBJECT(error_with_damage, bound_fields),
-              OBJECT(drift_with_damage, bound_fields), OBJECT(mean, layer_fields),
-              OBJECTS(layers, n_layers, layer_fields));
-
-FIELDS(utility_fields, utility_numbers,
-       MEMBERS(model, prompts_used, spread_mean, between_heads, between_prompts, neither, n),
-       LIST(alpha_quantiles, BY(n, n_quantiles)), LIST(spread_by_head, BY(n_layers, n_heads)));
-FIELDS(cell_fields, damage_cell, MEMBERS(n, damage));
-FIELDS(prompt_fields, damage_prompt, MEMBERS(id, r_struct, r_sem, T, damage));
-FIELDS(correlation_fields, damage_correlation, MEMBERS(risk, given, of), AS(r.r, "r"),
-       AS(r.lo, "lo"), AS(r.hi, "hi"), AS(r.n_controls, "controls_used"));
-FIELDS(worst_fields, worst_share, MEMBERS(n_worst), AS(n_worst_low, "n_worst_low_risk"),
-       MEMBERS(share, lo, hi), AS(base, "share_of_all_low_risk"));
-FIELDS(damage_fields, damage_numbers, MERGE(of, under_fields), MEMBERS(n, damage),
-       AS(worst, "worst_tenth", .of = worst_fields), LIST(edges_entropy, BY(n_edges)),
-       LIST(edges_perplexity, BY(n_edges)), OBJECTS(prompts, n, prompt_fields),
-       LIST(cells, BY(n_cells, n_cells), .of = cell_fields),
-       OBJECTS(correlations, n_correlations, correlation_fields));
-SHARED_FIELDS(diagnostic_fields, report_numbers, OBJECTS(utilities, n_utilities, utility_fields),
-              {FIELD(damages), .name = "damage", BY(n_damages), .of = damage_fields});
 
 /* ---- answers ---- */
 

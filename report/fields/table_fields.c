@@ -10,7 +10,7 @@ FIELDS(weight_fields, weight_numbers, MEMBERS(budget, n, mean, min, max, share_a
        LIST(histogram, BY(n_actions)), LIST(weight, BY(n_layers, n_heads)));
 FIELDS(monotone_fields, monotone, MEMBERS(pairs, non_increasing, non_decreasing, equal));
 FIELDS(threshold_fields, threshold_numbers, MEMBERS(budget, cells, supported, mean_tau),
-       OBJECT(along_entropy, monotone_fields), OBJECT(along_perplexity, monotone_fields),
+       F_OBJECT(along_entropy, monotone_fields), F_OBJECT(along_perplexity, monotone_fields),
        LIST(histogram, BY(n_actions)), LIST(tau, BY(n_layers, n_entropy, n_perplexity)));
 
 /* ---- shares: [{budget, share [L][G], lo, hi}], the ends of each interval over prompts ---- */
@@ -81,11 +81,11 @@ MAKE(premise_of, variance_split, json_string(say_premise(o)))
 FIELDS(variance_fields, variance_split, AS(n_states, "states"), AS(n_prompts, "prompts_per_state"),
        MADE("premise", premise_of),
        MEMBERS(share_prompt_raw, share_prompt, share_action, share_rest, common_one, common_all),
-       MEMBERS(prompt_raw, prompt, action, rest), OBJECT(action_interval, rank_interval_fields));
+       MEMBERS(prompt_raw, prompt, action, rest), F_OBJECT(action_interval, rank_interval_fields));
 
 FIELDS(spread_fields, stability_spread, MEMBERS(mean, lo, hi), AS(n, "defined"));
 FIELDS(curve_fields, curve_point, MEMBERS(prompts, records, rollouts, supported, corrected),
-       OBJECT(rho, spread_fields), OBJECT(to_full, spread_fields));
+       F_OBJECT(rho, spread_fields), F_OBJECT(to_full, spread_fields));
 FIELDS(left_out_fields, left_out_point, MERGE(gain, rank_interval_fields),
        MEMBERS(prompts, records, rollouts));
 FIELDS(refits_fields, side_refits,
@@ -97,9 +97,9 @@ FIELDS(refitted_fields, side_trust, MERGE(refits, refits_fields), MEMBERS(states
        {FIELD(entries), .name = "entries", BY(states), .of = entry_refit_fields, .as = AS_ARRAYS});
 
 FIELDS(alpha_fields, alpha_point, MEMBERS(alpha, changed_from_default, changed_from_0, mean_entry),
-       OBJECT(left_out, rank_interval_fields));
+       F_OBJECT(left_out, rank_interval_fields));
 FIELDS(known_fields, side_trust, MEMBERS(prompts, records, rollouts, even_counts),
-       OBJECT(variance, variance_fields), GROUP("bound", bound_fields),
+       F_OBJECT(variance, variance_fields), GROUP("bound", bound_fields),
        {FIELD(alphas), .name = "alpha", BY(n_alphas), .of = alpha_fields},
        INCLUDE(refitted_fields, WHEN(has_refits)));
 FIELDS(trust_fields, side_trust, KEY(name), MEMBERS(missing), INCLUDE(known_fields, WHEN(known)));
@@ -153,8 +153,8 @@ FIELDS(cache_fields, cache_numbers,
                saved_bytes));
 FIELDS(at_fields, verdict_at, MADE("title", title_of), MEMBERS(budget, word, prompts, needed),
        MADE("says", reason_of), MADE("gain", gain_of), MADE("reference", reference_of),
-       MADE("parts", parts_of), OBJECT(loss, loss_fields), OBJECT(kl, loss_fields),
-       OBJECT(cache, cache_fields));
+       MADE("parts", parts_of), F_OBJECT(loss, loss_fields), F_OBJECT(kl, loss_fields),
+       F_OBJECT(cache, cache_fields));
 FIELDS(verdict_fields, verdict_numbers, MEMBERS(word, needed, leak_passed, held_out, objection),
        OBJECTS(budgets, n_budgets, at_fields));
 
@@ -187,7 +187,7 @@ static json_t *recommended_of(const void *row) {
 }
 
 SHARED_FIELDS(table_fields, table_numbers, MEMBERS(tag, name, title, file),
-              AS(f.content_id, "content_id"), OBJECT(shape, shape_fields),
+              AS(f.content_id, "content_id"), F_OBJECT(shape, shape_fields),
               MADE("recommends", recommended_of), MEMBERS(run, shares_alone), AS(f.meta, "meta"),
               OBJECTS(head, n_budgets, weight_fields), OBJECTS(gate, n_budgets, threshold_fields),
               MADE("shares", shares_of),
@@ -195,14 +195,14 @@ SHARED_FIELDS(table_fields, table_numbers, MEMBERS(tag, name, title, file),
                .as = AS_MEMBERS, WHEN(f.has_evidence)},
               {FIELD(trust), .name = "statistics", BY(n_sides), .of = trust_fields,
                .as = AS_MEMBERS},
-              AS(leaks, "leak_check", .of = leak_fields), OBJECT(verdict, verdict_fields),
+              AS(leaks, "leak_check", .of = leak_fields), F_OBJECT(verdict, verdict_fields),
               AS(f.xfer, "transfer", .omit = true));
 
 /* ---- two tables: rank agreement of weights and shares with its limits, agreement of thresholds
  * ---- */
 
-FIELDS(reach_fields, reach, MEMBERS(lo, hi), OBJECT(split_half_a, spread_fields),
-       OBJECT(split_half_b, spread_fields), MEMBERS(ceiling),
+FIELDS(reach_fields, reach, MEMBERS(lo, hi), F_OBJECT(split_half_a, spread_fields),
+       F_OBJECT(split_half_b, spread_fields), MEMBERS(ceiling),
        MEMBERS(replicates, replicates_defined));
 
 MAKE(layers_of, layer_group, json_pack("[I, I]", (json_int_t)o->first, (json_int_t)o->last))

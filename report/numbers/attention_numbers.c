@@ -19,7 +19,17 @@ static size_t measured(const score_series *of, const score_row **out) {
     return n;
 }
 
-static attention_layer layer_of(const score_row *const *rows, size_t n, size_t l) {
+/* What is said of a layer, and of their mean. */
+enum { EPSILON, BOUND, ERROR, DRIFT, ABOVE, ERROR_OF_BOUND, MOST_OF_BOUND, VALUES };
+
+static json_t *values_json(const double v[VALUES]) {
+    return OBJECT({"epsilon", J(v[EPSILON])}, {"bound", J(v[BOUND])}, {"error", J(v[ERROR])},
+                  {"drift", J(v[DRIFT])}, {"drift_above_bound", J(v[ABOVE])},
+                  {"error_of_bound", J(v[ERROR_OF_BOUND])},
+                  {"most_error_of_bound", J(v[MOST_OF_BOUND])});
+}
+
+static void take_layer(const score_row *const *rows, size_t n, size_t l, double v[VALUES]) {
     double mean[SCORE_ATTENTION_KEYS] = {0}, closest = 0, beyond = 0;
     for (size_t i = 0; i < n; i++) {
         for (int k = 0; k < SCORE_ATTENTION_KEYS; k++) {
@@ -30,39 +40,36 @@ static attention_layer layer_of(const score_row *const *rows, size_t n, size_t l
         closest = bound > 0 ? fmax(closest, error / bound) : closest;
         beyond += attention_of(rows[i], SCORE_DRIFT, l) > bound;
     }
-    return (attention_layer){mean[SCORE_EPSILON],
-                             mean[SCORE_BOUND],
-                             mean[SCORE_ERROR],
-                             mean[SCORE_DRIFT],
-                             mean[SCORE_ERROR] / mean[SCORE_BOUND],
-                             closest,
-                             beyond / (double)n};
+    v[EPSILON] = mean[SCORE_EPSILON];
+    v[BOUND] = mean[SCORE_BOUND];
+    v[ERROR] = mean[SCORE_ERROR];
+    v[DRIFT] = mean[SCORE_DRIFT];
+    v[ABOVE] = beyond / (double)n;
+    v[ERROR_OF_BOUND] = v[ERROR] / v[BOUND];
+    v[MOST_OF_BOUND] = closest;
 }
 
-static attention_layer mean_of(const attention_layer *layers, size_t n) {
-    attention_layer m = {.most_error_of_bound = NAN};
-    EACH(attention_layer, l, layers, n) {
-        m.epsilon += l->epsilon;
-        m.bound += l->bound;
-        m.error += l->error;
-        m.drift += l->drift;
-        m.drift_above_bound += l->drift_above_bound;
-        m.most_error_of_bound = fmax(m.most_error_of_bound, l->most_error_of_bound);
+/* Every layer, and their mean, whose most error of a bound is the largest. */
+static void set_layers(json_t *o, const score_row *const *rows, size_t n) {
+    double mean[VALUES] = {0}, most = NAN, v[VALUES];
+    const uint32_t L = rows[0]->n_layers;
+    json_t *layers = json_array();
+    for (size_t l = 0; l < L; l++) {
+        take_layer(rows, n, l, v);
+        for (size_t k = 0; k < VALUES; k++) { mean[k] += v[k]; }
+        most = fmax(most, v[MOST_OF_BOUND]);
+        json_array_append_new(layers, values_json(v));
     }
-    const double L = (double)n;
-    m.epsilon /= L;
-    m.bound /= L;
-    m.error /= L;
-    m.drift /= L;
-    m.drift_above_bound /= L;
-    m.error_of_bound = m.error / m.bound;
-    return m;
+    for (size_t k = 0; k < VALUES; k++) { mean[k] /= L; }
+    mean[ERROR_OF_BOUND] = mean[ERROR] / mean[BOUND];
+    mean[MOST_OF_BOUND] = most;
+    ADD_MEMBERS(o, {"mean", values_json(mean)}, {"layers", layers});
 }
 
 /* Does a measure say which prompts are hurt? Spearman of the prompt's mean over layers with its
  * damage. */
-static partial_result with_damage(const report_numbers *n, const score_row *const *rows,
-                                  size_t n_rows, int what, uint64_t stream) {
+static json_t *with_damage(const report_numbers *n, const score_row *const *rows, size_t n_rows,
+                           int what, uint64_t stream) {
     CKVC_AUTO_FREE double *x = ckvc_calloc(n_rows, sizeof *x);
     CKVC_AUTO_FREE double *y = ckvc_calloc(n_rows, sizeof *y);
     CKVC_AUTO_FREE const char **documents = ckvc_alloc(n_rows, sizeof *documents);
@@ -78,23 +85,25 @@ static partial_result with_damage(const report_numbers *n, const score_row *cons
     }
     rank_clusters(documents, m, cluster);
     const partial_columns c = {.x = x, .y = y, .n = m, .cluster = cluster};
-    return partial_correlation(&c, true, n->in->o->replicates, n->in->o->seed, stream);
+    const partial_result of =
+        partial_correlation(&c, true, n->in->o->replicates, n->in->o->seed, stream);
+    return OBJECT({"spearman", J(of.r)}, {"lo", J(of.lo)}, {"hi", J(of.hi)});
 }
 
 void attention_numbers_make(report_numbers *n) {
     const score_files *f = &n->in->scores;
     const score_row **rows = NEW(n, f->n_rows, const score_row *);
-    n->attention = NEW(n, f->n_series, attention_numbers);
+    json_t *list = json_array();
     for (size_t s = 0; s < f->n_series; s++) {
         const size_t n_rows = measured(&f->series[s], rows);
         if (n_rows == 0) { continue; }
-        attention_numbers *o = &n->attention[n->n_attention++];
-        *o = (attention_numbers){.of = f->series[s], .n = n_rows, .n_layers = rows[0]->n_layers};
-        o->layers = NEW(n, o->n_layers, attention_layer);
-        o->bound_with_damage = with_damage(n, rows, n_rows, SCORE_BOUND, s);
-        o->error_with_damage = with_damage(n, rows, n_rows, SCORE_ERROR, s);
-        o->drift_with_damage = with_damage(n, rows, n_rows, SCORE_DRIFT, s);
-        for (size_t l = 0; l < o->n_layers; l++) { o->layers[l] = layer_of(rows, n_rows, l); }
-        o->mean = mean_of(o->layers, o->n_layers);
+        json_t *o = series_named(&f->series[s]);
+        ADD_MEMBERS(o, {"n", J(n_rows)},
+                    {"bound_with_damage", with_damage(n, rows, n_rows, SCORE_BOUND, s)},
+                    {"error_with_damage", with_damage(n, rows, n_rows, SCORE_ERROR, s)},
+                    {"drift_with_damage", with_damage(n, rows, n_rows, SCORE_DRIFT, s)});
+        set_layers(o, rows, n_rows);
+        json_array_append_new(list, o);
     }
+    json_object_set_new(n->json, "attention", list);
 }

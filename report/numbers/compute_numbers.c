@@ -2,7 +2,7 @@
 #include "report/numbers/numbers.h"
 
 ckvc_status numbers_make(report_numbers *n, inputs *in, ckvc_err *err) {
-    *n = (report_numbers){.in = in};
+    *n = (report_numbers){.in = in, .json = json_object()};
     table_numbers_make(n);
     CKVC_TRY(trust_numbers_make(n, err));
     pair_numbers_make(n);
@@ -15,3 +15,5 @@ ckvc_status numbers_make(report_numbers *n, inputs *in, ckvc_err *err) {
     diagnostic_numbers_make(n);
     return CKVC_OK;
 }
+
+void numbers_free(report_numbers *n) { json_decref(n->json); }

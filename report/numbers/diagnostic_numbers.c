@@ -24,10 +24,11 @@ static double spread(const score_row *row, size_t head) {
 /* Spread of every (prompt, head): the mean of each head, and shares of its variance between heads,
  * between prompts, and neither, as of a table with one value a cell; prompts with an undefined
  * value left out. */
-static void split_spread(const score_row *const *rows, size_t n, utility_numbers *o) {
-    const size_t H = o->n_layers * o->n_heads;
-    double all = 0, total = 0, heads = 0, prompts = 0, *head = o->spread_by_head;
-    CKVC_AUTO_FREE double *x = ckvc_alloc(n * H, sizeof *x), *mean = ckvc_calloc(n, sizeof *mean);
+static void set_spread(json_t *o, const score_row *const *rows, size_t n) {
+    const size_t L = rows[0]->n_layers, G = rows[0]->n_heads, H = L * G;
+    double all = 0, total = 0, heads = 0, prompts = 0;
+    CKVC_AUTO_FREE double *x = ckvc_alloc(n * H, sizeof *x), *mean = ckvc_calloc(n, sizeof *mean),
+                          *head = ckvc_calloc(H, sizeof *head);
     size_t N = 0;
     for (size_t i = 0; i < n; i++) {
         mean[N] = 0;
@@ -36,7 +37,7 @@ static void split_spread(const score_row *const *rows, size_t n, utility_numbers
         }
         N += isfinite(mean[N]);
     }
-    const double used = (double)(o->prompts_used = N);
+    const double used = (double)N;
     for (size_t i = 0; i < N; i++) { all += mean[i]; }
     all /= used;
     for (size_t h = 0; h < H; h++) {
@@ -48,33 +49,31 @@ static void split_spread(const score_row *const *rows, size_t n, utility_numbers
         prompts += (double)H * (mean[i] - all) * (mean[i] - all);
         for (size_t h = 0; h < H; h++) { total += (x[i * H + h] - all) * (x[i * H + h] - all); }
     }
-    o->spread_mean = all;
-    o->between_heads = heads / total;
-    o->between_prompts = prompts / total;
-    o->neither = (total - heads - prompts) / total;
+    ADD_MEMBERS(o, {"prompts_used", J(N)}, {"spread_mean", J(all)},
+                {"between_heads", J(heads / total)}, {"between_prompts", J(prompts / total)},
+                {"neither", J((total - heads - prompts) / total)},
+                {"spread_by_head", json_grid(head, L, G)});
 }
 
-static void utilities_make(report_numbers *n) {
+/* Of each model. */
+static json_t *utilities_of(const report_numbers *n) {
     const score_row *const *rows = n->in->scores.utilities;
     const size_t N = n->in->scores.n_utilities;
-    n->utilities = NEW(n, N, utility_numbers);
+    json_t *list = json_array();
     for (size_t i = 0, end; i < N; i = end) {
         const size_t heads = (size_t)rows[i]->n_layers * rows[i]->n_heads;
-        for (end = i + 1; end < N && strcmp(rows[end]->model, rows[i]->model) == 0;) { end++; }
-        utility_numbers *o = &n->utilities[n->n_utilities++];
-        *o = (utility_numbers){.model = rows[i]->model, .n = end - i};
-        o->n_quantiles = SCORE_QUANTILE_COUNT;
-        o->n_layers = rows[i]->n_layers;
-        o->n_heads = rows[i]->n_heads;
-        o->alpha_quantiles = NEW(n, o->n * o->n_quantiles, double);
-        o->spread_by_head = NEW(n, heads, double);
-        for (size_t k = i; k < end; k++) { /* behind those of the heads */
-            memcpy(o->alpha_quantiles + (k - i) * SCORE_QUANTILE_COUNT,
-                   rows[k]->utility + heads * SCORE_QUANTILE_COUNT,
-                   SCORE_QUANTILE_COUNT * sizeof(double));
+        json_t *quantiles = json_array();
+        for (end = i; end < N && strcmp(rows[end]->model, rows[i]->model) == 0; end++) {
+            /* behind those of the heads */
+            const double *alpha = rows[end]->utility + heads * SCORE_QUANTILE_COUNT;
+            json_array_append_new(quantiles, ckvc_json_reals(alpha, SCORE_QUANTILE_COUNT));
         }
-        split_spread(rows + i, end - i, o);
+        json_t *o = OBJECT({"model", J(rows[i]->model)});
+        set_spread(o, rows + i, end - i);
+        ADD_MEMBERS(o, {"n", J(end - i)}, {"alpha_quantiles", quantiles});
+        json_array_append_new(list, o);
     }
+    return list;
 }
 
 /* ---- damage of a fixed policy ---- */
@@ -95,8 +94,11 @@ static bool is_best(const score_files *f, const score_series *s) {
     return policy_rank(s) > 0;
 }
 
+enum { RISK_CELLS = 4, RISK_EDGES = RISK_CELLS - 1, CORRELATIONS = 12 };
+
 /* Columns of the prompts, as the statistics take them. */
 typedef struct damage_columns {
+    size_t n;
     double *damage, *first, *second, *tokens; /* [n] nats per token, R_struct, R_sem, T */
     size_t *cluster;                          /* [n] rank_clusters of their documents */
     uint64_t stream;
@@ -108,24 +110,34 @@ static size_t cell_of(double v, const double *edges) {
     return c;
 }
 
-static void fill_cells(const damage_columns *d, damage_numbers *o) {
-    double at[RISK_EDGES];
+/* Mean damage by entropy, then perplexity, both at their quarters. */
+static void set_cells(json_t *o, const damage_columns *d) {
+    enum { CELLS = RISK_CELLS * RISK_CELLS };
+    double at[RISK_EDGES], entropy[RISK_EDGES], perplexity[RISK_EDGES], damage[CELLS] = {0};
+    size_t n[CELLS] = {0};
+    json_t *cells = json_array();
     for (size_t k = 0; k < RISK_EDGES; k++) { at[k] = (double)(k + 1) / RISK_CELLS; }
-    rank_quantile(d->first, o->n, at, RISK_EDGES, o->edges_entropy);
-    rank_quantile(d->second, o->n, at, RISK_EDGES, o->edges_perplexity);
-    for (size_t i = 0; i < o->n; i++) {
-        damage_cell *c = &o->cells[cell_of(d->first[i], o->edges_entropy) * RISK_CELLS +
-                                   cell_of(d->second[i], o->edges_perplexity)];
-        c->damage += d->damage[i];
-        c->n++;
+    rank_quantile(d->first, d->n, at, RISK_EDGES, entropy);
+    rank_quantile(d->second, d->n, at, RISK_EDGES, perplexity);
+    for (size_t i = 0; i < d->n; i++) {
+        const size_t c =
+            cell_of(d->first[i], entropy) * RISK_CELLS + cell_of(d->second[i], perplexity);
+        damage[c] += d->damage[i];
+        n[c]++;
     }
-    for (size_t i = 0; i < (size_t)RISK_CELLS * RISK_CELLS; i++) {
-        o->cells[i].damage /= (double)o->cells[i].n;
+    for (size_t c = 0; c < CELLS; c++) {
+        json_array_append_new(cells,
+                              OBJECT({"n", J(n[c])}, {"damage", J(damage[c] / (double)n[c])}));
     }
+    ADD_MEMBERS(o, {"edges_entropy", ckvc_json_reals(entropy, RISK_EDGES)},
+                {"edges_perplexity", ckvc_json_reals(perplexity, RISK_EDGES)},
+                {"cells", json_rows_of(cells, RISK_CELLS)});
 }
 
-static void correlate(const report_options *opt, const damage_columns *d, damage_numbers *o) {
+/* By risk, then what is given, ranks first. */
+static json_t *correlations_of(const report_options *opt, const damage_columns *d) {
     static const char *const givens[] = {"nothing", "T", "T and the other risk"};
+    json_t *list = json_array();
     for (size_t i = 0; i < CORRELATIONS; i++) {
         const bool second = i >= CORRELATIONS / 2, ranks = i % 2 == 0;
         const size_t given = i / 2 % 3;
@@ -133,51 +145,64 @@ static void correlate(const report_options *opt, const damage_columns *d, damage
                                    .y = d->damage,
                                    .controls = {d->tokens, second ? d->first : d->second},
                                    .n_controls = given,
-                                   .n = o->n,
+                                   .n = d->n,
                                    .cluster = d->cluster};
-        o->correlations[i] = (damage_correlation){
-            .risk = second ? "r_sem" : "r_struct",
-            .given = givens[given],
-            .of = ranks ? "ranks" : "values",
-            .r = partial_correlation(&c, ranks, opt->replicates, opt->seed, d->stream)};
+        const partial_result r =
+            partial_correlation(&c, ranks, opt->replicates, opt->seed, d->stream);
+        json_array_append_new(
+            list, OBJECT({"risk", J(second ? "r_sem" : "r_struct")}, {"given", J(givens[given])},
+                         {"of", J(ranks ? "ranks" : "values")}, {"r", J(r.r)}, {"lo", J(r.lo)},
+                         {"hi", J(r.hi)}, {"controls_used", J(r.n_controls)}));
     }
+    return list;
 }
 
-static void damage_make(report_numbers *n, const score_series *of, uint64_t stream) {
+static json_t *worst_of(report_numbers *n, const damage_columns *d) {
+    const worst_rows rows = {d->damage, d->first, d->second, d->n, d->cluster, NEW(n, d->n, bool)};
     const report_options *opt = n->in->o;
-    damage_columns d = {NEW(n, of->n, double), NEW(n, of->n, double), NEW(n, of->n, double),
-                        NEW(n, of->n, double), NEW(n, of->n, size_t), stream};
+    const worst_share w = worst_low_risk(&rows, opt->replicates, opt->seed, d->stream);
+    return OBJECT({"n_worst", J(w.n_worst)}, {"n_worst_low_risk", J(w.n_worst_low)},
+                  {"share", J(w.share)}, {"lo", J(w.lo)}, {"hi", J(w.hi)},
+                  {"share_of_all_low_risk", J(w.base)});
+}
+
+/* NULL: there are too few prompts. */
+static json_t *damage_of(report_numbers *n, const score_series *of, uint64_t stream) {
+    damage_columns d = {.damage = NEW(n, of->n, double), .first = NEW(n, of->n, double)};
+    d.second = NEW(n, of->n, double);
+    d.tokens = NEW(n, of->n, double);
+    d.cluster = NEW(n, of->n, size_t);
+    d.stream = stream;
     const char **documents = NEW(n, of->n, const char *);
-    damage_numbers o = {.of = *of, .prompts = NEW(n, of->n, damage_prompt)};
-    o.n_cells = RISK_CELLS;
-    o.n_edges = RISK_EDGES;
-    o.n_correlations = CORRELATIONS;
+    json_auto_t *prompts = json_array();
     for (size_t i = 0; i < of->n; i++) {
         const score_row *row = of->rows[i];
         if (isnan(row->reward) || isnan(row->r_struct) || isnan(row->r_sem)) { continue; }
-        d.damage[o.n] = -row->reward;
-        d.first[o.n] = row->r_struct;
-        d.second[o.n] = row->r_sem;
-        d.tokens[o.n] = row->n_tokens;
-        documents[o.n] = row->document;
-        o.prompts[o.n++] =
-            (damage_prompt){row->id, row->r_struct, row->r_sem, -row->reward, row->n_tokens};
+        d.damage[d.n] = -row->reward;
+        d.first[d.n] = row->r_struct;
+        d.second[d.n] = row->r_sem;
+        d.tokens[d.n] = row->n_tokens;
+        documents[d.n++] = row->document;
+        json_array_append_new(prompts, OBJECT({"id", J(row->id)}, {"r_struct", J(row->r_struct)},
+                                              {"r_sem", J(row->r_sem)}, {"T", J(row->n_tokens)},
+                                              {"damage", J(-row->reward)}));
     }
-    if (o.n < DAMAGE_PROMPTS_MIN) { return; }
-    rank_clusters(documents, o.n, d.cluster);
-    const worst_rows rows = {d.damage, d.first, d.second, o.n, d.cluster, NEW(n, o.n, bool)};
-    o.damage = rank_mean_interval(d.damage, NULL, o.n).mean;
-    o.worst = worst_low_risk(&rows, opt->replicates, opt->seed, stream);
-    fill_cells(&d, &o);
-    correlate(opt, &d, &o);
-    n->damages[n->n_damages++] = o;
+    if (d.n < DAMAGE_PROMPTS_MIN) { return NULL; }
+    rank_clusters(documents, d.n, d.cluster);
+    json_t *o = series_named(of);
+    ADD_MEMBERS(o, {"n", J(d.n)}, {"damage", J(rank_mean_interval(d.damage, NULL, d.n).mean)},
+                {"worst_tenth", worst_of(n, &d)}, {"prompts", json_incref(prompts)});
+    set_cells(o, &d);
+    return ADD_MEMBERS(o, {"correlations", correlations_of(n->in->o, &d)});
 }
 
 void diagnostic_numbers_make(report_numbers *n) {
     const score_files *f = &n->in->scores;
-    utilities_make(n);
-    n->damages = NEW(n, f->n_series, damage_numbers);
+    json_t *damages = json_array();
     for (size_t s = 0; s < f->n_series; s++) {
-        if (is_best(f, &f->series[s])) { damage_make(n, &f->series[s], s); }
+        json_t *o = is_best(f, &f->series[s]) ? damage_of(n, &f->series[s], s) : NULL;
+        if (o) { json_array_append_new(damages, o); }
     }
+    json_t *o = OBJECT({"utilities", utilities_of(n)}, {"damage", damages});
+    json_object_set_new(n->json, "diagnostics", o);
 }

@@ -8,6 +8,7 @@
 #include "cql/solve/stability.h"
 #include "cql/solve/variance.h"
 #include "report/load/inputs.h"
+#include "report/numbers/members.h"
 
 typedef struct interval {
     double mean, lo, hi;
@@ -378,6 +379,8 @@ const char *difference_equal_in(const difference *of);
 /* One model, budget and C; one table or policy under them, too. */
 bool series_of_one_setting(const score_series *a, const score_series *b);
 bool series_alike(const score_series *a, const score_series *b);
+/* Its title, policy, model, budget and C. */
+json_t *series_named(const score_series *s);
 /* Over the full cache: minus reward, or KL. */
 interval series_loss(const score_series *s, bool kl);
 /* What says what the table of a comparison brings: that with its own matched control, else this
@@ -444,57 +447,6 @@ typedef struct transfer_row {
     const difference *transferred_against_identity, *compiled_against_identity; /* or NULL */
 } transfer_row;
 
-typedef struct transfer_matrix { /* of one budget, C and way of matching heads */
-    double budget, mean_drop, least_drop, most_drop, *drop; /* compiled less transferred */
-    uint32_t C;
-    const char *heads, **sources, **targets;
-    size_t n_sources, n_targets, pairs;
-} transfer_matrix;
-
-/* ---- the paper's diagnostics (attention_numbers.c, diagnostic_numbers.c) ---- */
-
-typedef struct attention_layer {
-    double epsilon, bound, error, drift;
-    double error_of_bound, most_error_of_bound, drift_above_bound;
-} attention_layer;
-typedef struct attention_numbers {
-    score_series of;
-    size_t n, n_layers;
-    attention_layer *layers, mean; /* mean over layers; its most_error_of_bound is the largest */
-    partial_result bound_with_damage, error_with_damage, drift_with_damage;
-} attention_numbers;
-
-typedef struct utility_numbers { /* of a model */
-    const char *model;
-    size_t n, n_quantiles, n_layers, n_heads, prompts_used;
-    double *alpha_quantiles, *spread_by_head; /* [n][7]; [L][G] */
-    double spread_mean, between_heads, between_prompts, neither;
-} utility_numbers;
-
-enum { RISK_CELLS = 4, RISK_EDGES = RISK_CELLS - 1, CORRELATIONS = 12 };
-typedef struct damage_cell {
-    size_t n;
-    double damage;
-} damage_cell;
-typedef struct damage_prompt {
-    const char *id;
-    double r_struct, r_sem, damage;
-    uint32_t T;
-} damage_prompt;
-typedef struct damage_correlation {
-    const char *risk, *given, *of;
-    partial_result r;
-} damage_correlation;
-typedef struct damage_numbers {
-    score_series of;
-    size_t n, n_cells, n_edges, n_correlations;
-    double damage, edges_entropy[RISK_EDGES], edges_perplexity[RISK_EDGES];
-    damage_prompt *prompts;
-    damage_cell cells[RISK_CELLS * RISK_CELLS];    /* by entropy, then perplexity */
-    damage_correlation correlations[CORRELATIONS]; /* by risk, then what is given, ranks first */
-    worst_share worst;
-} damage_numbers;
-
 /* ---- all ---- */
 
 /* A finding: a sentence, and the verdict in front of it (NULL: none); words.h. */
@@ -512,15 +464,13 @@ typedef struct report_numbers {
     score_numbers scores;
     answer_bench *benches;
     transfer_row *transfers;
-    transfer_matrix *matrices;
-    attention_numbers *attention;
-    utility_numbers *utilities;
-    damage_numbers *damages;
-    size_t n_tables, n_trust, n_pairs, n_runs, n_transfers, n_matrices, n_attention, n_utilities,
-        n_damages, n_benches, n_findings;
+    size_t n_tables, n_trust, n_pairs, n_runs, n_transfers, n_benches, n_findings;
+    json_t *json; /* report.json so far */
 } report_numbers;
 
+/* numbers_free also after an error. */
 ckvc_status numbers_make(report_numbers *n, inputs *in, ckvc_err *err) CKVC_MUST_CHECK;
+void numbers_free(report_numbers *n);
 /* Its parts, in this order: each needs those before. */
 void table_numbers_make(report_numbers *n);
 ckvc_status trust_numbers_make(report_numbers *n, ckvc_err *err) CKVC_MUST_CHECK;

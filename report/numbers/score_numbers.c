@@ -329,6 +329,11 @@ void score_numbers_make(report_numbers *n) {
         f->n_rows > 0 && f->used_seen == 0 && (f->n_marked == f->n_rows || n->in->n_runs > 0);
 }
 
+json_t *series_named(const score_series *s) {
+    return OBJECT({"title", J(s->title)}, {"policy", J(s->policy)}, {"model", J(s->model)},
+                  {"budget", J(s->budget)}, {"C", J(s->continuation)});
+}
+
 /* ---- what a difference says ---- */
 
 const interval *difference_deciding(const difference *of) { return of->by_kl ? &of->kl : &of->d; }

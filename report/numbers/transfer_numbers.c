@@ -54,33 +54,58 @@ static double mean_drop(const report_numbers *n, const transfer_row *first, cons
     return sum / rows;
 }
 
-static transfer_matrix matrix_of(report_numbers *n, const transfer_row *first) {
-    transfer_matrix m = {.budget = first->budget, .C = first->C, .heads = first->heads};
-    m.sources = NEW(n, n->n_transfers, const char *);
-    m.targets = NEW(n, n->n_transfers, const char *);
-    m.least_drop = m.most_drop = NAN;
+static json_t *names_json(const char *const *names, size_t n) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < n; i++) { json_array_append_new(list, json_string(names[i])); }
+    return list;
+}
+
+/* Of one budget, C and way of matching heads: compiled less transferred, by source and target. */
+static json_t *matrix_of(const report_numbers *n, const transfer_row *first) {
+    const char **sources = NEW(n, n->n_transfers, const char *),
+               **targets = NEW(n, n->n_transfers, const char *);
+    size_t n_sources = 0, n_targets = 0, pairs = 0;
+    double total = 0, least = NAN, most = NAN;
+    json_t *drops = json_array();
     EACH(transfer_row, r, n->transfers, n->n_transfers) {
         if (same_matrix(r, first)) {
-            add_sorted(m.sources, &m.n_sources, r->source_model);
-            add_sorted(m.targets, &m.n_targets, r->target_model);
+            add_sorted(sources, &n_sources, r->source_model);
+            add_sorted(targets, &n_targets, r->target_model);
         }
     }
-    double total = 0;
-    m.drop = NEW(n, m.n_sources * m.n_targets, double);
-    for (size_t i = 0; i < m.n_sources * m.n_targets; i++) {
-        const double drop = m.drop[i] =
-            mean_drop(n, first, m.sources[i / m.n_targets], m.targets[i % m.n_targets]);
+    for (size_t i = 0; i < n_sources * n_targets; i++) {
+        const double drop = mean_drop(n, first, sources[i / n_targets], targets[i % n_targets]);
+        json_array_append_new(drops, J(drop));
         if (isnan(drop)) { continue; }
         total += drop;
-        m.least_drop = fmin(m.least_drop, drop); /* of NaN and a number, the number */
-        m.most_drop = fmax(m.most_drop, drop);
-        m.pairs++;
+        least = fmin(least, drop); /* of NaN and a number, the number */
+        most = fmax(most, drop);
+        pairs++;
     }
-    m.mean_drop = total / (double)m.pairs;
-    return m;
+    return OBJECT(
+        {"budget", J(first->budget)}, {"C", J(first->C)}, {"heads", J(first->heads)},
+        {"mean_drop", J(total / (double)pairs)}, {"least_drop", J(least)}, {"most_drop", J(most)},
+        {"pairs", J(pairs)}, {"sources", names_json(sources, n_sources)},
+        {"targets", names_json(targets, n_targets)}, {"drop", json_rows_of(drops, n_targets)});
 }
 
 /* ---- rows ---- */
+
+static json_t *gain_json(const difference *of) {
+    return of ? OBJECT({"difference", J(of->d.mean)}, {"lo", J(of->d.lo)}, {"hi", J(of->d.hi)},
+                       {"n", J(of->n)})
+              : json_null();
+}
+
+static json_t *row_json(const transfer_row *r) {
+    return OBJECT({"source_model", J(r->source_model)}, {"target_model", J(r->target_model)},
+                  {"heads", J(r->heads)}, {"budget", J(r->budget)}, {"C", J(r->C)},
+                  {"transferred", J(r->transferred)}, {"compiled", J(r->compiled)},
+                  {"kept_ratio", J(r->kept_ratio)},
+                  {"against_compiled", gain_json(&r->against_compiled)},
+                  {"transferred_against_identity", gain_json(r->transferred_against_identity)},
+                  {"compiled_against_identity", gain_json(r->compiled_against_identity)});
+}
 
 static interval negated(interval d) { return (interval){-d.mean, -d.hi, -d.lo}; }
 
@@ -109,10 +134,14 @@ void transfer_numbers_make(report_numbers *n) {
         r->transferred_against_identity = against_identity(n, moved, &c->of);
         r->compiled_against_identity = against_identity(n, compiled, &c->of);
     }
-    n->matrices = NEW(n, n->n_transfers, transfer_matrix);
+    json_t *rows = json_array(), *matrices = json_array();
     for (size_t i = 0; i < n->n_transfers; i++) {
+        const transfer_row *r = &n->transfers[i];
         bool known = false;
-        for (size_t k = 0; k < i; k++) { known |= same_matrix(&n->transfers[k], &n->transfers[i]); }
-        if (!known) { n->matrices[n->n_matrices++] = matrix_of(n, &n->transfers[i]); }
+        for (size_t k = 0; k < i; k++) { known |= same_matrix(&n->transfers[k], r); }
+        json_array_append_new(rows, row_json(r));
+        if (!known) { json_array_append_new(matrices, matrix_of(n, r)); }
     }
+    json_t *o = OBJECT({"rows", rows}, {"matrices", matrices});
+    json_object_set_new(n->json, "transfers", o);
 }

@@ -17,7 +17,7 @@ typedef struct thing {
 
 FIELDS(ends_fields, ends, MEMBERS(lo, hi));
 FIELDS(thing_fields, thing, MEMBERS(name, n, share, maybe),
-       LIST(cells, BY(rows, cols), WHEN(known), .omit = true), OBJECT(ends, ends_fields),
+       LIST(cells, BY(rows, cols), WHEN(known), .omit = true), F_OBJECT(ends, ends_fields),
        ARRAYS(parts, n_parts, ends_fields));
 FIELDS(named_fields, thing, KEY(name), MEMBERS(n));
 FIELDS(things_fields, thing, OBJECTS(parts, n_parts, ends_fields));

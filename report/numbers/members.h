@@ -1,0 +1,47 @@
+/* JSON of what has just been computed, member by member:
+ *
+ *   OBJECT({"n", J(n)}, {"mean", J(sum / n)}, {"title", J(s->title)}, {"rows", rows})
+ *   ADD_MEMBERS(o, {"lo", J(lo)}, {"hi", J(hi)})
+ */
+#pragma once
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "lib/base/json.h"
+
+typedef struct json_member {
+    const char *key;
+    json_t *value; /* a new reference, which the object takes; NULL: the member is left out */
+} json_member;
+
+/* Adds members up to a key that is NULL; returns o. */
+json_t *json_add_members(json_t *o, const json_member *members);
+#define ADD_MEMBERS(o, ...) json_add_members(o, (const json_member[]){__VA_ARGS__, {NULL, NULL}})
+#define OBJECT(...)         ADD_MEMBERS(json_object(), __VA_ARGS__)
+
+/* A value as JSON, a new reference. null: a double that is not finite, a text that is NULL, and of
+ * a signed char, which says yes, no or not known, -1. */
+#define J(v)                                                                                       \
+    _Generic((v), double: ckvc_json_real, bool: json_of_flag, signed char: json_of_maybe,          \
+             const char *: json_of_text, char *: json_of_text, default: json_integer)(v)
+static inline json_t *json_of_flag(bool v) { return json_boolean(v); }
+static inline json_t *json_of_maybe(signed char v) { return v < 0 ? json_null() : json_boolean(v); }
+static inline json_t *json_of_text(const char *v) { return v ? json_string(v) : json_null(); }
+
+/* The list's elements in lists of n each; takes the list. */
+json_t *json_rows_of(json_t *list, size_t n);
+/* [n][columns] reals as lists of lists. */
+#define json_grid(x, n, columns) json_rows_of(ckvc_json_reals(x, (n) * (columns)), columns)
+/* Adds to o, for each member of the objects of a list, the list of its values; takes the list.
+ * Returns o. */
+json_t *json_add_columns(json_t *o, json_t *list);
+
+/* The number of a member, NaN where it is null or not there; the text of one, NULL likewise. */
+double json_number_of(const json_t *o, const char *key);
+static inline const char *json_text_of(const json_t *o, const char *key) {
+    return json_string_value(json_object_get(o, key));
+}
+static inline bool json_flag_of(const json_t *o, const char *key) {
+    return json_is_true(json_object_get(o, key));
+}
