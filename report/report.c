@@ -74,11 +74,9 @@ static ckvc_status check_verdicts(const report_numbers *n, ckvc_err *err) {
     return CKVC_OK;
 }
 
-FIELDS(finding_fields, finding, MEMBERS(section, verdict, text));
-FIELDS(report_fields, report_numbers, OBJECTS(findings, n_findings, finding_fields),
-       OBJECTS(tables, n_tables, table_fields), OBJECTS(pairs, n_pairs, pair_fields),
-       OBJECTS(runs, n_runs, run_fields), F_OBJECT(scores, score_fields),
-       {FIELD(benches), .name = "answers", BY(n_benches), .of = answer_fields});
+FIELDS(report_fields, report_numbers, OBJECTS(tables, n_tables, table_fields),
+       OBJECTS(pairs, n_pairs, pair_fields), OBJECTS(runs, n_runs, run_fields),
+       F_OBJECT(scores, score_fields));
 
 static json_t *report_json(const report_numbers *n) {
     static const char *const order[] = {"findings",  "tables",      "pairs",
@@ -125,7 +123,7 @@ ckvc_status report_answers(const uint8_t *lines, size_t n, char **text, ckvc_err
     const report_options o = {.replicates = REPLICATES, .seed = SEED};
     CKVC_AUTO(inputs_free) inputs in = {.o = &o};
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer b = {0};
-    report_numbers of = {.in = &in};
+    CKVC_AUTO(numbers_free) report_numbers of = {.in = &in, .json = json_object()};
     in.answers.files = room_for(&in.room, 1, sizeof(answers *));
     CKVC_TRY(answers_read_lines("answers", lines, n, &in.answers.files[0], err));
     in.answers.n_files = 1;

@@ -69,26 +69,3 @@ SHARED_FIELDS(score_fields, score_numbers, MERGE(files, file_fields), MEMBERS(he
               LIST_OF("at_other_tokens", AT_OTHER_TOKENS),
               LIST_OF("against_controls", AGAINST_CONTROLS),
               LIST_OF("between_scores", BETWEEN_SCORES));
-
-/* ---- answers ---- */
-
-#define ENDS(m, name) AS(m.mean, name), AS(m.lo, name "_lo"), AS(m.hi, name "_hi")
-
-FIELDS(answer_cell_fields, answer_cell, AS(n, "items"), ENDS(score, "score"),
-       ENDS(against, "against_table"), AS(better, "items_above_table"),
-       AS(worse, "items_below_table"), MEMBERS(decided));
-FIELDS(task_cell_fields, answer_cell, MEMBERS(task), INCLUDE(answer_cell_fields),
-       AS(p, "mcnemar_p"));
-FIELDS(length_fields, answer_cell, MEMBERS(length), INCLUDE(answer_cell_fields));
-FIELDS(task_fields, answer_task, MEMBERS(task, group, metric, n), ENDS(full, "full"),
-       MEMBERS(control, counted, binary));
-FIELDS(line_fields, answer_line, MEMBERS(budget), AS(title, "policy"), AS(n, "items"),
-       MEMBERS(share, bytes), AS(entries_ratio, "entries_over_table"), ENDS(macro, "score"),
-       ENDS(tail, "task_p10"), ENDS(against, "against_table"),
-       ENDS(tail_against, "task_p10_against_table"), MEMBERS(decided, frontier),
-       AS(aware, "query_aware"), AS(besides, "costs_besides"), MEMBERS(full, table, base),
-       OBJECTS(tasks, n_tasks, task_cell_fields), OBJECTS(lengths, n_lengths, length_fields),
-       LIST(needle, BY(n_depths, n_aimed)));
-SHARED_FIELDS(answer_fields, answer_bench, MEMBERS(model, query, n_items, n_lacking, n_counted),
-              OBJECTS(tasks, n_tasks, task_fields), OBJECTS(lines, n_lines, line_fields),
-              LIST(depths, BY(n_depths)), LIST(aimed, BY(n_aimed)));

@@ -13,6 +13,40 @@
 #define DECIDED_P    0.05
 #define NEEDLE_CELLS 4096 /* a map of more depths and lengths is none */
 
+/* A task under the full cache. What it does no better than wrong answers says nothing of what was
+ * dropped: it is marked, and in no average. */
+typedef struct answer_task {
+    const char *task, *group, *metric;
+    size_t n;
+    interval full;
+    double control;       /* mean score of wrong answers there; 0 where none was taken */
+    bool counted, binary; /* averaged; every score is 0 or 1 */
+} answer_task;
+
+/* One policy or table at one budget; means over the items of tasks that count. */
+typedef struct answer_line {
+    const char *title;
+    bool aware;                  /* ranks by the prompt's last rows (policy_properties) */
+    const char *besides;         /* what it costs beside a prefill; "": nothing */
+    bool full, table, base;      /* the full cache; a table; the one that others are held against */
+    double budget, share, bytes; /* budget NaN: the full cache */
+    double entries_ratio;        /* to the table's at the same budget; NaN: there is none */
+    size_t n;
+    interval macro, tail, against, tail_against;
+    bool decided;            /* against leaves 0 out, on PART_MIN items or more */
+    bool frontier;           /* no other scores as much with as few bytes */
+    json_t *tasks, *lengths; /* its scores in one task, or on items of one length */
+    json_t *needle;          /* [depths][lengths]; null: no item */
+} answer_line;
+
+/* What may stand in one column: one model, and the question seen or not when sets were decided. */
+typedef struct answer_bench {
+    size_t n_items, n_lacking; /* answered by all; left out: some policy has no answer */
+    answer_task *tasks;
+    answer_line *lines; /* the full cache, then by budget: tables, then by falling score */
+    size_t n_tasks, n_counted, n_lines;
+} answer_bench;
+
 typedef struct worker {
     report_numbers *n;
     answer_bench *o;
@@ -116,45 +150,56 @@ static size_t base_of(const answer_bench *o, size_t line) {
 
 static bool leaves_0_out(interval x, size_t n) { return n >= PART_MIN && (x.lo > 0 || x.hi < 0); }
 
-/* A line's scores of the kept items; task: the one that they are of, NULL: of several. */
-static answer_cell cell_of(const worker *w, const task_draws *d, size_t line,
+/* A mean and its interval, as members. */
+#define ENDS(x, name)                                                                              \
+    {name, J((x).mean)}, {name "_lo", J((x).lo)}, { name "_hi", J((x).hi) }
+
+/* Adds a line's scores of the kept items; task: the one that they are of, NULL: of several. Returns
+ * the score. */
+static interval set_scores(json_t *cell, const worker *w, const task_draws *d, size_t line,
                            const answer_task *task) {
     const size_t base = base_of(w->o, line);
-    answer_cell c = {.task = task ? task->task : NULL,
-                     .length = NAN,
-                     .score = of_draws(task_macro(d, line, TASK_ALONE)),
-                     .against = {NAN, NAN, NAN},
-                     .p = NAN};
+    const interval score = of_draws(task_macro(d, line, TASK_ALONE));
+    interval against = {NAN, NAN, NAN};
+    size_t n = 0, better = 0, worse = 0;
+    double p = NAN; /* McNemar's; NaN: scores are not 0 and 1, or there is no table */
+    bool is_decided = false;
     for (size_t i = 0; i < w->o->n_items; i++) {
         if (!w->keep[i]) { continue; }
-        c.n++;
+        n++;
         if (base == TASK_ALONE) { continue; }
         const double mine = row_at(w, line, i)->score, other = row_at(w, base, i)->score;
-        c.better += mine > other;
-        c.worse += mine < other;
+        better += mine > other;
+        worse += mine < other;
     }
-    if (base == TASK_ALONE || base == line) { return c; }
-    c.against = of_draws(task_macro(d, line, base));
-    c.decided = leaves_0_out(c.against, c.n);
-    if (task && task->binary) {
-        c.p = mcnemar_exact(c.better, c.worse);
-        c.decided = c.n >= PART_MIN && c.p < DECIDED_P;
+    if (base != TASK_ALONE && base != line) {
+        against = of_draws(task_macro(d, line, base));
+        is_decided = leaves_0_out(against, n);
+        if (task && task->binary) {
+            p = mcnemar_exact(better, worse);
+            is_decided = n >= PART_MIN && p < DECIDED_P;
+        }
     }
-    return c;
+    ADD_MEMBERS(cell, {"items", J(n)}, ENDS(score, "score"), ENDS(against, "against_table"),
+                {"items_above_table", J(better)}, {"items_below_table", J(worse)},
+                {"decided", J(is_decided)});
+    if (task) { ADD_MEMBERS(cell, {"mcnemar_p", J(p)}); }
+    return score;
 }
 
 static void each_task(worker *w) {
     answer_bench *o = w->o;
-    for (size_t k = 0; k < o->n_lines; k++) {
-        o->lines[k].tasks = NEW(w->n, o->n_tasks, answer_cell);
-        o->lines[k].n_tasks = o->n_tasks;
-    }
     for (size_t t = 0; t < o->n_tasks; t++) {
         answer_task *task = &o->tasks[t];
+        task->full = (interval){NAN, NAN, NAN};
         for (size_t i = 0; i < o->n_items; i++) { w->keep[i] = w->task[i] == t; }
         CKVC_AUTO(task_draws_fini) task_draws d = draws_of(w);
-        for (size_t k = 0; k < o->n_lines; k++) { o->lines[k].tasks[t] = cell_of(w, &d, k, task); }
-        task->full = o->lines[0].full ? o->lines[0].tasks[t].score : (interval){NAN, NAN, NAN};
+        for (size_t k = 0; k < o->n_lines; k++) {
+            json_t *cell = OBJECT({"task", J(task->task)});
+            const interval score = set_scores(cell, w, &d, k, task);
+            json_array_append_new(o->lines[k].tasks, cell);
+            if (k == 0 && o->lines[k].full) { task->full = score; }
+        }
         task->counted = !(task->full.mean <= task_bar(task->control)); /* not known: it counts */
         o->n_counted += task->counted;
     }
@@ -221,19 +266,15 @@ static void each_length(worker *w) {
         const uint32_t aimed = row_at(w, 0, i)->aimed;
         if (aimed && counts(w, i)) { add_number(lengths, &n, aimed); }
     }
-    if (n < 2) { return; }
-    for (size_t k = 0; k < o->n_lines; k++) {
-        o->lines[k].lengths = NEW(w->n, n, answer_cell);
-        o->lines[k].n_lengths = n;
-    }
-    for (size_t l = 0; l < n; l++) {
+    for (size_t l = 0; n > 1 && l < n; l++) {
         for (size_t i = 0; i < o->n_items; i++) {
             w->keep[i] = counts(w, i) && row_at(w, 0, i)->aimed == lengths[l];
         }
         CKVC_AUTO(task_draws_fini) task_draws d = draws_of(w);
         for (size_t k = 0; k < o->n_lines; k++) {
-            o->lines[k].lengths[l] = cell_of(w, &d, k, NULL);
-            o->lines[k].lengths[l].length = lengths[l];
+            json_t *cell = OBJECT({"length", J(lengths[l])});
+            set_scores(cell, w, &d, k, NULL);
+            json_array_append_new(o->lines[k].lengths, cell);
         }
     }
 }
@@ -248,32 +289,34 @@ static size_t place_of(const double *sorted, size_t n, double x) {
     return (size_t)(at - sorted);
 }
 
-static void needles(worker *w) {
+/* Scores over depths and lengths, which it adds to the bench. */
+static void needles(worker *w, json_t *bench) {
     answer_bench *o = w->o;
-    o->depths = NEW(w->n, o->n_items + 1, double);
-    o->aimed = NEW(w->n, o->n_items + 1, double);
+    double *depths = NEW(w->n, o->n_items + 1, double), *aimed = NEW(w->n, o->n_items + 1, double);
+    size_t n_depths = 0, n_aimed = 0;
     for (size_t i = 0; i < o->n_items; i++) {
         const answer_row *x = row_at(w, 0, i);
         if (!has_needle(x)) { continue; }
-        add_number(o->depths, &o->n_depths, x->depth);
-        add_number(o->aimed, &o->n_aimed, x->aimed);
+        add_number(depths, &n_depths, x->depth);
+        add_number(aimed, &n_aimed, x->aimed);
     }
-    const size_t cells = o->n_aimed ? o->n_depths * o->n_aimed : 0;
-    if (cells == 0 || cells > NEEDLE_CELLS) { o->n_depths = o->n_aimed = 0; }
-    for (size_t k = 0; k < o->n_lines && o->n_depths; k++) {
-        double *sum = o->lines[k].needle = NEW(w->n, cells, double), *n = NEW(w->n, cells, double);
-        o->lines[k].n_depths = o->n_depths;
-        o->lines[k].n_aimed = o->n_aimed;
-        for (size_t i = 0; i < o->n_items; i++) {
+    const size_t cells = n_depths * n_aimed;
+    if (cells > NEEDLE_CELLS) { n_depths = n_aimed = 0; }
+    for (size_t k = 0; k < o->n_lines; k++) {
+        double *sum = NEW(w->n, cells, double), *n = NEW(w->n, cells, double);
+        for (size_t i = 0; n_depths && i < o->n_items; i++) {
             const answer_row *x = row_at(w, k, i);
             if (!has_needle(x)) { continue; }
-            const size_t at = place_of(o->depths, o->n_depths, x->depth) * o->n_aimed +
-                              place_of(o->aimed, o->n_aimed, x->aimed);
+            const size_t at =
+                place_of(depths, n_depths, x->depth) * n_aimed + place_of(aimed, n_aimed, x->aimed);
             sum[at] += x->score;
             n[at]++;
         }
         for (size_t i = 0; i < cells; i++) { sum[i] /= n[i]; /* 0/0: NaN */ }
+        o->lines[k].needle = json_grid(sum, n_depths, n_aimed);
     }
+    ADD_MEMBERS(bench, {"depths", ckvc_json_reals(depths, n_depths)},
+                {"aimed", ckvc_json_reals(aimed, n_aimed)});
 }
 
 /* ---- lines ---- */
@@ -322,12 +365,13 @@ static void take_lines(report_numbers *n, answer_bench *o, const answer_row *con
             .title = room_text(&n->in->room, "%s%s",
                                answer_is_full(x) ? "full cache" : title_of(n, x, one_table),
                                answer_is_full(x) ? "" : setting_words(n, x, like)),
-            .policy = x->policy,
             .aware = is.query_aware,
             .besides = is.cost ? is.cost : "",
             .full = answer_is_full(x),
             .table = strcmp(x->policy, score_kind_name(SCORE_TABLE)) == 0,
-            .budget = x->budget};
+            .budget = x->budget,
+            .tasks = json_array(),
+            .lengths = json_array()};
     }
     for (size_t k = 0; k < o->n_lines; k++) { /* the first table at each budget */
         size_t best = SIZE_MAX, least = SIZE_MAX;
@@ -361,36 +405,60 @@ static int by_rank(const void *pa, const void *pb) {
     return c ? c : strcmp(a->title, b->title);
 }
 
-static void make_bench(report_numbers *n, answer_bench *o, const answer_row *const *rows,
-                       size_t n_rows) {
+static json_t *task_json(const answer_task *t) {
+    return OBJECT({"task", J(t->task)}, {"group", J(t->group)}, {"metric", J(t->metric)},
+                  {"n", J(t->n)}, ENDS(t->full, "full"), {"control", J(t->control)},
+                  {"counted", J(t->counted)}, {"binary", J(t->binary)});
+}
+
+static json_t *line_json(const answer_line *o) {
+    return OBJECT(
+        {"budget", J(o->budget)}, {"policy", J(o->title)}, {"items", J(o->n)},
+        {"share", J(o->share)}, {"bytes", J(o->bytes)}, {"entries_over_table", J(o->entries_ratio)},
+        ENDS(o->macro, "score"), ENDS(o->tail, "task_p10"), ENDS(o->against, "against_table"),
+        ENDS(o->tail_against, "task_p10_against_table"), {"decided", J(o->decided)},
+        {"frontier", J(o->frontier)}, {"query_aware", J(o->aware)},
+        {"costs_besides", J(o->besides)}, {"full", J(o->full)}, {"table", J(o->table)},
+        {"base", J(o->base)}, {"tasks", o->tasks}, {"lengths", o->lengths}, {"needle", o->needle});
+}
+
+static json_t *bench_of(report_numbers *n, const answer_row *const *rows, size_t n_rows) {
     size_t *first = NEW(n, n_rows + 1, size_t);
+    answer_bench o = {0};
     for (size_t i = 0; i < n_rows; i++) {
-        if (i == 0 || answer_compare_series(rows[i - 1], rows[i]) != 0) { first[o->n_lines++] = i; }
+        if (i == 0 || answer_compare_series(rows[i - 1], rows[i]) != 0) { first[o.n_lines++] = i; }
     }
-    first[o->n_lines] = n_rows;
-    o->model = rows[0]->model;
-    o->query = answer_queries[rows[0]->query];
-    o->lines = NEW(n, o->n_lines, answer_line);
-    take_lines(n, o, rows, first);
-    worker w = {n, o, NULL, NULL, NULL};
+    first[o.n_lines] = n_rows;
+    o.lines = NEW(n, o.n_lines, answer_line);
+    take_lines(n, &o, rows, first);
+    worker w = {n, &o, NULL, NULL, NULL};
     take_items(&w, rows, first);
-    w.keep = NEW(n, o->n_items + 1, bool);
-    w.task = NEW(n, o->n_items + 1, size_t);
+    w.keep = NEW(n, o.n_items + 1, bool);
+    w.task = NEW(n, o.n_items + 1, size_t);
     take_tasks(&w);
     each_task(&w);
     all_tasks(&w);
     each_length(&w);
-    needles(&w);
-    qsort(o->lines, o->n_lines, sizeof *o->lines, by_rank);
+    json_t *tasks = json_array(), *lines = json_array(),
+           *bench =
+               OBJECT({"model", J(rows[0]->model)}, {"query", J(answer_queries[rows[0]->query])},
+                      {"n_items", J(o.n_items)}, {"n_lacking", J(o.n_lacking)},
+                      {"n_counted", J(o.n_counted)}, {"tasks", tasks}, {"lines", lines});
+    needles(&w, bench);
+    qsort(o.lines, o.n_lines, sizeof *o.lines, by_rank);
+    for (size_t t = 0; t < o.n_tasks; t++) { json_array_append_new(tasks, task_json(&o.tasks[t])); }
+    for (size_t k = 0; k < o.n_lines; k++) { json_array_append_new(lines, line_json(&o.lines[k])); }
+    return bench;
 }
 
 void answer_numbers_make(report_numbers *n) {
     const answer_files *f = &n->in->answers;
-    n->benches = NEW(n, f->n_rows, answer_bench);
+    json_t *list = json_array();
     for (size_t i = 0, from = 0; i < f->n_rows; i++) {
         const bool last = i + 1 == f->n_rows;
         if (!last && answer_compare_benches(f->rows[i], f->rows[i + 1]) == 0) { continue; }
-        make_bench(n, &n->benches[n->n_benches++], f->rows + from, i + 1 - from);
+        json_array_append_new(list, bench_of(n, f->rows + from, i + 1 - from));
         from = i + 1;
     }
+    json_object_set_new(n->json, "answers", list);
 }

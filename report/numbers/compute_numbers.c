@@ -2,7 +2,7 @@
 #include "report/numbers/numbers.h"
 
 ckvc_status numbers_make(report_numbers *n, inputs *in, ckvc_err *err) {
-    *n = (report_numbers){.in = in, .json = json_object()};
+    *n = (report_numbers){.in = in, .json = OBJECT({"findings", json_array()})};
     table_numbers_make(n);
     CKVC_TRY(trust_numbers_make(n, err));
     pair_numbers_make(n);

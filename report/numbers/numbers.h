@@ -387,56 +387,6 @@ interval series_loss(const score_series *s, bool kl);
  * one, which is with plain identity. */
 const comparison *comparison_gain(const score_numbers *s, const comparison *c);
 
-/* ---- answers to tasks (answer_numbers.c) ---- */
-
-/* A task under the full cache. What it does no better than wrong answers says nothing of what was
- * dropped: it is marked, and in no average. */
-typedef struct answer_task {
-    const char *task, *group, *metric;
-    size_t n;
-    interval full;
-    double control;       /* mean score of wrong answers there; 0 where none was taken */
-    bool counted, binary; /* averaged; every score is 0 or 1 */
-} answer_task;
-
-/* A policy's answers to one task, or to those of one length. */
-typedef struct answer_cell {
-    const char *task; /* NULL: of a length, all that count */
-    double length;    /* aimed at; NaN: any */
-    size_t n;
-    interval score, against; /* the latter: less the table's at the same budget */
-    size_t better, worse;    /* items scored above the table, below it */
-    double p;                /* McNemar's; NaN: scores are not 0 and 1, or there is no table */
-    bool decided;            /* by p where there is one, else by the interval */
-} answer_cell;
-
-/* One policy or table at one budget; means over the items of tasks that count. */
-typedef struct answer_line {
-    const char *title, *policy;
-    bool aware;                  /* ranks by the prompt's last rows (policy_properties) */
-    const char *besides;         /* what it costs beside a prefill; "": nothing */
-    bool full, table, base;      /* the full cache; a table; the one that others are held against */
-    double budget, share, bytes; /* budget NaN: the full cache */
-    double entries_ratio;        /* to the table's at the same budget; NaN: there is none */
-    size_t n;
-    interval macro, tail, against, tail_against;
-    bool decided;  /* against leaves 0 out, on PART_MIN items or more */
-    bool frontier; /* no other scores as much with as few bytes */
-    answer_cell *tasks, *lengths;
-    double *needle; /* [n_depths][n_aimed] over the bench's depths and lengths; NaN: no item */
-    size_t n_tasks, n_lengths, n_depths, n_aimed;
-} answer_line;
-
-/* What may stand in one column: one model, and the question seen or not when sets were decided. */
-typedef struct answer_bench {
-    const char *model, *query; /* of answer_queries */
-    size_t n_items, n_lacking; /* answered by all; left out: some policy has no answer */
-    answer_task *tasks;
-    answer_line *lines;     /* the full cache, then by budget: tables, then by falling score */
-    double *depths, *aimed; /* of needles */
-    size_t n_tasks, n_counted, n_lines, n_depths, n_aimed;
-} answer_bench;
-
 /* ---- transfer (transfer_numbers.c) ---- */
 
 typedef struct transfer_row {
@@ -449,22 +399,15 @@ typedef struct transfer_row {
 
 /* ---- all ---- */
 
-/* A finding: a sentence, and the verdict in front of it (NULL: none); words.h. */
-typedef struct finding {
-    const char *section, *verdict, *text;
-} finding;
-
 typedef struct report_numbers {
     inputs *in;
-    finding *findings;
     table_numbers *tables;
     side_trust *trust; /* those of all tables */
     pair_numbers *pairs;
     run_numbers *runs;
     score_numbers scores;
-    answer_bench *benches;
     transfer_row *transfers;
-    size_t n_tables, n_trust, n_pairs, n_runs, n_transfers, n_benches, n_findings;
+    size_t n_tables, n_trust, n_pairs, n_runs, n_transfers;
     json_t *json; /* report.json so far */
 } report_numbers;
 

@@ -102,14 +102,21 @@ static const char *without_controls(room *r, const char *text) {
     return copy;
 }
 
+/* Adds a sentence, and the verdict in front of it (NULL: none). */
 static void find(report_numbers *n, const char *section, const char *verdict, const char *text) {
     room *r = &n->in->room;
-    finding *list = room_for(r, n->n_findings + 1, sizeof *list);
-    if (n->n_findings) { memcpy(list, n->findings, n->n_findings * sizeof *list); }
-    list[n->n_findings++] = (finding){section, verdict ? without_controls(r, verdict) : NULL,
-                                      without_controls(r, text)};
-    n->findings = list;
+    const char *word = verdict ? without_controls(r, verdict) : NULL;
+    json_array_append_new(json_object_get(n->json, "findings"),
+                          OBJECT({"section", J(section)}, {"verdict", J(word)},
+                                 {"text", J(without_controls(r, text))}));
 }
+
+/* ---- numbers of report.json ---- */
+
+/* Every element x of the list that an object has under a key. */
+#define EACH_OF(x, o, key)                                                                         \
+    for (size_t x##_i = 0; x##_i < json_array_size(json_object_get(o, key)); x##_i++)              \
+        for (const json_t *x = json_array_get(json_object_get(o, key), x##_i); x; x = NULL)
 
 /* ---- verdicts ---- */
 
@@ -355,37 +362,52 @@ static void find_gates(report_numbers *n) {
     }
 }
 
+/* A member with its interval. */
+static interval ends_of(const json_t *o, const char *name) {
+    return (interval){json_number_of(o, name), json_number_of(o, say("%s_lo", name)),
+                      json_number_of(o, say("%s_hi", name))};
+}
+
 /* "+0.031 (−0.4 to +1.1), decided" */
-static const char *against_of(const answer_line *o) {
-    return !isfinite(o->against.mean)
-               ? ""
-               : say("%s%s", SAY_INTERVAL(o->against, 3), o->decided ? ", decided" : "");
+static const char *against_of(const json_t *line) {
+    const interval against = ends_of(line, "against_table");
+    return !isfinite(against.mean) ? ""
+                                   : say("%s%s", SAY_INTERVAL(against, 3),
+                                         json_flag_of(line, "decided") ? ", decided" : "");
+}
+
+static const char *scored(const json_t *line) {
+    return say_fixed(json_number_of(line, "score"), 3);
 }
 
 /* At each budget the full cache, the table, and the best of the others. */
-static void bench(report_numbers *n, const answer_bench *o) {
-    const answer_line *end = o->lines + o->n_lines, *full = o->lines->full ? o->lines : NULL;
-    for (const answer_line *x = o->lines, *next; x < end; x = next) {
-        const answer_line *best = NULL;
-        for (next = x + 1; next < end && next->budget == x->budget;) { next++; }
-        if (x->full || !isfinite(x->macro.mean)) { continue; }
-        for (const answer_line *y = x; y < next; y++) {
-            if (!y->base && (!best || y->macro.mean > best->macro.mean)) { best = y; }
+static void bench(report_numbers *n, const json_t *o) {
+    const json_t *lines = json_object_get(o, "lines"), *full = json_array_get(lines, 0);
+    full = json_flag_of(full, "full") ? full : NULL;
+    for (size_t i = 0, end; i < json_array_size(lines); i = end) {
+        const json_t *x = json_array_get(lines, i), *best = NULL;
+        const double budget = json_number_of(x, "budget");
+        const bool base = json_flag_of(x, "base");
+        for (end = i; end == i || json_number_of(json_array_get(lines, end), "budget") == budget;) {
+            const json_t *y = json_array_get(lines, end++);
+            const bool more = json_number_of(y, "score") > json_number_of(best, "score");
+            if (!json_flag_of(y, "base") && (!best || more)) { best = y; }
         }
+        if (json_flag_of(x, "full") || !isfinite(json_number_of(x, "score"))) { continue; }
         find(n, "answers", NULL,
-             say("%s, question %s: %s%s%s%s.", say_budget(x->budget), o->query,
-                 full ? say("full cache %s", say_fixed(full->macro.mean, 3)) : "",
-                 x->base ? say("; %s %s", x->title, say_fixed(x->macro.mean, 3)) : "",
-                 best ? say("; %s%s %s", x->base ? "best other " : "best ", best->title,
-                            say_fixed(best->macro.mean, 3))
+             say("%s, question %s: %s%s%s%s.", say_budget(budget), json_text_of(o, "query"),
+                 full ? say("full cache %s", scored(full)) : "",
+                 base ? say("; %s %s", json_text_of(x, "policy"), scored(x)) : "",
+                 best ? say("; %s%s %s", base ? "best other " : "best ",
+                            json_text_of(best, "policy"), scored(best))
                       : "",
-                 best && x->base ? say(" (%s)", against_of(best)) : ""));
+                 best && base ? say(" (%s)", against_of(best)) : ""));
     }
 }
 
 void findings_make(report_numbers *n) {
     verdicts(n);
-    EACH(answer_bench, o, n->benches, n->n_benches) { bench(n, o); }
+    EACH_OF(o, n->json, "answers") { bench(n, o); }
     pairs(n);
     entries(n);
     transfers(n);
@@ -393,9 +415,10 @@ void findings_make(report_numbers *n) {
 }
 
 void findings_text(const report_numbers *n, ckvc_buffer *text) {
-    EACH(finding, f, n->findings, n->n_findings) {
-        ckvc_buffer_printf(text, "%s%s%s\n", f->verdict ? f->verdict : "", f->verdict ? ": " : "",
-                           f->text);
+    EACH_OF(f, n->json, "findings") {
+        const char *verdict = json_text_of(f, "verdict");
+        ckvc_buffer_printf(text, "%s%s%s\n", verdict ? verdict : "", verdict ? ": " : "",
+                           json_text_of(f, "text"));
     }
 }
 
@@ -410,38 +433,43 @@ static size_t width_of(const char *words) {
     return n;
 }
 
-static void line_cells(room *r, const answer_line *o, const char **cells) {
+static void line_cells(room *r, const json_t *o, const char **cells) {
+    const bool full = json_flag_of(o, "full");
+    const interval score = ends_of(o, "score"), tail = ends_of(o, "task_p10");
     const char *const texts[ACROSS] = {
-        o->full ? "" : say_budget(o->budget),
-        o->title,
-        say_fixed(o->bytes / 1e6, 2),
-        SAY_SPREAD(o->macro, 3),
-        o->base ? "(the table)" : against_of(o),
-        SAY_SPREAD(o->tail, 3),
-        say("%s%s", say_share(o->share), fabs(o->entries_ratio - 1) > 0.02 ? "*" : ""),
-        o->full    ? ""
-        : o->aware ? "the last rows"
-                   : "other",
-        o->besides};
+        full ? "" : say_budget(json_number_of(o, "budget")),
+        json_text_of(o, "policy"),
+        say_fixed(json_number_of(o, "bytes") / 1e6, 2),
+        SAY_SPREAD(score, 3),
+        json_flag_of(o, "base") ? "(the table)" : against_of(o),
+        SAY_SPREAD(tail, 3),
+        say("%s%s", say_share(json_number_of(o, "share")),
+            fabs(json_number_of(o, "entries_over_table") - 1) > 0.02 ? "*" : ""),
+        full                             ? ""
+        : json_flag_of(o, "query_aware") ? "the last rows"
+                                         : "other",
+        json_text_of(o, "costs_besides")};
     for (size_t k = 0; k < ACROSS; k++) { cells[k] = without_controls(r, texts[k]); }
 }
 
-static void lines_text(const report_numbers *n, const answer_bench *o, ckvc_buffer *text) {
+static void lines_text(const report_numbers *n, const json_t *bench, ckvc_buffer *text) {
     static const char *const heads[ACROSS] = {"budget", "policy",         "MB",
                                               "score",  "less the table", "Task-P10",
                                               "kept",   "ranks by",       "costs besides"};
     static const bool right[ACROSS] = {[2] = true, [3] = true, [4] = true, [5] = true, [6] = true};
-    const char **cells = NEW(n, ACROSS * (o->n_lines + 1), const char *);
+    const json_t *lines = json_object_get(bench, "lines");
+    const size_t n_cells = ACROSS * (json_array_size(lines) + 1);
+    const char **cells = NEW(n, n_cells, const char *);
     size_t width[ACROSS] = {0};
     memcpy(cells, heads, sizeof heads);
-    for (size_t i = 0; i < o->n_lines; i++) {
-        line_cells(&n->in->room, &o->lines[i], cells + ACROSS * (i + 1));
+    for (size_t i = 0; i < json_array_size(lines); i++) {
+        line_cells(&n->in->room, json_array_get(lines, i), cells + ACROSS * (i + 1));
     }
-    for (size_t i = 0; i < ACROSS * (o->n_lines + 1); i++) {
+    for (size_t i = 0; i < n_cells; i++) {
         const size_t w = width_of(cells[i]);
         width[i % ACROSS] = w > width[i % ACROSS] ? w : width[i % ACROSS];
     }
-    for (size_t i = 0; i < ACROSS * (o->n_lines + 1); i++) {
+    for (size_t i = 0; i < n_cells; i++) {
         const size_t k = i % ACROSS, blanks = width[k] - width_of(cells[i]);
         const bool last = k == ACROSS - 1;
         ckvc_buffer_printf(text, "%*s%s%*s%s", right[k] ? (int)blanks : 0, "", cells[i],
@@ -450,17 +478,19 @@ static void lines_text(const report_numbers *n, const answer_bench *o, ckvc_buff
 }
 
 void answers_text(const report_numbers *n, ckvc_buffer *text) {
-    EACH(answer_bench, o, n->benches, n->n_benches) {
-        ckvc_buffer_printf(text,
-                           "question %s, model %.12s: %zu of %zu tasks in averages, %zu items\n",
-                           o->query, o->model, o->n_counted, o->n_tasks, o->n_items);
-        EACH(answer_task, t, o->tasks, o->n_tasks) {
-            if (t->counted) { continue; }
+    EACH_OF(o, n->json, "answers") {
+        ckvc_buffer_printf(
+            text, "question %s, model %.12s: %.0f of %zu tasks in averages, %.0f items\n",
+            json_text_of(o, "query"), json_text_of(o, "model"), json_number_of(o, "n_counted"),
+            json_array_size(json_object_get(o, "tasks")), json_number_of(o, "n_items"));
+        EACH_OF(t, o, "tasks") {
+            if (json_flag_of(t, "counted")) { continue; }
             ckvc_buffer_printf(text,
                                "left out of averages: %s: the full cache has %s, wrong "
                                "answers %s\n",
-                               without_controls(&n->in->room, t->task), say_fixed(t->full.mean, 3),
-                               say_fixed(t->control, 3));
+                               without_controls(&n->in->room, json_text_of(t, "task")),
+                               say_fixed(json_number_of(t, "full"), 3),
+                               say_fixed(json_number_of(t, "control"), 3));
         }
         lines_text(n, o, text);
     }
