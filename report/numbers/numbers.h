@@ -242,67 +242,6 @@ typedef struct pair_numbers {
     bool has_shares;
 } pair_numbers;
 
-/* ---- runs (run_numbers.c) ---- */
-
-/* Over (prompt, layer): where the gate can act, and what was kept. */
-typedef struct binding_numbers {
-    const char *source; /* of those of one source; NULL */
-    uint64_t n;
-    double binding, sets_differ, kept_mean, budget_mean, candidates_lo_mean, candidates_hi_mean,
-        share_of_kept_in_window;
-} binding_numbers;
-
-/* A table whose gate was fitted from the run, and what its thresholds rest on at one budget. */
-typedef struct gate_choices {
-    const char *tag; /* of the table */
-    rests all;
-} gate_choices;
-
-typedef struct budget_numbers {
-    const char *run; /* its title */
-    double budget;
-    signed char alive;  /* -1: no thresholds are in use */
-    const char *advice; /* what to change; NULL: nothing */
-    size_t cells_occupied, cells_alive, n_sources, n_layers, n_entropy, n_perplexity, n_choices;
-    binding_numbers all, *sources, *layers, *cells; /* cells [E][P] */
-    gate_choices *choices;
-} budget_numbers;
-
-/* Prompts by risk cell, of one source or of all: those there, and those drawn for logging. */
-typedef struct cover_numbers {
-    const char *source;          /* NULL: all */
-    double *cells, *drawn_cells; /* [E][P] */
-    size_t n_entropy, n_perplexity, prompts, occupied, thin;
-    bool logged; /* false: a scan alone, nothing is drawn */
-    double drawn;
-} cover_numbers;
-typedef struct coverage_numbers {
-    cover_numbers all, *sources;
-    size_t n_sources;
-    double min_cell, sample; /* NaN: not known */
-    uint32_t unscanned;
-} coverage_numbers;
-
-typedef struct savings_numbers { /* of a side */
-    const char *side;            /* NULL: nothing was logged of it */
-    bool logged;
-    const rollout_counts *layers;
-    size_t n_layers, lowest, highest; /* layers by rate */
-    double actions, rollouts;         /* a prompt */
-    double at_baseline, rate, lowest_rate, highest_rate;
-} savings_numbers;
-
-typedef struct run_numbers {
-    input_run in; /* borrowed */
-    const char *plan_hash, *pass;
-    const json_t *plan;
-    run_pass *passes;
-    size_t n_passes, skipped, n_heldout, n_budgets, n_sides;
-    savings_numbers savings[CKVC_SIDE_COUNT];
-    coverage_numbers *coverage; /* NULL: not known */
-    budget_numbers *budgets;
-} run_numbers;
-
 /* ---- scores (score_numbers.c) ---- */
 
 typedef struct bootstrap_ends {
@@ -404,10 +343,9 @@ typedef struct report_numbers {
     table_numbers *tables;
     side_trust *trust; /* those of all tables */
     pair_numbers *pairs;
-    run_numbers *runs;
     score_numbers scores;
     transfer_row *transfers;
-    size_t n_tables, n_trust, n_pairs, n_runs, n_transfers;
+    size_t n_tables, n_trust, n_pairs, n_transfers;
     json_t *json; /* report.json so far */
 } report_numbers;
 

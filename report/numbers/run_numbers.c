@@ -6,171 +6,203 @@
 
 /* ---- coverage ---- */
 
-/* Of one source, or of all (SIZE_MAX). */
-static cover_numbers cover_of(report_numbers *n, const coverage *c, size_t source) {
+/* Prompts by risk cell, of one source, or of all (SIZE_MAX): those there, and those drawn for
+ * logging. */
+static json_t *cover_of(report_numbers *n, const coverage *c, size_t source) {
     const size_t E = c->n_entropy_bins, P = c->n_ppl_bins;
-    cover_numbers o = {.logged = c->logged, .n_entropy = E, .n_perplexity = P};
-    o.source = source < c->n_sources ? c->sources[source] : NULL;
-    o.cells = NEW(n, E * P, double);
-    o.drawn_cells = NEW(n, E * P, double);
-    o.drawn = c->logged ? 0 : NAN;
+    double *cells = NEW(n, E * P, double), *drawn_cells = NEW(n, E * P, double);
+    double drawn = c->logged ? 0 : NAN; /* of a scan alone, nothing is drawn */
+    size_t prompts = 0, occupied = 0, thin = 0;
     EACH(coverage_row, row, c->rows, c->n_rows) {
         const size_t cell = row->entropy * P + row->ppl;
         if (source != SIZE_MAX && row->source != source) { continue; }
-        o.cells[cell] += row->prompts;
-        o.drawn_cells[cell] += row->drawn;
-        o.prompts += row->prompts;
-        o.drawn += row->drawn;
+        cells[cell] += row->prompts;
+        drawn_cells[cell] += row->drawn;
+        prompts += row->prompts;
+        drawn += row->drawn;
     }
     for (size_t i = 0; i < E * P; i++) {
-        const double logged = c->logged ? o.drawn_cells[i] : o.cells[i];
-        o.occupied += o.cells[i] > 0;
-        o.thin += logged > 0 && logged < c->min_cell;
+        const double logged = c->logged ? drawn_cells[i] : cells[i];
+        occupied += cells[i] > 0;
+        thin += logged > 0 && logged < c->min_cell;
     }
-    return o;
+    return OBJECT({"prompts", J(prompts)}, {"drawn", J(drawn)}, {"occupied", J(occupied)},
+                  {"thin", J(thin)},
+                  {"source", source < c->n_sources ? J(c->sources[source]) : NULL},
+                  {"cells", json_grid(cells, E, P)},
+                  {"drawn_cells", c->logged ? json_grid(drawn_cells, E, P) : NULL});
 }
 
-static coverage_numbers *coverage_of(report_numbers *n, const coverage *c) {
-    coverage_numbers *o = NEW(n, 1, coverage_numbers);
-    o->all = cover_of(n, c, SIZE_MAX);
-    o->sources = NEW(n, c->n_sources, cover_numbers);
-    o->min_cell = c->from ? (double)c->min_cell : NAN;
-    o->sample = (double)c->sample;
-    o->unscanned = c->n_unscanned;
-    for (; o->n_sources < c->n_sources; o->n_sources++) {
-        o->sources[o->n_sources] = cover_of(n, c, o->n_sources);
-    }
-    return o;
+static json_t *coverage_of(report_numbers *n, const coverage *c) {
+    json_t *sources = json_array(), *o = cover_of(n, c, SIZE_MAX);
+    for (size_t s = 0; s < c->n_sources; s++) { json_array_append_new(sources, cover_of(n, c, s)); }
+    return ADD_MEMBERS(o, {"min_cell", c->from ? J((double)c->min_cell) : json_null()},
+                       {"sample", J((double)c->sample)}, {"unscanned", J(c->n_unscanned)},
+                       {"sources", sources});
 }
 
 /* ---- rollouts saved ---- */
 
-static savings_numbers savings_of(const input_run *run, int side, double prompts) {
+/* Adds what was logged of a side, if anything was: by layer, and rates a prompt. */
+static void add_savings(const input_run *run, ckvc_side side, double prompts, json_t *by_layer,
+                        json_t *rates) {
     const size_t L = run->h.n_layers;
-    savings_numbers o = {.n_layers = L, .lowest_rate = NAN, .highest_rate = NAN};
+    const rollout_counts *layers = run->savings ? &run->savings[side * L] : NULL;
     rollout_counts all = {0};
-    if (run->savings) { o.layers = &run->savings[(size_t)side * L]; }
-    for (size_t l = 0; o.layers && l < L; l++) {
-        const rollout_counts *k = &o.layers[l];
+    size_t lowest = 0, highest = 0;
+    double lowest_rate = NAN, highest_rate = NAN;
+    json_t *list = json_array();
+    for (size_t l = 0; layers && l < L; l++) {
+        const rollout_counts *k = &layers[l];
         const double rate = 1 - (double)k->distinct / (double)k->actions;
+        json_array_append_new(list,
+                              OBJECT({"actions", J(k->actions)}, {"at_baseline", J(k->at_baseline)},
+                                     {"distinct", J(k->distinct)}));
         all.actions += k->actions;
         all.at_baseline += k->at_baseline;
         all.distinct += k->distinct;
-        if (k->actions && !(rate >= o.lowest_rate)) {
-            o.lowest = l;
-            o.lowest_rate = rate;
+        if (k->actions && !(rate >= lowest_rate)) {
+            lowest = l;
+            lowest_rate = rate;
         }
-        if (k->actions && !(rate <= o.highest_rate)) {
-            o.highest = l;
-            o.highest_rate = rate;
+        if (k->actions && !(rate <= highest_rate)) {
+            highest = l;
+            highest_rate = rate;
         }
     }
+    json_auto_t *columns = json_add_columns(json_object(), list);
+    if (all.actions == 0) { return; }
     const double actions = (double)all.actions, distinct = (double)all.distinct;
-    o.logged = all.actions > 0;
-    o.side = o.logged ? ckvc_side_name((ckvc_side)side) : NULL;
-    o.actions = actions / prompts;
-    o.rollouts = distinct / prompts;
-    o.at_baseline = (double)all.at_baseline / actions;
-    o.rate = 1 - distinct / actions;
-    return o;
+    json_object_set(by_layer, ckvc_side_name(side), columns);
+    json_object_set_new(rates, ckvc_side_name(side),
+                        OBJECT({"actions_a_prompt", J(actions / prompts)},
+                               {"rollouts_a_prompt", J(distinct / prompts)},
+                               {"at_baseline_share", J((double)all.at_baseline / actions)},
+                               {"rate", J(1 - distinct / actions)}, {"lowest", J(lowest)},
+                               {"lowest_rate", J(lowest_rate)}, {"highest", J(highest)},
+                               {"highest_rate", J(highest_rate)}));
 }
 
 /* ---- where the gate can act ---- */
 
-static binding_numbers binding_of(const gate_binding *c) {
-    const double n = (double)c->n;
-    return (binding_numbers){.n = c->n,
-                             .binding = gate_binding_share(c),
-                             .sets_differ = gate_binding_differ_share(c),
-                             .kept_mean = (double)c->kept / n,
-                             .budget_mean = (double)c->budget / n,
-                             .candidates_lo_mean = (double)c->lo / n,
-                             .candidates_hi_mean = (double)c->hi / n,
-                             .share_of_kept_in_window = (double)c->window / (double)c->kept};
+/* Over (prompt, layer): where it can, and what was kept. source: NULL, or the one that these are
+ * of. */
+static json_t *binding_of(const gate_binding *c, const char *source) {
+    const double n = (double)c->n, kept = (double)c->kept;
+    return OBJECT(
+        {"n", J(c->n)}, {"kept_mean", J(kept / n)}, {"budget_mean", J((double)c->budget / n)},
+        {"candidates_lo_mean", J((double)c->lo / n)}, {"candidates_hi_mean", J((double)c->hi / n)},
+        {"share_of_kept_in_window", J((double)c->window / kept)},
+        {"binding", J(gate_binding_share(c))}, {"sets_differ", J(gate_binding_differ_share(c))},
+        {"source", source ? J(source) : NULL});
 }
 
 /* What the thresholds of tables whose gate was fitted from the run rest on at a budget. */
-static void choices_of(report_numbers *n, const input_run *run, budget_numbers *o) {
-    size_t most = 0;
-    EACH(table_numbers, t, n->tables, n->n_tables) { most += t->n_budgets; }
-    o->choices = NEW(n, most, gate_choices);
+static json_t *choices_of(const report_numbers *n, const input_run *run, double budget) {
+    json_t *list = json_array();
     EACH(table_numbers, t, n->tables, n->n_tables) {
         const side_evidence *e = &t->evidence[CKVC_SIDE_GATE];
         if (!fitted_gate_from(t->in, run)) { continue; }
         EACH(budget_rests, r, e->budgets, e->n_budgets) {
-            if (r->budget == o->budget && r->all.supported > 0) {
-                o->choices[o->n_choices++] = (gate_choices){t->tag, r->all};
-            }
+            if (r->budget != budget || !(r->all.supported > 0)) { continue; }
+            json_array_append_new(
+                list, OBJECT({"table", J(t->tag)}, {"supported", J(r->all.supported)},
+                             {"by_loss", J(r->all.by_loss)}, {"by_penalty", J(r->all.by_penalty)},
+                             {"loss_flat", J(r->all.loss_flat)}));
         }
     }
+    return list;
 }
 
-static budget_numbers budget_of(report_numbers *n, const input_run *in, size_t b) {
+/* What to change where the gate is not alive; NULL: nothing. */
+static json_t *advice_on(const shard_header *h, const gate_binding *all, signed char alive) {
+    const struct shard_side *gate = &h->side[CKVC_SIDE_GATE];
+    char advice[256];
+    if (alive != 0 || all->n == 0) { return NULL; }
+    gate_advice(all, gate->actions[gate->n_actions - 1], advice, sizeof advice);
+    return J(advice);
+}
+
+static json_t *budget_of(const report_numbers *n, const input_run *in, size_t b) {
     const shard_header *h = &in->h;
-    const size_t L = h->n_layers, P = h->n_ppl_bins, cells = h->n_entropy_bins * P;
+    const size_t L = h->n_layers, P = h->n_ppl_bins, n_cells = h->n_entropy_bins * P;
     const gate_binding *first = &in->cells[input_cell(h, b, 0, 0, 0)];
     gate_binding all = {0};
-    budget_numbers o = {.run = in->title, .budget = h->budgets[b]};
-    o.n_sources = in->n_sources;
-    o.n_layers = L;
-    o.n_entropy = h->n_entropy_bins;
-    o.n_perplexity = P;
-    o.sources = NEW(n, o.n_sources, binding_numbers);
-    o.layers = NEW(n, L, binding_numbers);
-    o.cells = NEW(n, cells, binding_numbers);
+    size_t occupied = 0, cells_alive = 0;
+    json_t *layers = json_array(), *sources = json_array(), *cells = json_array();
     for (size_t l = 0; l < L; l++) {
         gate_binding layer = {0};
-        for (size_t i = 0; i < cells; i++) { gate_binding_merge(&layer, &first[l * cells + i]); }
+        for (size_t i = 0; i < n_cells; i++) {
+            gate_binding_merge(&layer, &first[l * n_cells + i]);
+        }
         gate_binding_merge(&all, &layer);
-        o.layers[l] = binding_of(&layer);
+        json_array_append_new(layers, binding_of(&layer, NULL));
     }
-    for (size_t s = 0; s < o.n_sources; s++) {
-        o.sources[s] = binding_of(&in->sources[s].sums[b]);
-        o.sources[s].source = in->sources[s].name;
+    EACH(input_source, s, in->sources, in->n_sources) {
+        json_array_append_new(sources, binding_of(&s->sums[b], s->name));
     }
-    for (size_t i = 0; i < cells; i++) {
+    for (size_t i = 0; i < n_cells; i++) {
         gate_binding cell = {0};
-        for (size_t l = 0; l < L; l++) { gate_binding_merge(&cell, &first[l * cells + i]); }
-        o.cells_occupied += cell.n > 0;
-        o.cells_alive += gate_is_alive(&cell);
-        o.cells[i] = binding_of(&cell);
+        for (size_t l = 0; l < L; l++) { gate_binding_merge(&cell, &first[l * n_cells + i]); }
+        occupied += cell.n > 0;
+        cells_alive += gate_is_alive(&cell);
+        json_array_append_new(cells, binding_of(&cell, NULL));
     }
-    o.all = binding_of(&all);
-    o.alive = (signed char)(shard_has_thresholds(h) ? gate_is_alive(&all) : -1);
-    if (o.alive == 0 && all.n) {
-        const struct shard_side *gate = &h->side[CKVC_SIDE_GATE];
-        char *advice = NEW(n, 256, char);
-        gate_advice(&all, gate->actions[gate->n_actions - 1], advice, 256);
-        o.advice = advice;
-    }
-    choices_of(n, in, &o);
-    return o;
+    /* not known: no thresholds are in use */
+    const signed char alive = (signed char)(shard_has_thresholds(h) ? gate_is_alive(&all) : -1);
+    return OBJECT({"budget", J(h->budgets[b])}, {"alive", J(alive)},
+                  {"cells_occupied", J(occupied)}, {"cells_alive", J(cells_alive)},
+                  {"advice", advice_on(h, &all, alive)}, {"all", binding_of(&all, NULL)},
+                  {"sources", sources}, {"layers", layers}, {"cells", json_rows_of(cells, P)},
+                  {"choices", choices_of(n, in, h->budgets[b])});
 }
 
 /* ---- runs ---- */
 
-static run_numbers run_of(report_numbers *n, const input_run *in) {
-    run_numbers o = {.in = *in, .plan_hash = run_plan_hash(in->dir), .n_sides = CKVC_SIDE_COUNT};
-    o.plan = run_plan(in->dir);
-    o.pass = in->pass ? in->pass->name : NULL;
-    o.skipped = json_array_size(run_skipped(in->dir));
-    o.n_passes = run_pass_count(in->dir);
-    o.passes = NEW(n, o.n_passes, run_pass);
-    for (size_t k = 0; k < o.n_passes; k++) { o.passes[k] = *run_pass_at(in->dir, k); }
-    EACH(input_prompt, p, in->prompts, in->n_prompts) { o.n_heldout += p->heldout; }
-    for (int side = 0; side < CKVC_SIDE_COUNT; side++) {
-        o.savings[side] = savings_of(in, side, (double)(in->n_prompts - o.n_heldout));
+static json_t *run_of(report_numbers *n, const input_run *in) {
+    json_t *passes = json_array(), *prompts = json_array(), *sources = json_array(),
+           *budgets = json_array(), *by_layer = json_object(), *rates = json_object();
+    size_t n_heldout = 0;
+    for (size_t k = 0; k < run_pass_count(in->dir); k++) {
+        const run_pass *p = run_pass_at(in->dir, k);
+        json_array_append_new(passes, OBJECT({"name", J(p->name)}, {"complete", J(p->complete)},
+                                             {"prompts", J(p->n_prompts_done)}));
     }
-    if (in->coverage.n_entropy_bins) { o.coverage = coverage_of(n, &in->coverage); }
-    o.n_budgets = in->binned ? in->h.n_budgets : 0;
-    o.budgets = NEW(n, o.n_budgets, budget_numbers);
-    for (size_t b = 0; b < o.n_budgets; b++) { o.budgets[b] = budget_of(n, in, b); }
-    return o;
+    EACH(input_prompt, p, in->prompts, in->n_prompts) {
+        n_heldout += p->heldout;
+        json_array_append_new(prompts,
+                              OBJECT({"id", J(p->id)}, {"source", J(p->source)},
+                                     {"heldout", J(p->heldout)}, {"r_struct", J(p->r_struct)},
+                                     {"r_sem", J(p->r_sem)}, {"T", J(p->n_tokens)}));
+    }
+    EACH(input_source, s, in->sources, in->n_sources) {
+        json_array_append_new(sources, json_string(s->name));
+    }
+    for (int side = 0; side < CKVC_SIDE_COUNT; side++) {
+        add_savings(in, (ckvc_side)side, (double)(in->n_prompts - n_heldout), by_layer, rates);
+    }
+    for (size_t b = 0; in->binned && b < in->h.n_budgets; b++) {
+        json_array_append_new(budgets, budget_of(n, in, b));
+    }
+    json_t *o =
+        OBJECT({"model", J(in->h.model_name)}, {"fingerprint", J(in->h.fingerprint)},
+               {"manifest", J(in->h.manifest)}, {"plan_hash", J(run_plan_hash(in->dir))},
+               {"behaviour", J(in->h.behaviour)}, {"n_prompts", J(in->n_prompts)},
+               {"n_heldout", J(n_heldout)}, {"skipped", J(json_array_size(run_skipped(in->dir)))},
+               {"pass", in->pass ? J(in->pass->name) : json_null()}, {"records", J(in->n_records)});
+    setting_write(o, SETTING_REPORT, &in->h.setting, 0);
+    return ADD_MEMBERS(
+        o, {"tag", J(in->tag)}, {"name", J(in->name)}, {"title", J(in->title)},
+        {"plan", J(run_plan(in->dir))}, {"passes", passes}, {"prompts", prompts},
+        {"sources", sources}, {"memo", by_layer}, {"memo_rates", rates},
+        {"coverage", in->coverage.n_entropy_bins ? coverage_of(n, &in->coverage) : NULL},
+        {"budgets", budgets});
 }
 
 void run_numbers_make(report_numbers *n) {
-    n->runs = NEW(n, n->in->n_runs, run_numbers);
-    for (; n->n_runs < n->in->n_runs; n->n_runs++) {
-        n->runs[n->n_runs] = run_of(n, &n->in->runs[n->n_runs]);
+    json_t *list = json_array();
+    EACH(input_run, run, n->in->runs, n->in->n_runs) {
+        json_array_append_new(list, run_of(n, run));
     }
+    json_object_set_new(n->json, "runs", list);
 }

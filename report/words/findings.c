@@ -337,27 +337,29 @@ static void transfers(report_numbers *n) {
 }
 
 static void find_gates(report_numbers *n) {
-    EACH(run_numbers, run, n->runs, n->n_runs) {
-        const char *shares = "", *title = run->in.title;
-        EACH(budget_numbers, o, run->budgets, run->n_budgets) {
-            if (o->alive < 0) {
+    EACH_OF(run, n->json, "runs") {
+        const char *shares = "", *title = json_text_of(run, "title");
+        EACH_OF(o, run, "budgets") {
+            if (json_is_null(json_object_get(o, "alive"))) {
                 find(n, "binding", NULL,
                      say("%s has no thresholds: every layer keeps its whole budget.", title));
                 break;
             }
-            shares = say_more(shares, ", ", "%s at budget %s", say_share(o->all.sets_differ),
-                              say_budget(o->budget));
+            const double differ = json_number_of(json_object_get(o, "all"), "sets_differ");
+            shares = say_more(shares, ", ", "%s at budget %s", say_share(differ),
+                              say_budget(json_number_of(o, "budget")));
         }
         if (*shares) {
             find(n, "binding", NULL,
                  say("In %s the gate can change what is kept on this share of (prompt, layer): %s.",
                      title, shares));
         }
-        EACH(budget_numbers, o, run->budgets, run->n_budgets) {
-            if (o->alive != 0) { continue; }
+        EACH_OF(o, run, "budgets") {
+            const char *advice = json_text_of(o, "advice");
+            if (!json_is_false(json_object_get(o, "alive"))) { continue; }
             find(n, "binding", NULL,
-                 say("%s: at budget %s the gate is not alive: %s.", o->run, say_budget(o->budget),
-                     o->advice ? o->advice : ""));
+                 say("%s: at budget %s the gate is not alive: %s.", title,
+                     say_budget(json_number_of(o, "budget")), advice ? advice : ""));
         }
     }
 }
