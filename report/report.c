@@ -75,7 +75,7 @@ static ckvc_status check_verdicts(const report_numbers *n, ckvc_err *err) {
 }
 
 FIELDS(report_fields, report_numbers, OBJECTS(tables, n_tables, table_fields),
-       OBJECTS(pairs, n_pairs, pair_fields), F_OBJECT(scores, score_fields));
+       F_OBJECT(scores, score_fields));
 
 static json_t *report_json(const report_numbers *n) {
     static const char *const order[] = {"findings",  "tables",      "pairs",

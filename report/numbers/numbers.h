@@ -185,63 +185,6 @@ typedef struct table_numbers {
     verdict_numbers verdict;
 } table_numbers;
 
-/* ---- two tables (pair_numbers.c) ---- */
-
-/* How far the prompts fix a measure of agreement: 2.5% and 97.5% points over bootstrap refits of
- * both tables; the same measure between refits from two random halves of one table's own prompts,
- * for Spearman corrected to all of them (Spearman and Brown); what two corpora of one truth can
- * reach with these reliabilities. */
-typedef struct reach {
-    double lo, hi, ceiling;
-    size_t replicates, replicates_defined;
-    stability_spread split_half_a, split_half_b;
-} reach;
-
-typedef struct layer_group {
-    size_t first, last; /* layers */
-    double rho;
-    reach reach;
-} layer_group;
-
-/* Heads at one budget: their weights; or their shares, where both tables have them. Of shares lo
- * and hi of the reach are over resampled heads (a table has no replicates of its shares, only each
- * one's interval, and the shares of a prompt are not independent); split halves are what the fits
- * said of their own prompts, corrected to all of them, NaN where they said nothing. */
-typedef struct pair_heads {
-    double budget, overall, bin_mean, bin_min, mean_abs_difference;
-    double share_equal; /* of weights */
-    size_t n, n_groups;
-    const char *interval_missing; /* why there is no reach; NULL: there is */
-    bool has_reach;
-    reach reach;
-    layer_group *groups;
-} pair_heads;
-
-enum { MEASURE_SPEARMAN, MEASURE_DIFFERENCE, MEASURE_EQUAL, GATE_MEASURES };
-typedef struct pair_cells {
-    size_t cells;
-    double measures[GATE_MEASURES];
-    const char *interval_missing;
-    bool has_reach;
-    reach reach[GATE_MEASURES];
-} pair_cells;
-typedef struct pair_gates { /* at one budget */
-    double budget;
-    bool runs_known;
-    pair_cells all, binding; /* cells with records in both; where the gate binds in both */
-} pair_gates;
-
-typedef struct pair_numbers {
-    const table_numbers *tables[2];
-    const char *a, *b;
-    const char *not_compared; /* why; NULL: they are */
-    bool same_model, compared, same_edges;
-    pair_heads *head, *shares;
-    pair_gates *gate;
-    size_t n_head, n_gate, n_shares;
-    bool has_shares;
-} pair_numbers;
-
 /* ---- scores (score_numbers.c) ---- */
 
 typedef struct bootstrap_ends {
@@ -342,10 +285,9 @@ typedef struct report_numbers {
     inputs *in;
     table_numbers *tables;
     side_trust *trust; /* those of all tables */
-    pair_numbers *pairs;
     score_numbers scores;
     transfer_row *transfers;
-    size_t n_tables, n_trust, n_pairs, n_transfers;
+    size_t n_tables, n_trust, n_transfers;
     json_t *json; /* report.json so far */
 } report_numbers;
 
@@ -364,6 +306,7 @@ void transfer_numbers_make(report_numbers *n);
 void attention_numbers_make(report_numbers *n);
 void diagnostic_numbers_make(report_numbers *n);
 
+json_t *spread_json(const stability_spread *s); /* {mean, lo, hi, defined} */
 /* Names in byte order, each once; has room for another. */
 void add_sorted(const char **names, size_t *n, const char *name);
 

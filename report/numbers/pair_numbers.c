@@ -1,11 +1,21 @@
 /* Two tables against each other: rank agreement of head weights, agreement of thresholds where both
- * have records, and how far both are fixed by the prompts that the tables were fitted from (reach,
- * numbers.h). */
+ * have records, and how far both are fixed by the prompts that the tables were fitted from. */
 #include <math.h>
 
 #include "lib/base/memory.h"
 #include "report/numbers/numbers.h"
 
+/* How far the prompts fix a measure of agreement: 2.5% and 97.5% points over bootstrap refits of
+ * both tables; the same measure between refits from two random halves of one table's own prompts,
+ * for Spearman corrected to all of them (Spearman and Brown); what two corpora of one truth can
+ * reach with these reliabilities. */
+typedef struct reach {
+    double ceiling;
+    size_t replicates;
+    stability_spread boot, split_half_a, split_half_b;
+} reach;
+
+enum { MEASURE_SPEARMAN, MEASURE_DIFFERENCE, MEASURE_EQUAL, GATE_MEASURES };
 #define MEASURES_MAX 65 /* overall and 64 groups of layers; or the gate's three */
 
 /* ---- measures of two columns ---- */
@@ -109,14 +119,23 @@ static void reach_of(const columns_of *c, reach *out) {
             stability_correct(&a[m]);
             stability_correct(&b[m]);
         }
-        out[m] = (reach){.lo = boot[m].lo,
-                         .hi = boot[m].hi,
-                         .ceiling = spearman ? stability_ceiling(a[m].mean, b[m].mean) : NAN,
+        out[m] = (reach){.ceiling = spearman ? stability_ceiling(a[m].mean, b[m].mean) : NAN,
                          .replicates = boots,
-                         .replicates_defined = boot[m].n,
+                         .boot = boot[m],
                          .split_half_a = a[m],
                          .split_half_b = b[m]};
     }
+}
+
+json_t *spread_json(const stability_spread *s) {
+    return OBJECT({"mean", J(s->mean)}, {"lo", J(s->lo)}, {"hi", J(s->hi)}, {"defined", J(s->n)});
+}
+
+static json_t *reach_json(const reach *r) {
+    return OBJECT({"lo", J(r->boot.lo)}, {"hi", J(r->boot.hi)},
+                  {"split_half_a", spread_json(&r->split_half_a)},
+                  {"split_half_b", spread_json(&r->split_half_b)}, {"ceiling", J(r->ceiling)},
+                  {"replicates", J(r->replicates)}, {"replicates_defined", J(r->boot.n)});
 }
 
 /* Why a side of this pair has no refits; NULL when it has. */
@@ -128,44 +147,42 @@ static const char *why_no_refits(const columns_of *c) {
 
 /* ---- heads ---- */
 
-static const reach no_reach = {NAN, NAN, NAN, .split_half_a.mean = NAN, .split_half_b.mean = NAN};
-
-/* Rank agreement of the columns, in all and by groups of layers. */
-static pair_heads ranks_of(report_numbers *n, const columns_of *c) {
+/* Rank agreement by groups of layers, and which layers a group is. */
+static void set_bins(json_t *o, const columns_of *c, const rank_layers *ranks) {
     const size_t bins = c->n_measures - 1;
-    pair_heads h = {.budget = c->t[0]->shape->budgets[c->b[0]],
-                    .n = c->L * c->X,
-                    .n_groups = bins,
-                    .reach = no_reach,
-                    .groups = NEW(n, bins, layer_group)};
-    rank_layers ranks;
-    rank_by_layer(c->x[0], c->x[1], c->L, c->X, bins, &ranks);
-    h.overall = ranks.overall;
-    h.bin_mean = ranks.bin_mean;
-    h.bin_min = ranks.bin_min;
+    json_t *layers = json_array();
     for (size_t i = 0, first = 0; i < bins; i++) {
         const size_t size = rank_bin_size(c->L, bins, i);
-        h.groups[i] = (layer_group){first, first + size - 1, ranks.bins[i], no_reach};
+        json_array_append_new(
+            layers, json_pack("[I, I]", (json_int_t)first, (json_int_t)(first + size - 1)));
         first += size;
     }
-    return h;
+    ADD_MEMBERS(o, {"bins", ckvc_json_reals(ranks->bins, bins)}, {"bin_layers", layers});
 }
 
-static pair_heads heads_of(report_numbers *n, columns_of *c) {
+static json_t *heads_of(columns_of *c) {
     double measures[GATE_MEASURES];
-    reach reaches[MEASURES_MAX];
+    rank_layers ranks;
     take_own(c);
-    pair_heads h = ranks_of(n, c);
-    measure(c->x[0], c->x[1], h.n, measures);
-    h.share_equal = measures[MEASURE_EQUAL];
-    h.mean_abs_difference = measures[MEASURE_DIFFERENCE];
-    h.interval_missing = why_no_refits(c);
-    h.has_reach = !h.interval_missing;
-    if (!h.has_reach) { return h; }
-    reach_of(c, reaches);
-    h.reach = reaches[0];
-    for (size_t i = 0; i < h.n_groups; i++) { h.groups[i].reach = reaches[i + 1]; }
-    return h;
+    rank_by_layer(c->x[0], c->x[1], c->L, c->X, c->n_measures - 1, &ranks);
+    measure(c->x[0], c->x[1], c->L * c->X, measures);
+    const char *missing = why_no_refits(c);
+    json_t *o = OBJECT({"budget", J(c->t[0]->shape->budgets[c->b[0]])},
+                       {"overall", J(ranks.overall)}, {"bin_mean", J(ranks.bin_mean)},
+                       {"bin_min", J(ranks.bin_min)}, {"share_equal", J(measures[MEASURE_EQUAL])},
+                       {"mean_abs_difference", J(measures[MEASURE_DIFFERENCE])},
+                       {"n", J(c->L * c->X)}, {"interval_missing", J(missing)});
+    set_bins(o, c, &ranks);
+    if (!missing) {
+        reach reaches[MEASURES_MAX];
+        json_t *bins = json_array();
+        reach_of(c, reaches);
+        for (size_t i = 1; i < c->n_measures; i++) {
+            json_array_append_new(bins, reach_json(&reaches[i]));
+        }
+        ADD_MEMBERS(o, {"interval", reach_json(&reaches[0])}, {"bin_intervals", bins});
+    }
+    return o;
 }
 
 /* ---- gates ---- */
@@ -192,9 +209,16 @@ static bool binds(const table_numbers *t, const entry *e) {
     return false;
 }
 
-static pair_cells cells_of(columns_of *c, bool binding) {
+#define MEASURES(of, x)                                                                            \
+    {"spearman", of(x[MEASURE_SPEARMAN])}, {"mean_abs_difference", of(x[MEASURE_DIFFERENCE])}, {   \
+        "share_equal", of(x[MEASURE_EQUAL])                                                        \
+    }
+#define REACH_JSON(x) reach_json(&(x))
+
+/* Adds how the cells with records in both agree, or those of them where the gate binds in both. */
+static void set_cells(json_t *o, columns_of *c, bool binding) {
     CKVC_AUTO_FREE uint8_t *mask = ckvc_calloc(c->L * c->X, 1);
-    pair_cells out = {.interval_missing = binding ? why_no_refits(c) : NULL};
+    double measures[GATE_MEASURES];
     for (size_t i = 0; i < c->L * c->X; i++) {
         mask[i] = 1;
         for (int k = 0; k < 2; k++) {
@@ -204,18 +228,25 @@ static pair_cells cells_of(columns_of *c, bool binding) {
     }
     c->mask = mask;
     take_own(c);
-    out.cells = measure_gates(c, out.measures);
-    out.has_reach = binding && !out.interval_missing && out.cells > 0;
-    if (out.has_reach) { reach_of(c, out.reach); }
-    return out;
+    const size_t cells = measure_gates(c, measures);
+    ADD_MEMBERS(o, {"cells", J(cells)}, MEASURES(J, measures));
+    if (!binding) { return; }
+    const char *missing = why_no_refits(c);
+    ADD_MEMBERS(o, {"interval_missing", J(missing)});
+    if (!missing && cells > 0) {
+        reach r[GATE_MEASURES];
+        reach_of(c, r);
+        ADD_MEMBERS(o, {"intervals", OBJECT(MEASURES(REACH_JSON, r))});
+    }
 }
 
-static pair_gates gates_of(columns_of *c) {
-    pair_gates g = {.budget = c->t[0]->shape->budgets[c->b[0]],
-                    .all = cells_of(c, false),
-                    .runs_known = c->t[0]->in->n_runs && c->t[1]->in->n_runs};
-    if (g.runs_known) { g.binding = cells_of(c, true); }
-    return g;
+static json_t *gates_of(columns_of *c) {
+    json_t *o = OBJECT({"budget", J(c->t[0]->shape->budgets[c->b[0]])}), *binding = json_null();
+    set_cells(o, c, false);
+    if (c->t[0]->in->n_runs && c->t[1]->in->n_runs) { /* else it is not known where it binds */
+        set_cells(binding = json_object(), c, true);
+    }
+    return ADD_MEMBERS(o, {"binding", binding});
 }
 
 /* ---- shares ---- */
@@ -233,25 +264,37 @@ static double reliability_of(const table_numbers *t, size_t b) {
     return json_is_number(o) ? stability_spearman_brown(json_number_value(o)) : NAN;
 }
 
-static pair_heads shares_of(report_numbers *n, const columns_of *c) {
-    double apart = 0;
-    for (size_t i = 0; i < c->L * c->X; i++) {
+/* lo and hi are over resampled heads: a table has no replicates of its shares, only each one's
+ * interval, and the shares of a prompt are not independent. Split halves are what the fits said of
+ * their own prompts. */
+static json_t *shares_of(const columns_of *c) {
+    const size_t X = c->X, n = c->L * X, bins = c->n_measures - 1;
+    double apart = 0, lo, hi;
+    rank_layers ranks;
+    json_t *bin_lo = json_array(), *bin_hi = json_array();
+    for (size_t i = 0; i < n; i++) {
         for (int k = 0; k < 2; k++) {
             c->x[k][i] = c->t[k]->shape->share[i * c->t[k]->n_budgets + c->b[k]];
         }
-        apart += fabs(c->x[0][i] - c->x[1][i]) / (double)(c->L * c->X);
+        apart += fabs(c->x[0][i] - c->x[1][i]) / (double)n;
     }
-    pair_heads h = ranks_of(n, c);
-    h.mean_abs_difference = apart;
-    h.reach.split_half_a.mean = reliability_of(c->t[0], c->b[0]);
-    h.reach.split_half_b.mean = reliability_of(c->t[1], c->b[1]);
-    h.reach.ceiling = stability_ceiling(h.reach.split_half_a.mean, h.reach.split_half_b.mean);
-    rank_spearman_ends(c->x[0], c->x[1], h.n, &h.reach.lo, &h.reach.hi);
-    for (layer_group *g = h.groups; g < h.groups + h.n_groups; g++) {
-        rank_spearman_ends(c->x[0] + g->first * c->X, c->x[1] + g->first * c->X,
-                           (g->last - g->first + 1) * c->X, &g->reach.lo, &g->reach.hi);
+    rank_by_layer(c->x[0], c->x[1], c->L, X, bins, &ranks);
+    for (size_t i = 0, first = 0; i < bins; i++) {
+        const size_t size = rank_bin_size(c->L, bins, i);
+        rank_spearman_ends(c->x[0] + first * X, c->x[1] + first * X, size * X, &lo, &hi);
+        json_array_append_new(bin_lo, J(lo));
+        json_array_append_new(bin_hi, J(hi));
+        first += size;
     }
-    return h;
+    rank_spearman_ends(c->x[0], c->x[1], n, &lo, &hi);
+    const double a = reliability_of(c->t[0], c->b[0]), b = reliability_of(c->t[1], c->b[1]);
+    json_t *o =
+        OBJECT({"budget", J(c->t[0]->shape->budgets[c->b[0]])}, {"overall", J(ranks.overall)},
+               {"lo", J(lo)}, {"hi", J(hi)}, {"ceiling", J(stability_ceiling(a, b))},
+               {"split_half_a", J(a)}, {"split_half_b", J(b)}, {"bin_mean", J(ranks.bin_mean)},
+               {"bin_min", J(ranks.bin_min)}, {"mean_abs_difference", J(apart)}, {"n", J(n)});
+    set_bins(o, c, &ranks);
+    return ADD_MEMBERS(o, {"bin_lo", bin_lo}, {"bin_hi", bin_hi});
 }
 
 /* ---- pairs ---- */
@@ -279,25 +322,24 @@ static const char *why_not(const ckvc_table *x, const ckvc_table *y) {
     return "no budget in common";
 }
 
-static void compare_tables(report_numbers *n, pair_numbers *p) {
-    const ckvc_table *x = p->tables[0]->shape, *y = p->tables[1]->shape;
+static void compare_tables(report_numbers *n, json_t *o, const table_numbers *a,
+                           const table_numbers *b) {
+    const ckvc_table *x = a->shape, *y = b->shape;
     const bool same_cells =
         x->n_entropy_bins == y->n_entropy_bins && x->n_ppl_bins == y->n_ppl_bins;
+    const bool same_edges =
+        same_cells &&
+        same_reals(x->edges_entropy, y->edges_entropy, x->n_entropy_bins - 1,
+                   y->n_entropy_bins - 1) &&
+        same_reals(x->edges_ppl, y->edges_ppl, x->n_ppl_bins - 1, y->n_ppl_bins - 1);
     const size_t cells = (size_t)x->n_entropy_bins * x->n_ppl_bins,
                  most = x->n_layers * (cells > x->n_heads ? cells : x->n_heads),
                  bins = n->in->o->layer_bins < x->n_layers ? n->in->o->layer_bins : x->n_layers;
-    p->head = NEW(n, (size_t)x->n_budgets * y->n_budgets, pair_heads);
-    p->gate = NEW(n, (size_t)x->n_budgets * y->n_budgets, pair_gates);
-    p->shares = NEW(n, (size_t)x->n_budgets * y->n_budgets, pair_heads);
-    p->has_shares = x->share && y->share;
-    p->same_edges = same_cells &&
-                    same_reals(x->edges_entropy, y->edges_entropy, x->n_entropy_bins - 1,
-                               y->n_entropy_bins - 1) &&
-                    same_reals(x->edges_ppl, y->edges_ppl, x->n_ppl_bins - 1, y->n_ppl_bins - 1);
-    columns_of c = {.n = n,
-                    .t = {p->tables[0], p->tables[1]},
-                    .L = x->n_layers,
-                    .x = {NEW(n, most, double), NEW(n, most, double)}};
+    const bool fitted = !(a->shares_alone && b->shares_alone), have_shares = x->share && y->share;
+    json_t *heads = json_array(), *gates = json_array(),
+           *shares = have_shares ? json_array() : NULL;
+    columns_of c = {
+        .n = n, .t = {a, b}, .L = x->n_layers, .x = {NEW(n, most, double), NEW(n, most, double)}};
     for (size_t i = 0; i < (size_t)x->n_budgets * y->n_budgets; i++) {
         c.b[0] = i / y->n_budgets;
         c.b[1] = i % y->n_budgets;
@@ -305,33 +347,31 @@ static void compare_tables(report_numbers *n, pair_numbers *p) {
         c.side = CKVC_SIDE_HEAD;
         c.X = x->n_heads;
         c.n_measures = 1 + bins;
-        const bool fitted = !(p->tables[0]->shares_alone && p->tables[1]->shares_alone);
-        if (fitted) { p->head[p->n_head++] = heads_of(n, &c); }
-        if (p->has_shares) { p->shares[p->n_shares++] = shares_of(n, &c); }
+        if (fitted) { json_array_append_new(heads, heads_of(&c)); }
+        if (have_shares) { json_array_append_new(shares, shares_of(&c)); }
         c.side = CKVC_SIDE_GATE;
         c.X = cells;
         c.n_measures = GATE_MEASURES;
-        if (same_cells && fitted) { p->gate[p->n_gate++] = gates_of(&c); }
+        if (same_cells && fitted) { json_array_append_new(gates, gates_of(&c)); }
     }
+    ADD_MEMBERS(o, {"head", heads}, {"gate", gates}, {"shares", shares},
+                {"same_edges", J(same_edges)});
 }
 
 void pair_numbers_make(report_numbers *n) {
-    const size_t T = n->n_tables;
-    n->pairs = NEW(n, T * T, pair_numbers);
-    for (size_t a = 0; a < T; a++) {
-        for (size_t b = a + 1; b < T; b++) {
-            pair_numbers *p = &n->pairs[n->n_pairs++];
+    json_t *list = json_array();
+    for (size_t a = 0; a < n->n_tables; a++) {
+        for (size_t b = a + 1; b < n->n_tables; b++) {
             const table_numbers *x = &n->tables[a], *y = &n->tables[b];
-            const json_t *mine = json_object_get(x->f.meta, "fingerprint"),
-                         *other = json_object_get(y->f.meta, "fingerprint");
-            const char *fx = json_string_value(mine), *fy = json_string_value(other);
-            *p = (pair_numbers){.tables = {x, y},
-                                .a = x->tag,
-                                .b = y->tag,
-                                .not_compared = why_not(x->shape, y->shape),
-                                .same_model = strcmp(fx ? fx : "", fy ? fy : "") == 0};
-            p->compared = !p->not_compared;
-            if (p->compared) { compare_tables(n, p); }
+            const char *fx = json_text_of(x->f.meta, "fingerprint"),
+                       *fy = json_text_of(y->f.meta, "fingerprint"),
+                       *not_compared = why_not(x->shape, y->shape);
+            const bool same_model = strcmp(fx ? fx : "", fy ? fy : "") == 0;
+            json_t *o = OBJECT({"a", J(x->tag)}, {"b", J(y->tag)},
+                               {"not_compared", J(not_compared)}, {"same_model", J(same_model)});
+            if (!not_compared) { compare_tables(n, o, x, y); }
+            json_array_append_new(list, o);
         }
     }
+    json_object_set_new(n->json, "pairs", list);
 }

@@ -253,41 +253,54 @@ const char *say_part(const difference *of) {
 /* ---- agreement and entries ---- */
 
 /* "0.71 at budget 25% of T (95% over prompts: 0.5 to 0.8; ...)" */
-static const char *agreement_of(const pair_heads *h) {
-    const reach *r = &h->reach;
-    const char *rho = say("%s at budget %s", say_fixed(h->overall, 2), say_budget(h->budget));
-    if (!isfinite(r->lo) || !isfinite(r->hi)) { return rho; }
+static const char *agreement_of(const json_t *heads) {
+    const json_t *r = json_object_get(heads, "interval");
+    const double lo = json_number_of(r, "lo"), hi = json_number_of(r, "hi"),
+                 ceiling = json_number_of(r, "ceiling");
+    const char *rho = say("%s at budget %s", say_fixed(json_number_of(heads, "overall"), 2),
+                          say_budget(json_number_of(heads, "budget")));
+    if (!isfinite(lo) || !isfinite(hi)) { return rho; }
     return say("%s (95%% over prompts%s: %s to %s; %s)", rho,
-               say_few_refits((double)r->replicates, false), say_fixed(r->lo, 2),
-               say_fixed(r->hi, 2),
-               isfinite(r->ceiling)
-                   ? say("two such corpora of one truth reach at most %s", say_fixed(r->ceiling, 2))
+               say_few_refits(json_number_of(r, "replicates"), false), say_fixed(lo, 2),
+               say_fixed(hi, 2),
+               isfinite(ceiling)
+                   ? say("two such corpora of one truth reach at most %s", say_fixed(ceiling, 2))
                    : "a corpus does not even agree with itself");
 }
 
+static bool has_shares(const report_numbers *n, const char *tag) {
+    bool has = false;
+    EACH(table_numbers, t, n->tables, n->n_tables) {
+        has |= strcmp(t->tag, tag) == 0 && t->shape->share;
+    }
+    return has;
+}
+
 static void pairs(report_numbers *n) {
-    EACH(pair_numbers, p, n->pairs, n->n_pairs) {
-        const char *weights = "", *shares = "";
-        const bool by_shares = p->tables[0]->shape->share || p->tables[1]->shape->share;
-        EACH(pair_heads, h, p->head, p->n_head) {
-            if (by_shares && !isfinite(h->overall)) { continue; /* weights that decide nothing */ }
+    EACH_OF(p, n->json, "pairs") {
+        const char *weights = "", *shares = "", *a = json_text_of(p, "a"),
+                   *b = json_text_of(p, "b");
+        const bool by_shares = has_shares(n, a) || has_shares(n, b);
+        EACH_OF(h, p, "head") {
+            /* weights that decide nothing */
+            if (by_shares && isnan(json_number_of(h, "overall"))) { continue; }
             weights = say_more(weights, "; ", "%s", agreement_of(h));
         }
         if (*weights) {
             find(n, "agreement", NULL,
-                 say("Head weights of %s and %s, Spearman's ρ: %s.", p->a, p->b, weights));
+                 say("Head weights of %s and %s, Spearman's ρ: %s.", a, b, weights));
         }
-        EACH(pair_heads, s, p->shares, p->n_shares) {
-            const reach *r = &s->reach;
-            const char *ends = isfinite(r->lo)
-                                   ? say("%s to %s", say_fixed(r->lo, 2), say_fixed(r->hi, 2))
-                                   : SAY_UNDEFINED;
+        EACH_OF(s, p, "shares") {
+            const double lo = json_number_of(s, "lo"), hi = json_number_of(s, "hi");
+            const char *ends =
+                isfinite(lo) ? say("%s to %s", say_fixed(lo, 2), say_fixed(hi, 2)) : SAY_UNDEFINED;
             shares = say_more(shares, "; ", "%s at budget %s (95%% over heads: %s)",
-                              say_fixed(s->overall, 3), say_budget(s->budget), ends);
+                              say_fixed(json_number_of(s, "overall"), 3),
+                              say_budget(json_number_of(s, "budget")), ends);
         }
         if (*shares) {
             find(n, "agreement", NULL,
-                 say("Shares of heads of %s and %s, Spearman's ρ: %s.", p->a, p->b, shares));
+                 say("Shares of heads of %s and %s, Spearman's ρ: %s.", a, b, shares));
         }
     }
 }
