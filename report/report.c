@@ -74,8 +74,7 @@ static ckvc_status check_verdicts(const report_numbers *n, ckvc_err *err) {
     return CKVC_OK;
 }
 
-FIELDS(report_fields, report_numbers, OBJECTS(tables, n_tables, table_fields),
-       F_OBJECT(scores, score_fields));
+FIELDS(report_fields, report_numbers, OBJECTS(tables, n_tables, table_fields));
 
 static json_t *report_json(const report_numbers *n) {
     static const char *const order[] = {"findings",  "tables",      "pairs",

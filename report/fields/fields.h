@@ -112,4 +112,4 @@ json_t *fields_json(fields_of *of, const void *row);
 /* clang-format on */
 
 /* The parts of report.json, a file each. */
-fields_of table_fields, score_fields, answer_fields, difference_fields, rests_fields;
+fields_of table_fields, rests_fields;

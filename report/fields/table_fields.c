@@ -138,7 +138,7 @@ static json_t *parts_of(const void *row) {
     json_t *list = json_array();
     for (size_t i = 0; by && i <= by->n_kinds + by->n_sources + by->n_lengths; i++) {
         const difference *d = i ? &by->kinds[i - 1] : &by->all;
-        json_t *part = fields_json(difference_fields, d);
+        json_t *part = difference_json(d);
         const char *name = i ? say_part(d) : "all prompts";
         json_object_set_new(part, "part", json_string(name));
         json_object_set_new(part, "against", json_string(by->base.policy));

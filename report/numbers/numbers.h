@@ -10,6 +10,8 @@
 #include "report/load/inputs.h"
 #include "report/numbers/members.h"
 
+typedef struct report_numbers report_numbers;
+
 typedef struct interval {
     double mean, lo, hi;
 } interval;
@@ -230,21 +232,9 @@ typedef struct comparison_list {
     size_t n, cap;
 } comparison_list;
 
-/* What a policy loses, and what it keeps: of a table and of each reference the row that loses
- * least. */
-typedef struct loss_row {
-    const char *setting, *label, *table; /* "12.5% of T, NAME"; the table's tag, NULL: none */
-    double budget;
-    interval loss, kl; /* over the full cache, nats per token; kl NaN: lines without it */
-    double kept;       /* entries of a KV head, mean */
-    size_t n;
-} loss_row;
-
 typedef struct score_numbers {
-    const score_files *files;
     score_series *series; /* tables, their controls, references */
-    loss_row *losses;     /* by setting, then loss */
-    size_t n_series, n_losses;
+    size_t n_series;
     bool held_out_checked;
     comparison_list lists[SCORE_LISTS];
 } score_numbers;
@@ -253,11 +243,12 @@ typedef struct score_numbers {
 const interval *difference_deciding(const difference *of); /* kl, or d */
 /* "better", "worse", "no difference shown", "too few prompts to tell": by the interval. */
 const char *difference_judged(const difference *of);
-bool difference_decided(const difference *of);     /* better or worse, from PART_MIN prompts on */
-const char *difference_part(const difference *of); /* "text prompts", the source, "(no source)" */
+bool difference_decided(const difference *of); /* better or worse, from PART_MIN prompts on */
 /* Where both keep as many entries: "in each layer of each prompt", "in each prompt", "on average";
  * NULL: they do not. */
 const char *difference_equal_in(const difference *of);
+json_t *difference_json(const difference *of);
+json_t *losses_json(const report_numbers *n); /* loss_numbers.c */
 /* One model, budget and C; one table or policy under them, too. */
 bool series_of_one_setting(const score_series *a, const score_series *b);
 bool series_alike(const score_series *a, const score_series *b);
@@ -281,7 +272,7 @@ typedef struct transfer_row {
 
 /* ---- all ---- */
 
-typedef struct report_numbers {
+struct report_numbers {
     inputs *in;
     table_numbers *tables;
     side_trust *trust; /* those of all tables */
@@ -289,7 +280,7 @@ typedef struct report_numbers {
     transfer_row *transfers;
     size_t n_tables, n_trust, n_transfers;
     json_t *json; /* report.json so far */
-} report_numbers;
+};
 
 /* numbers_free also after an error. */
 ckvc_status numbers_make(report_numbers *n, inputs *in, ckvc_err *err) CKVC_MUST_CHECK;

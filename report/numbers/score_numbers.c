@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "cql/solve/resampled.h"
+#include "lib/base/files.h"
 #include "lib/base/memory.h"
 #include "lib/base/order.h"
 #include "lib/base/hash.h"
@@ -297,6 +298,94 @@ static void sort_opponents(report_numbers *n, comparison_list *fair, comparison_
     }
 }
 
+/* ---- JSON ---- */
+
+json_t *series_named(const score_series *s) {
+    return OBJECT({"title", J(s->title)}, {"policy", J(s->policy)}, {"model", J(s->model)},
+                  {"budget", J(s->budget)}, {"C", J(s->continuation)});
+}
+
+json_t *difference_json(const difference *of) {
+    const bool decided_one = difference_decided(of), ends = of->has_bootstrap;
+    return OBJECT(
+        {"source", J(of->source)}, {"undefined", J(of->undefined)},
+        {"standard_error", J(of->standard_error)}, {"largest_share", J(of->largest_share)},
+        {"kept_ratio", J(of->kept_ratio)}, {"equal_tokens", J(of->equal_tokens)},
+        {"equal_in", J(difference_equal_in(of))}, {"kind", of->kind ? J(of->kind) : NULL},
+        {"T_lo", of->has_lengths ? J(of->T_lo) : NULL},
+        {"T_hi", of->has_lengths ? J(of->T_hi) : NULL}, {"difference", J(of->d.mean)},
+        {"lo", J(of->d.lo)}, {"hi", J(of->d.hi)}, {"kl_difference", J(of->kl.mean)},
+        {"kl_lo", J(of->kl.lo)}, {"kl_hi", J(of->kl.hi)}, {"by_kl", J(of->by_kl)},
+        {"bootstrap", ends ? OBJECT({"lo", J(of->bootstrap.lo)}, {"hi", J(of->bootstrap.hi)},
+                                    {"replicates", J(of->bootstrap.replicates)})
+                           : NULL},
+        {"n", J(of->n)}, {"n_documents", J(of->n_documents)}, {"reward", J(of->reward)},
+        {"reward_base", J(of->reward_base)}, {"kept", J(of->kept)}, {"kept_base", J(of->kept_base)},
+        {"median", J(of->median)}, {"judged", J(difference_judged(of))},
+        {"decided", J(decided_one)});
+}
+
+static json_t *differences_json(const difference *of, size_t n) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < n; i++) { json_array_append_new(list, difference_json(&of[i])); }
+    return list;
+}
+
+static json_t *table_json(const score_series *s) { return J(*s->table ? s->table : NULL); }
+
+static json_t *series_json(const score_series *s) {
+    const bool by_layer = s->layer_budgets != 0;
+    json_t *o =
+        OBJECT({"title", J(s->title)}, {"model", J(s->model)}, {"policy", J(s->policy)},
+               {"budget", J(s->budget)}, {"table", table_json(s)}, {"C", J(s->continuation)},
+               {"taus", ckvc_json_reals(s->taus, s->n_taus)}, {"by_layer", J(by_layer)});
+    setting_write_all(o, SETTING_LINE, &s->setting, SETTING_SCORE);
+    return o;
+}
+
+static json_t *comparison_json(const comparison *c) {
+    return ADD_MEMBERS(series_json(&c->of), {"base", J(c->base.title)},
+                       {"base_policy", J(c->base.policy)}, {"base_table", table_json(&c->base)},
+                       {"base_taus", ckvc_json_reals(c->base.taus, c->base.n_taus)},
+                       {"one_score", J(c->one_score)}, {"all", difference_json(&c->all)},
+                       {"kinds", differences_json(c->kinds, c->n_kinds)},
+                       {"sources", differences_json(c->sources, c->n_sources)},
+                       {"lengths", differences_json(c->lengths, c->n_lengths)});
+}
+
+static void set_scores(const report_numbers *n) {
+    static const struct {
+        const char *name;
+        int list;
+    } lists[] = {{"against_identity", AGAINST_IDENTITY}, {"against_matched", AGAINST_MATCHED},
+                 {"between_tables", BETWEEN_TABLES},     {"at_equal_tokens", AT_EQUAL_TOKENS},
+                 {"at_other_tokens", AT_OTHER_TOKENS},   {"against_controls", AGAINST_CONTROLS},
+                 {"between_scores", BETWEEN_SCORES}};
+    const score_numbers *s = &n->scores;
+    const score_files *f = &n->in->scores;
+    json_t *files = json_array(), *series = json_array();
+    for (size_t i = 0; i < f->n_files; i++) {
+        CKVC_AUTO_FREE char *name = ckvc_path_name(f->files[i]->path);
+        json_array_append_new(files, OBJECT({"file", J(name)}, {"rows", J(f->files[i]->n)}));
+    }
+    EACH(score_series, x, s->series, s->n_series) { json_array_append_new(series, series_json(x)); }
+    json_t *o = OBJECT({"prompts_used_in_calibration_left_out", J(f->dropped_seen)},
+                       {"rows_of_other_splits_left_out", J(f->dropped_split)},
+                       {"rows_in_several_files", J(f->dropped_twice)}, {"rows", J(f->n_rows)},
+                       {"rows_used_in_calibration", J(f->used_seen)},
+                       {"held_out_checked", J(s->held_out_checked)}, {"files", files},
+                       {"series", series}, {"losses", losses_json(n)});
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        const comparison_list *of = &s->lists[lists[i].list];
+        json_t *list = json_array();
+        EACH(comparison, c, of->of, of->n) { json_array_append_new(list, comparison_json(c)); }
+        json_object_set_new(o, lists[i].name, list);
+    }
+    json_object_set_new(n->json, "scores", o);
+}
+
+/* ---- all ---- */
+
 /* Tables first, then their controls, then the references. */
 static int series_rank(const score_series *s) {
     return s->kind == SCORE_TABLE ? 0 : *s->table && !score_is_reference(s->kind) ? 1 : 2;
@@ -313,7 +402,6 @@ void score_numbers_make(report_numbers *n) {
     w->kl = NEW(n, f->n_rows, double);
     w->x = NEW(n, f->n_rows, const score_row *);
     w->n_sources = sources_of(f, w->sources);
-    o->files = f;
     o->series = NEW(n, f->n_series, score_series);
     for (int rank = 0; rank < 3; rank++) {
         EACH(score_series, x, f->series, f->n_series) {
@@ -327,11 +415,7 @@ void score_numbers_make(report_numbers *n) {
     sort_opponents(n, &o->lists[AT_EQUAL_TOKENS], &o->lists[AT_OTHER_TOKENS]);
     o->held_out_checked =
         f->n_rows > 0 && f->used_seen == 0 && (f->n_marked == f->n_rows || n->in->n_runs > 0);
-}
-
-json_t *series_named(const score_series *s) {
-    return OBJECT({"title", J(s->title)}, {"policy", J(s->policy)}, {"model", J(s->model)},
-                  {"budget", J(s->budget)}, {"C", J(s->continuation)});
+    set_scores(n);
 }
 
 /* ---- what a difference says ---- */
@@ -347,11 +431,6 @@ const char *difference_judged(const difference *of) {
 bool difference_decided(const difference *of) {
     const interval *d = difference_deciding(of);
     return of->n >= PART_MIN && (d->lo > 0 || d->hi < 0);
-}
-
-const char *difference_part(const difference *of) {
-    if (of->kind) { return strcmp(of->kind, "text") == 0 ? "text prompts" : "retrieval prompts"; }
-    return of->source && *of->source ? of->source : "(no source)";
 }
 
 const char *difference_equal_in(const difference *of) {

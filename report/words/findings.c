@@ -247,7 +247,9 @@ static void verdicts(report_numbers *n) {
 }
 
 const char *say_part(const difference *of) {
-    return of->has_lengths ? say("T from %u to %u", of->T_lo, of->T_hi) : difference_part(of);
+    if (of->has_lengths) { return say("T from %u to %u", of->T_lo, of->T_hi); }
+    if (of->kind) { return strcmp(of->kind, "text") == 0 ? "text prompts" : "retrieval prompts"; }
+    return of->source && *of->source ? of->source : "(no source)";
 }
 
 /* ---- agreement and entries ---- */

@@ -1,0 +1,103 @@
+/* What every policy loses against what it keeps, one row for each table and reference: the one that
+ * loses least. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "report/numbers/numbers.h"
+
+typedef struct loss_row {
+    const char *label, *table; /* the table's tag, NULL: none */
+    double budget;
+    interval loss, kl; /* over the full cache, nats per token; kl NaN: lines without it */
+    double kept;       /* entries of a KV head, mean */
+    size_t n;
+} loss_row;
+
+static int by_loss(const void *pa, const void *pb) {
+    const loss_row *a = pa, *b = pb;
+    return (a->loss.mean > b->loss.mean) - (a->loss.mean < b->loss.mean);
+}
+
+static const table_numbers *table_of(const report_numbers *n, const score_series *s) {
+    EACH(table_numbers, t, n->tables, n->n_tables) {
+        if (strcmp(t->f.content_id, s->table) == 0) { return t; }
+    }
+    return NULL;
+}
+
+static bool is_shown(const score_series *s) {
+    return s->kind == SCORE_TABLE || s->kind == SCORE_IDENTITY || score_is_reference(s->kind);
+}
+
+/* A reference goes by its policy alone, unless it takes more than a prefill to have it. */
+static const char *label_of(const report_numbers *n, const score_series *s) {
+    const table_numbers *t = table_of(n, s);
+    if (s->kind == SCORE_TABLE) { return t ? t->title : s->title; }
+    return score_needs_table(s->kind) && t ? room_text(&n->in->room, "%s, by %s", s->policy, t->tag)
+           : s->kind == SCORE_KVZIP        ? "kvzip, reads twice"
+                                           : s->policy;
+}
+
+static loss_row row_of(const report_numbers *n, const score_series *s) {
+    const table_numbers *t = s->kind == SCORE_TABLE ? table_of(n, s) : NULL;
+    loss_row o = {.label = label_of(n, s),
+                  .table = t ? t->tag : NULL,
+                  .budget = s->budget,
+                  .loss = series_loss(s, false),
+                  .kl = series_loss(s, true),
+                  .n = s->n};
+    for (size_t i = 0; i < s->n; i++) { o.kept += score_row_kept(s->rows[i]) / (double)s->n; }
+    return o;
+}
+
+static json_t *row_json(const loss_row *o, const char *of) {
+    return OBJECT({"setting", J(of)}, {"budget", J(o->budget)}, {"label", J(o->label)},
+                  {"table", J(o->table)}, {"n", J(o->n)}, {"kept", J(o->kept)},
+                  {"loss", J(o->loss.mean)}, {"lo", J(o->loss.lo)}, {"hi", J(o->loss.hi)},
+                  {"kl", J(o->kl.mean)}, {"kl_lo", J(o->kl.lo)}, {"kl_hi", J(o->kl.hi)});
+}
+
+/* "12.5% of T, NAME": NAME is the model of a table that was scored so, if there is one. */
+static const char *setting_of(const report_numbers *n, const score_series *like,
+                              const table_numbers *table) {
+    const char *model = table ? json_text_of(table->f.meta, "model_name") : NULL;
+    const char *after = like->setting.compress_after ? ", compressed after the first turn" : "",
+               *of = model ? room_text(&n->in->room, ", %s%s", model, after) : after;
+    return like->budget < 1 ? room_text(&n->in->room, "%.4g%% of T%s", 100 * like->budget, of)
+                            : room_text(&n->in->room, "%g tokens%s", like->budget, of);
+}
+
+/* Adds the rows of one setting, by loss. */
+static void add_rows(const report_numbers *n, const score_series *like, json_t *list) {
+    const table_numbers *table = NULL;
+    loss_row *rows = NEW(n, n->scores.n_series, loss_row);
+    size_t k = 0;
+    EACH(score_series, s, n->scores.series, n->scores.n_series) {
+        if (!is_shown(s) || !series_of_one_setting(s, like)) { continue; }
+        const loss_row row = row_of(n, s);
+        size_t at = k;
+        for (size_t i = 0; i < k; i++) { at = strcmp(rows[i].label, row.label) == 0 ? i : at; }
+        if (!isfinite(row.loss.mean) || (at < k && rows[at].loss.mean <= row.loss.mean)) {
+            continue;
+        }
+        rows[at] = row;
+        k += at == k;
+        table = table ? table : table_of(n, s);
+    }
+    const char *of = setting_of(n, like, table);
+    qsort(rows, k, sizeof *rows, by_loss);
+    for (size_t i = 0; i < k; i++) { json_array_append_new(list, row_json(&rows[i], of)); }
+}
+
+json_t *losses_json(const report_numbers *n) {
+    const score_numbers *s = &n->scores;
+    json_t *list = json_array();
+    EACH(score_series, x, s->series, s->n_series) {
+        bool first = is_shown(x);
+        for (const score_series *y = s->series; y < x; y++) {
+            first &= !(is_shown(y) && series_of_one_setting(x, y));
+        }
+        if (first) { add_rows(n, x, list); }
+    }
+    return list;
+}
