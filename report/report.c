@@ -9,7 +9,6 @@
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
 #include "lib/base/names.h"
-#include "report/fields/fields.h"
 #include "report/load/inputs.h"
 #include "report/page/page.h"
 #include "report/words/words.h"
@@ -69,27 +68,9 @@ static ckvc_status check_verdicts(const report_numbers *n, ckvc_err *err) {
                  "no table was given, so none is required to be deployed; name its .ckvt file");
     EACH(table_numbers, t, n->tables, n->n_tables) {
         CKVC_FAIL_IF(t->verdict.word != verdict_deploy, err, CKVC_CHECK_FAILED,
-                     "%s: %s, wanted deploy; the report says why", t->title, t->verdict.word);
+                     "%s: %s, wanted deploy; the report says why", t->in->title, t->verdict.word);
     }
     return CKVC_OK;
-}
-
-FIELDS(report_fields, report_numbers, OBJECTS(tables, n_tables, table_fields));
-
-static json_t *report_json(const report_numbers *n) {
-    static const char *const order[] = {"findings",  "tables",      "pairs",
-                                        "runs",      "scores",      "answers",
-                                        "attention", "diagnostics", "transfers"};
-    json_t *o = json_object();
-    json_auto_t *by_fields = fields_json(report_fields, n);
-    for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
-        json_t *made = json_object_get(n->json, order[i]);
-        json_object_set(o, order[i], made ? made : json_object_get(by_fields, order[i]));
-    }
-    json_object_set_new(o, "schema", json_string("ckvc-report-1"));
-    json_object_set_new(o, "ckvc_version", json_string(CKVC_VERSION));
-    json_object_set_new(o, "replicates", json_integer(n->in->o->replicates));
-    return o;
 }
 
 /* The buffer's text, the caller's to free. */
@@ -105,10 +86,11 @@ ckvc_status report_write(const report_options *o, char **summary, char **json, c
     CKVC_TRY(inputs_load(&in, o, err));
     CKVC_TRY(numbers_make(&n, &in, err));
     findings_make(&n);
-    json_auto_t *all = report_json(&n);
-    ckvc_json_append(&text, all);
+    ADD_MEMBERS(n.json, {"schema", J("ckvc-report-1")}, {"ckvc_version", J(CKVC_VERSION)},
+                {"replicates", J(o->replicates)});
+    ckvc_json_append(&text, n.json);
     ckvc_buffer_text(&text, "\n");
-    page_write(&page, all);
+    page_write(&page, n.json);
     CKVC_TRY(publish(o, &text, &page, err));
     findings_text(&n, &found);
     *summary = text_of(&found);

@@ -1,9 +1,9 @@
 /* The page of a report: what tables say, how far to trust them, and what they bring
  * (docs/method.md, section 7).
  *
- * report_write reads tables, runs, score and answers files, computes every number once
- * (numbers/numbers.h), and shows them through one list of columns as report.json, csv files,
- * figures and the page, so that these cannot disagree. The folder appears whole. */
+ * report_write reads tables, runs, score and answers files and computes every number once, into
+ * report.json (numbers/numbers.h). The page draws that file and the findings are read from it, so
+ * that these cannot disagree. The folder appears whole. */
 #pragma once
 
 #include "lib/base/status.h"

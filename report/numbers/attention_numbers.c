@@ -3,6 +3,8 @@
 #include <math.h>
 
 #include "lib/base/memory.h"
+#include "lib/stats/partial.h"
+#include "lib/stats/rank.h"
 #include "report/numbers/numbers.h"
 
 static double attention_of(const score_row *row, int what, size_t l) {

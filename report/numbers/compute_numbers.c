@@ -8,11 +8,12 @@ ckvc_status numbers_make(report_numbers *n, inputs *in, ckvc_err *err) {
     pair_numbers_make(n);
     run_numbers_make(n);
     score_numbers_make(n);
+    loss_numbers_make(n);
     verdict_numbers_make(n);
     answer_numbers_make(n);
-    transfer_numbers_make(n);
     attention_numbers_make(n);
     diagnostic_numbers_make(n);
+    transfer_numbers_make(n);
     return CKVC_OK;
 }
 

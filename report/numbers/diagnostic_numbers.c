@@ -8,6 +8,8 @@
 
 #include "lib/base/memory.h"
 #include "lib/base/order.h"
+#include "lib/stats/partial.h"
+#include "lib/stats/rank.h"
 #include "report/numbers/numbers.h"
 
 #define DAMAGE_PROMPTS_MIN 10 /* fewer prompts than this are not put into cells */

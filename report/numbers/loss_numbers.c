@@ -20,7 +20,7 @@ static int by_loss(const void *pa, const void *pb) {
 
 static const table_numbers *table_of(const report_numbers *n, const score_series *s) {
     EACH(table_numbers, t, n->tables, n->n_tables) {
-        if (strcmp(t->f.content_id, s->table) == 0) { return t; }
+        if (strcmp(t->f->content_id, s->table) == 0) { return t; }
     }
     return NULL;
 }
@@ -32,16 +32,17 @@ static bool is_shown(const score_series *s) {
 /* A reference goes by its policy alone, unless it takes more than a prefill to have it. */
 static const char *label_of(const report_numbers *n, const score_series *s) {
     const table_numbers *t = table_of(n, s);
-    if (s->kind == SCORE_TABLE) { return t ? t->title : s->title; }
-    return score_needs_table(s->kind) && t ? room_text(&n->in->room, "%s, by %s", s->policy, t->tag)
-           : s->kind == SCORE_KVZIP        ? "kvzip, reads twice"
-                                           : s->policy;
+    if (s->kind == SCORE_TABLE) { return t ? t->in->title : s->title; }
+    return score_needs_table(s->kind) && t
+               ? room_text(&n->in->room, "%s, by %s", s->policy, t->in->tag)
+           : s->kind == SCORE_KVZIP ? "kvzip, reads twice"
+                                    : s->policy;
 }
 
 static loss_row row_of(const report_numbers *n, const score_series *s) {
     const table_numbers *t = s->kind == SCORE_TABLE ? table_of(n, s) : NULL;
     loss_row o = {.label = label_of(n, s),
-                  .table = t ? t->tag : NULL,
+                  .table = t ? t->in->tag : NULL,
                   .budget = s->budget,
                   .loss = series_loss(s, false),
                   .kl = series_loss(s, true),
@@ -60,7 +61,7 @@ static json_t *row_json(const loss_row *o, const char *of) {
 /* "12.5% of T, NAME": NAME is the model of a table that was scored so, if there is one. */
 static const char *setting_of(const report_numbers *n, const score_series *like,
                               const table_numbers *table) {
-    const char *model = table ? json_text_of(table->f.meta, "model_name") : NULL;
+    const char *model = table ? json_text_of(table->f->meta, "model_name") : NULL;
     const char *after = like->setting.compress_after ? ", compressed after the first turn" : "",
                *of = model ? room_text(&n->in->room, ", %s%s", model, after) : after;
     return like->budget < 1 ? room_text(&n->in->room, "%.4g%% of T%s", 100 * like->budget, of)
@@ -89,9 +90,9 @@ static void add_rows(const report_numbers *n, const score_series *like, json_t *
     for (size_t i = 0; i < k; i++) { json_array_append_new(list, row_json(&rows[i], of)); }
 }
 
-json_t *losses_json(const report_numbers *n) {
+void loss_numbers_make(report_numbers *n) {
     const score_numbers *s = &n->scores;
-    json_t *list = json_array();
+    json_t *list = json_object_get(json_object_get(n->json, "scores"), "losses");
     EACH(score_series, x, s->series, s->n_series) {
         bool first = is_shown(x);
         for (const score_series *y = s->series; y < x; y++) {
@@ -99,5 +100,4 @@ json_t *losses_json(const report_numbers *n) {
         }
         if (first) { add_rows(n, x, list); }
     }
-    return list;
 }

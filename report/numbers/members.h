@@ -20,12 +20,14 @@ json_t *json_add_members(json_t *o, const json_member *members);
 #define ADD_MEMBERS(o, ...) json_add_members(o, (const json_member[]){__VA_ARGS__, {NULL, NULL}})
 #define OBJECT(...)         ADD_MEMBERS(json_object(), __VA_ARGS__)
 
-/* A value as JSON, a new reference; of JSON a copy. null: a double that is not finite, a text or
- * JSON that is NULL, and of a signed char, which says yes, no or not known, -1. */
+/* A value as JSON, a new reference; of JSON a copy. null: a number that is not finite, a text or
+ * JSON that is NULL, and of a signed char, which says yes, no or not known, -1. An int does not
+ * compile, for it may be a comparison that was meant as yes or no. */
 #define J(v)                                                                                       \
-    _Generic((v), double: ckvc_json_real, bool: json_of_flag, signed char: json_of_maybe,          \
-             const char *: json_of_text, char *: json_of_text, json_t *: json_copy_of,            \
-             const json_t *: json_copy_of, default: json_integer)(v)
+    _Generic((v), double: ckvc_json_real, float: ckvc_json_real, unsigned long: json_integer,      \
+             unsigned: json_integer, bool: json_of_flag, signed char: json_of_maybe,               \
+             const char *: json_of_text, char *: json_of_text, json_t *: json_copy_of,             \
+             const json_t *: json_copy_of)(v)
 static inline json_t *json_of_flag(bool v) { return json_boolean(v); }
 static inline json_t *json_of_maybe(signed char v) { return v < 0 ? json_null() : json_boolean(v); }
 static inline json_t *json_copy_of(const json_t *v) { return v ? json_deep_copy(v) : json_null(); }

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "lib/base/memory.h"
+#include "lib/stats/rank.h"
 #include "report/numbers/numbers.h"
 
 /* How far the prompts fix a measure of agreement: 2.5% and 97.5% points over bootstrap refits of
@@ -254,7 +255,7 @@ static json_t *gates_of(columns_of *c) {
 /* Split halves that the fit found for block b, corrected to all of its prompts. NaN of shares that
  * rewards have changed since. */
 static double reliability_of(const table_numbers *t, size_t b) {
-    const json_t *o = t->f.meta;
+    const json_t *o = t->f->meta;
     static const char *const path[] = {"diagnostics", "demand", "by_budget"};
     static const char *const rest[] = {"heads", "split_halves", "overall"};
     if (json_object_get(json_object_get(o, path[0]), "rewards")) { return NAN; }
@@ -363,11 +364,11 @@ void pair_numbers_make(report_numbers *n) {
     for (size_t a = 0; a < n->n_tables; a++) {
         for (size_t b = a + 1; b < n->n_tables; b++) {
             const table_numbers *x = &n->tables[a], *y = &n->tables[b];
-            const char *fx = json_text_of(x->f.meta, "fingerprint"),
-                       *fy = json_text_of(y->f.meta, "fingerprint"),
+            const char *fx = json_text_of(x->f->meta, "fingerprint"),
+                       *fy = json_text_of(y->f->meta, "fingerprint"),
                        *not_compared = why_not(x->shape, y->shape);
             const bool same_model = strcmp(fx ? fx : "", fy ? fy : "") == 0;
-            json_t *o = OBJECT({"a", J(x->tag)}, {"b", J(y->tag)},
+            json_t *o = OBJECT({"a", J(x->in->tag)}, {"b", J(y->in->tag)},
                                {"not_compared", J(not_compared)}, {"same_model", J(same_model)});
             if (!not_compared) { compare_tables(n, o, x, y); }
             json_array_append_new(list, o);

@@ -101,14 +101,17 @@ static json_t *binding_of(const gate_binding *c, const char *source) {
 static json_t *choices_of(const report_numbers *n, const input_run *run, double budget) {
     json_t *list = json_array();
     EACH(table_numbers, t, n->tables, n->n_tables) {
-        const side_evidence *e = &t->evidence[CKVC_SIDE_GATE];
-        if (!fitted_gate_from(t->in, run)) { continue; }
-        EACH(budget_rests, r, e->budgets, e->n_budgets) {
-            if (r->budget != budget || !(r->all.supported > 0)) { continue; }
-            json_array_append_new(
-                list, OBJECT({"table", J(t->tag)}, {"supported", J(r->all.supported)},
-                             {"by_loss", J(r->all.by_loss)}, {"by_penalty", J(r->all.by_penalty)},
-                             {"loss_flat", J(r->all.loss_flat)}));
+        const json_t *gate = json_object_get(json_object_get(t->json, "evidence"), "gate"),
+                     *budgets = json_object_get(gate, "budgets");
+        for (size_t b = 0; b < json_array_size(budgets) && fitted_gate_from(t->in, run); b++) {
+            json_t *rests = json_array_get(budgets, b);
+            if (t->shape->budgets[b] != budget || !(json_number_of(rests, "supported") > 0)) {
+                continue;
+            }
+            json_t *o = OBJECT({"table", J(t->in->tag)});
+            json_object_update(o, rests);
+            json_object_del(o, "cells");
+            json_array_append_new(list, o);
         }
     }
     return list;

@@ -18,7 +18,7 @@ static json_t *scored_manifests(const report_numbers *n, const table_numbers *t)
     for (size_t i = 0; i < f->n_files; i++) {
         for (size_t k = 0; k < f->files[i]->n; k++) {
             const score_row *row = &f->files[i]->rows[k];
-            if (strcmp(row->table, t->f.content_id) == 0 && strcmp(row->manifest, last) != 0) {
+            if (strcmp(row->table, t->f->content_id) == 0 && strcmp(row->manifest, last) != 0) {
                 json_object_set_new(set, row->manifest, json_true());
                 last = row->manifest;
             }
@@ -27,8 +27,14 @@ static json_t *scored_manifests(const report_numbers *n, const table_numbers *t)
     return set;
 }
 
+typedef struct leak_sums { /* over the checks of a table's manifests */
+    size_t prompts, files, leaked_prompts, leaked_in_scored; /* the last: at least so many */
+    size_t scored_manifests, scored_not_compared;
+    unsigned ngram;
+} leak_sums;
+
 /* false: it is malformed. */
-static bool add_check(leak_numbers *sums, const json_t *check, json_t *scored) {
+static bool add_check(leak_sums *sums, const json_t *check, json_t *scored) {
     leak_record rec;
     ckvc_err why = {0};
     json_t *compared;
@@ -52,23 +58,27 @@ static bool add_check(leak_numbers *sums, const json_t *check, json_t *scored) {
     return true;
 }
 
-static void leak_numbers_make(report_numbers *n, table_numbers *t) {
-    const json_t *guard = json_object_get(t->f.meta, "leak_check"),
+static json_t *leaks_of(const report_numbers *n, const table_numbers *t) {
+    const json_t *guard = json_object_get(t->f->meta, "leak_check"),
                  *checks = json_object_get(guard, "checks");
     json_auto_t *scored = scored_manifests(n, t);
-    leak_numbers *sums = &t->leaks;
+    leak_sums sums = {.scored_manifests = json_object_size(scored)};
     bool readable = true;
-    sums->scored_manifests = json_object_size(scored);
     for (size_t i = 0; readable && i < json_array_size(checks); i++) {
-        readable = add_check(sums, json_array_get(checks, i), scored);
+        readable = add_check(&sums, json_array_get(checks, i), scored);
     }
-    uint64_t leaked = sums->scored_manifests ? sums->leaked_in_scored : sums->leaked_prompts;
-    sums->state = !readable                                              ? "not readable"
-                  : json_array_size(checks) == 0                         ? "not checked"
-                  : leaked                                               ? "shared"
-                  : json_array_size(json_object_get(guard, "unchecked")) ? "in part"
-                  : sums->scored_not_compared                            ? "not compared"
-                                                                         : "passed";
+    const size_t leaked = sums.scored_manifests ? sums.leaked_in_scored : sums.leaked_prompts;
+    const char *state = !readable                                              ? "not readable"
+                        : json_array_size(checks) == 0                         ? "not checked"
+                        : leaked                                               ? "shared"
+                        : json_array_size(json_object_get(guard, "unchecked")) ? "in part"
+                        : sums.scored_not_compared                             ? "not compared"
+                                                                               : "passed";
+    return OBJECT({"state", J(state)}, {"prompts", J(sums.prompts)}, {"files", J(sums.files)},
+                  {"leaked_prompts", J(sums.leaked_prompts)},
+                  {"scored_manifests", J(sums.scored_manifests)},
+                  {"scored_not_compared", J(sums.scored_not_compared)},
+                  {"leaked_in_scored", J(sums.leaked_in_scored)}, {"ngram", J(sums.ngram)});
 }
 
 static entry *entries_of(report_numbers *n, const table_file *f, const struct side *s) {
@@ -83,91 +93,105 @@ static entry *entries_of(report_numbers *n, const table_file *f, const struct si
                      .perplexity = heads ? 0 : (double)(x % s->P),
                      .budget = f->table->budgets[i % s->nB],
                      .action = side_action(s, s->entries[i]),
-                     .records = f->has_evidence ? 0 : NAN,
-                     .by_loss = -1,
-                     .loss_flat = -1,
-                     .verdict = "",
-                     .agree = NAN,
-                     .advantage = NAN,
-                     .lower_bound = NAN};
+                     .supported = !f->has_evidence};
         for (size_t a = 0; f->has_evidence && a < A; a++) {
-            e->records += (double)f->evidence[s->which].n[i * A + a];
+            e->supported |= f->evidence[s->which].n[i * A + a] > 0;
         }
-        e->supported = !(e->records == 0);
         e->value = e->action >= 0 ? s->grid[e->action] : NAN;
     }
     return list;
 }
 
-static weight_numbers weights_of(report_numbers *n, const table_numbers *t, size_t b) {
+/* Of heads at one budget. */
+static json_t *weights_of(report_numbers *n, const table_numbers *t, size_t b) {
     const ckvc_table *k = t->shape;
-    weight_numbers w = {.budget = k->budgets[b], .n_actions = k->n_head_actions};
-    double neutral = 0;
-    w.n_layers = k->n_layers;
-    w.n_heads = k->n_heads;
-    w.n = w.n_layers * w.n_heads;
-    w.weight = NEW(n, w.n, double);
-    w.histogram = NEW(n, w.n_actions, double);
-    w.min = INFINITY;
-    w.max = -INFINITY;
-    for (size_t i = 0; i < w.n; i++) {
+    const size_t N = (size_t)k->n_layers * k->n_heads;
+    double *weight = NEW(n, N, double), *histogram = NEW(n, k->n_head_actions, double);
+    double mean = 0, neutral = 0, min = INFINITY, max = -INFINITY;
+    size_t supported = 0;
+    for (size_t i = 0; i < N; i++) {
         const entry *e = &t->entries[CKVC_SIDE_HEAD][i * k->n_budgets + b];
-        w.weight[i] = e->value;
-        w.mean += e->value;
-        w.min = fmin(w.min, e->value);
-        w.max = fmax(w.max, e->value);
+        weight[i] = e->value;
+        mean += e->value;
+        min = fmin(min, e->value);
+        max = fmax(max, e->value);
         neutral += e->value == 1.0;
-        w.supported += e->supported;
-        if (e->action >= 0) { w.histogram[e->action]++; }
+        supported += e->supported;
+        if (e->action >= 0) { histogram[e->action]++; }
     }
-    w.mean /= (double)w.n;
-    w.share_at_1 = neutral / (double)w.n;
-    return w;
+    return OBJECT({"budget", J(k->budgets[b])}, {"n", J(N)}, {"mean", J(mean / (double)N)},
+                  {"min", J(min)}, {"max", J(max)}, {"share_at_1", J(neutral / (double)N)},
+                  {"supported", J(supported)},
+                  {"histogram", ckvc_json_reals(histogram, k->n_head_actions)},
+                  {"weight", json_grid(weight, k->n_layers, k->n_heads)});
 }
 
-/* From each cell to the one that is `de` entropy bins and `dp` perplexity bins on. */
-static monotone monotone_along(const table_numbers *t, size_t b, uint32_t de, uint32_t dp) {
+/* Of neighbouring cells that both have records, from each to the one that is `de` entropy bins and
+ * `dp` perplexity bins on: higher risk should not raise the threshold. */
+static json_t *monotone_along(const table_numbers *t, size_t b, uint32_t de, uint32_t dp) {
     const ckvc_table *k = t->shape;
     const entry *cells = t->entries[CKVC_SIDE_GATE];
     const size_t step = (size_t)(de * k->n_ppl_bins + dp) * k->n_budgets;
-    double not_up = 0, not_down = 0;
-    monotone m = {0};
+    double not_up = 0, not_down = 0, pairs = 0;
     for (size_t at = b; at < t->n_entries[CKVC_SIDE_GATE]; at += k->n_budgets) {
         const bool last = cells[at].entropy + de >= k->n_entropy_bins ||
                           cells[at].perplexity + dp >= k->n_ppl_bins;
         if (last || !cells[at].supported || !cells[at + step].supported) { continue; }
-        m.pairs++;
+        pairs++;
         not_up += k->tau[at + step] <= k->tau[at];
         not_down += k->tau[at + step] >= k->tau[at];
     }
-    const double pairs = (double)m.pairs; /* 0 / 0 is undefined */
-    m.non_increasing = not_up / pairs;
-    m.non_decreasing = not_down / pairs;
-    m.equal = (not_up + not_down - pairs) / pairs;
-    return m;
+    /* 0 / 0 is undefined */
+    return OBJECT({"pairs", J(pairs)}, {"non_increasing", J(not_up / pairs)},
+                  {"non_decreasing", J(not_down / pairs)},
+                  {"equal", J((not_up + not_down - pairs) / pairs)});
 }
 
-static threshold_numbers thresholds_of(report_numbers *n, const table_numbers *t, size_t b) {
+/* Of risk cells at one budget. */
+static json_t *thresholds_of(report_numbers *n, const table_numbers *t, size_t b) {
     const ckvc_table *k = t->shape;
-    threshold_numbers g = {.budget = k->budgets[b], .n_actions = k->n_gate_actions};
-    g.n_layers = k->n_layers;
-    g.n_entropy = k->n_entropy_bins;
-    g.n_perplexity = k->n_ppl_bins;
-    g.cells = g.n_layers * g.n_entropy * g.n_perplexity;
-    g.along_entropy = monotone_along(t, b, 1, 0);
-    g.along_perplexity = monotone_along(t, b, 0, 1);
-    g.tau = NEW(n, g.cells, double);
-    g.histogram = NEW(n, g.n_actions, double);
-    for (size_t i = 0; i < g.cells; i++) {
+    const size_t E = k->n_entropy_bins, P = k->n_ppl_bins, cells = k->n_layers * E * P;
+    double *tau = NEW(n, cells, double), *histogram = NEW(n, k->n_gate_actions, double), mean = 0;
+    size_t supported = 0;
+    for (size_t i = 0; i < cells; i++) {
         const entry *e = &t->entries[CKVC_SIDE_GATE][i * k->n_budgets + b];
-        g.tau[i] = e->value;
+        tau[i] = e->value;
         if (!e->supported) { continue; }
-        g.supported++;
-        g.mean_tau += e->value;
-        if (e->action >= 0) { g.histogram[e->action]++; }
+        supported++;
+        mean += e->value;
+        if (e->action >= 0) { histogram[e->action]++; }
     }
-    g.mean_tau /= (double)g.supported;
-    return g;
+    return OBJECT({"budget", J(k->budgets[b])}, {"cells", J(cells)}, {"supported", J(supported)},
+                  {"mean_tau", J(mean / (double)supported)},
+                  {"along_entropy", monotone_along(t, b, 1, 0)},
+                  {"along_perplexity", monotone_along(t, b, 0, 1)},
+                  {"histogram", ckvc_json_reals(histogram, k->n_gate_actions)},
+                  {"tau", json_rows_of(json_grid(tau, k->n_layers * E, P), E)});
+}
+
+static json_t *by_head(const ckvc_table *t, const double *of, size_t step, size_t first) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < (size_t)t->n_layers * t->n_heads; i++) {
+        json_array_append_new(list, J(of[i * step + first]));
+    }
+    return json_rows_of(list, t->n_heads);
+}
+
+/* By budget, with the ends of each share's interval over prompts; null: the table has none. */
+static json_t *shares_of(const table_numbers *t) {
+    const ckvc_table *k = t->shape;
+    const size_t nB = k->n_budgets;
+    const double *ends = t->f->share_interval;
+    if (!k->share) { return json_null(); }
+    json_t *list = json_array();
+    for (size_t b = 0; b < nB; b++) {
+        json_t *lo = ends ? by_head(k, ends, 2 * nB, 2 * b) : json_null(),
+               *hi = ends ? by_head(k, ends, 2 * nB, 2 * b + 1) : json_null();
+        json_array_append_new(list, OBJECT({"budget", J(k->budgets[b])},
+                                           {"share", by_head(k, k->share, nB, b)}, {"lo", lo},
+                                           {"hi", hi}));
+    }
+    return list;
 }
 
 /* ---- what the choices rest on ---- */
@@ -185,49 +209,50 @@ static double count_percentile(const uint64_t *n, size_t actions, int chosen) {
     return others > 0 ? below / others : 0.5;
 }
 
-static rests rests_of(decided_split s) {
-    const double all = (double)s.supported, loss = (double)s.by_loss;
-    return (rests){all, loss, all - loss, (double)s.flat};
+/* What thresholds rest on, in numbers of them. */
+static json_t *rests_of(decided_split s) {
+    return OBJECT({"supported", J(s.supported)}, {"by_loss", J(s.by_loss)},
+                  {"by_penalty", J(s.supported - s.by_loss)}, {"loss_flat", J(s.flat)});
 }
 
-static rests share_of(decided_split s, double n) {
-    const double loss = (double)s.by_loss / n;
-    return (rests){(double)s.supported, loss, 1 - loss, (double)s.flat / n};
+/* In shares of n; without how many have records where they are the side's. */
+static json_t *rest_shares(decided_split s, size_t n, bool of_side) {
+    const double loss = (double)s.by_loss / (double)n;
+    return OBJECT({"supported", of_side ? NULL : J(s.supported)}, {"by_loss", J(loss)},
+                  {"by_penalty", J(1 - loss)}, {"loss_flat", J((double)s.flat / (double)n)});
 }
 
-/* What the penalty is to blame for: every entry, every budget and risk cell, all. */
-static void penalty_make(report_numbers *n, const table_numbers *t, const decided *d,
-                         side_evidence *o) {
-    for (size_t i = 0; i < o->states; i++) {
-        if (d->chosen[i] < 0) { continue; }
-        o->entries[i].by_loss = (signed char)d->by_loss[i];
-        o->entries[i].loss_flat = (signed char)d->flat[i];
-    }
-    o->n_budgets = d->nB;
-    o->budgets = NEW(n, d->nB, budget_rests);
+/* Adds what the penalty is to blame for: all, every budget and risk cell, every entry. */
+static void add_penalty(json_t *o, const struct side *side, const decided *d) {
+    json_t *budgets = json_array(), *entries = json_array();
     for (size_t b = 0; b < d->nB; b++) {
         const decided_split all = decided_sum(d, b);
-        budget_rests *of = &o->budgets[b];
-        of->budget = t->shape->budgets[b];
-        of->all = share_of(all, (double)all.supported);
-        of->cells = NEW(n, d->X, rests);
-        of->n_perplexity = o->side.P;
-        of->n_entropy = d->X / o->side.P;
-        for (size_t x = 0; x < d->X; x++) { of->cells[x] = rests_of(d->split[b * d->X + x]); }
+        json_t *of = rest_shares(all, all.supported, false), *cells = json_array();
+        for (size_t x = 0; x < d->X; x++) {
+            json_array_append_new(cells, rests_of(d->split[b * d->X + x]));
+        }
+        ADD_MEMBERS(of, {"cells", json_rows_of(cells, side->P)});
+        json_array_append_new(budgets, of);
     }
-    o->all = share_of(decided_sum(d, d->nB), (double)d->n_supported);
+    for (size_t i = 0; i < side->n_states; i++) {
+        const bool known = d->chosen[i] >= 0;
+        json_array_append_new(entries, OBJECT({"by_loss", known ? J(d->by_loss[i]) : json_null()},
+                                              {"loss_flat", known ? J(d->flat[i]) : json_null()}));
+    }
+    ADD_MEMBERS(o, {"budgets", budgets}, {"entries", json_add_columns(json_object(), entries)});
 }
 
-static void evidence_make(report_numbers *n, const table_numbers *t, side_evidence *o) {
+/* What the choices of a side rest on. */
+static json_t *evidence_of(report_numbers *n, const table_numbers *t, const struct side *side) {
     /* cql_alpha is META's; a table without it cannot tell the loss part's own choice: the plain
      * mean stands in. */
-    const double alpha = json_number_value(json_object_get(t->f.meta, "cql_alpha"));
-    const table_evidence *e = &t->f.evidence[o->side.which];
-    const size_t A = o->n_actions;
-    const decided_from from = {.S = o->states,
-                               .X = o->side.X,
-                               .nB = o->side.nB,
-                               .actions = o->side.actions,
+    const double alpha = json_number_value(json_object_get(t->f->meta, "cql_alpha"));
+    const table_evidence *e = &t->f->evidence[side->which];
+    const size_t A = side->actions.n, S = side->n_states;
+    const decided_from from = {.S = S,
+                               .X = side->X,
+                               .nB = side->nB,
+                               .actions = side->actions,
                                .n = e->n,
                                .q = e->q,
                                .mean = e->m,
@@ -235,72 +260,101 @@ static void evidence_make(report_numbers *n, const table_numbers *t, side_eviden
                                .cql_alpha = fmax(alpha, 0),
                                .exact = true};
     CKVC_AUTO(decided_fini) decided d = decided_of(&from);
-    double chosen = 0, percentile = 0, stability = 0;
-    for (size_t i = 0; i < o->states * A; i++) {
-        o->actions[i % A].logged += (double)e->n[i];
-        o->records += (double)e->n[i];
+    double *logged = NEW(n, A, double), *chosen = NEW(n, A, double);
+    double records = 0, percentile = 0, stability = 0;
+    const size_t k = d.n_supported;
+    for (size_t i = 0; i < S * A; i++) {
+        logged[i % A] += (double)e->n[i];
+        records += (double)e->n[i];
     }
-    for (size_t i = 0; i < o->states; i++) {
+    for (size_t i = 0; i < S; i++) {
         const int a = d.chosen[i];
         if (a < 0) { continue; }
-        o->actions[a].chosen++;
-        chosen++;
+        chosen[a]++;
         percentile += count_percentile(e->n + i * A, A, a);
         if (e->share) { stability += e->share[i * A + (size_t)a]; }
     }
-    for (size_t a = 0; a < A; a++) { o->actions[a].action = o->side.grid[a]; }
-    const size_t k = o->supported = d.n_supported;
-    o->min = k ? (double)d.records[0] : NAN;
-    o->median = d.median;
-    o->mean = o->records / (double)k;
-    o->max = k ? (double)d.records[k - 1] : NAN;
-    o->alpha_decided = (double)d.n_alpha / (double)k;
-    o->count_correlation = d.correlation;
-    o->count_percentile = percentile / (double)k;
-    o->choice_stability = e->share ? stability / (double)k : NAN;
-    o->penalty = e->l != NULL;
-    o->all = (rests){NAN, NAN, NAN, NAN};
-    if (o->penalty) { penalty_make(n, t, &d, o); }
+    json_t *per_state =
+        OBJECT({"min", k ? J(d.records[0]) : json_null()}, {"median", J(d.median)},
+               {"max", k ? J(d.records[k - 1]) : json_null()}, {"mean", J(records / (double)k)});
+    json_t *o = OBJECT(
+        {"states", J(S)}, {"records", J(records)},
+        {"alpha_decided", J((double)d.n_alpha / (double)k)},
+        {"count_correlation", J(d.correlation)},
+        {"choice_stability", e->share ? J(stability / (double)k) : json_null()},
+        {"supported", J(k)}, {"count_percentile", J(percentile / (double)k)},
+        {"records_per_supported_state", per_state}, {"action", ckvc_json_reals(side->grid, A)},
+        {"logged", ckvc_json_reals(logged, A)}, {"chosen", ckvc_json_reals(chosen, A)});
+    if (e->l) { /* a penalty is paid beside the loss */
+        json_auto_t *all = rest_shares(decided_sum(&d, d.nB), k, true);
+        json_object_update(o, all);
+        add_penalty(o, side, &d);
+    }
+    return o;
 }
 
 /* ---- all ---- */
 
-static void sides_make(report_numbers *n, table_numbers *t) {
+static json_t *shape_of(const ckvc_table *t) {
+    return OBJECT({"layers", J(t->n_layers)}, {"heads", J(t->n_heads)},
+                  {"head_axis", J(t->head_axis ? "query head" : "KV head")},
+                  {"entropy_bins", J(t->n_entropy_bins)}, {"perplexity_bins", J(t->n_ppl_bins)},
+                  {"window", J(t->window)}, {"budgets", ckvc_json_reals(t->budgets, t->n_budgets)},
+                  {"edges_entropy", ckvc_json_reals(t->edges_entropy, t->n_entropy_bins - 1)},
+                  {"edges_perplexity", ckvc_json_reals(t->edges_ppl, t->n_ppl_bins - 1)},
+                  {"head_grid", ckvc_json_reals(t->head_grid, t->n_head_actions)},
+                  {"gate_grid", ckvc_json_reals(t->gate_grid, t->n_gate_actions)});
+}
+
+static json_t *recommended_of(const ckvc_table *t) {
+    json_t *list = json_array();
+    for (uint32_t b = 0; b < t->n_budgets; b++) {
+        const ckvc_score s = ckvc_table_score(t, b);
+        json_array_append_new(list,
+                              OBJECT({"budget", J(t->budgets[b])},
+                                     {"score", J(ckvc_score_name((ckvc_score_kind)s.kind))},
+                                     {"mode", J(ckvc_mode_name((ckvc_mode)s.mode))},
+                                     {"floor", t->c_min ? J((double)t->c_min[b].floor) : NULL}));
+    }
+    return list;
+}
+
+static json_t *table_json(report_numbers *n, table_numbers *t) {
+    const input_table *in = t->in;
+    json_t *heads = json_array(), *gates = json_array(),
+           *evidence = t->f->has_evidence ? json_object() : json_null();
     for (int i = 0; i < CKVC_SIDE_COUNT; i++) {
         const struct side s = side_of_table(t->shape, (ckvc_side)i);
-        t->entries[i] = entries_of(n, &t->f, &s);
+        t->entries[i] = entries_of(n, t->f, &s);
         t->n_entries[i] = s.n_states;
-        t->evidence[i] = (side_evidence){.name = ckvc_side_name(s.which)};
-        t->evidence[i].side = s;
-        t->evidence[i].entries = t->entries[i];
-        t->evidence[i].states = s.n_states;
-        t->evidence[i].n_actions = s.actions.n;
-        t->evidence[i].actions = NEW(n, s.actions.n, action_count);
-        if (t->f.has_evidence) { evidence_make(n, t, &t->evidence[i]); }
+        if (t->f->has_evidence) {
+            json_object_set_new(evidence, ckvc_side_name(s.which), evidence_of(n, t, &s));
+        }
     }
+    for (size_t b = 0; b < t->n_budgets; b++) {
+        json_array_append_new(heads, weights_of(n, t, b));
+        json_array_append_new(gates, thresholds_of(n, t, b));
+    }
+    return OBJECT({"tag", J(in->tag)}, {"name", J(in->name)}, {"title", J(in->title)},
+                  {"file", J(in->file)}, {"content_id", J(t->f->content_id)},
+                  {"shape", shape_of(t->shape)}, {"recommends", recommended_of(t->shape)},
+                  {"run", in->n_runs ? J(input_run_tags(n->in, in)) : json_null()},
+                  {"shares_alone", J(t->shares_alone)}, {"meta", J(t->f->meta)}, {"head", heads},
+                  {"gate", gates}, {"shares", shares_of(t)}, {"evidence", evidence},
+                  {"statistics", json_object()}, {"leak_check", leaks_of(n, t)});
 }
 
 void table_numbers_make(report_numbers *n) {
+    json_t *list = json_array();
     n->n_tables = n->in->n_tables;
     n->tables = NEW(n, n->n_tables, table_numbers);
     for (size_t i = 0; i < n->n_tables; i++) {
         const input_table *in = &n->in->tables[i];
         table_numbers *t = &n->tables[i];
-        *t = (table_numbers){.in = in, .tag = in->tag, .name = in->name, .title = in->title};
-        t->file = in->file;
-        t->f = *in->f;
-        t->shape = in->f->table;
-        t->run = in->n_runs ? input_run_tags(n->in, in) : NULL;
-        t->shares_alone = (t->shape->share || t->shape->layer_share) && !t->f.has_evidence;
-        t->n_sides = CKVC_SIDE_COUNT;
+        *t = (table_numbers){.in = in, .f = in->f, .shape = in->f->table};
+        t->shares_alone = (t->shape->share || t->shape->layer_share) && !t->f->has_evidence;
         t->n_budgets = t->shape->n_budgets;
-        t->head = NEW(n, t->n_budgets, weight_numbers);
-        t->gate = NEW(n, t->n_budgets, threshold_numbers);
-        sides_make(n, t);
-        for (size_t b = 0; b < t->n_budgets; b++) {
-            t->head[b] = weights_of(n, t, b);
-            t->gate[b] = thresholds_of(n, t, b);
-        }
-        leak_numbers_make(n, t);
+        json_array_append_new(list, t->json = table_json(n, t));
     }
+    json_object_set_new(n->json, "tables", list);
 }

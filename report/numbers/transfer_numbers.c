@@ -134,6 +134,9 @@ void transfer_numbers_make(report_numbers *n) {
         r->transferred_against_identity = against_identity(n, moved, &c->of);
         r->compiled_against_identity = against_identity(n, compiled, &c->of);
     }
+    EACH(table_numbers, t, n->tables, n->n_tables) {
+        if (t->f->xfer) { json_object_set_new(t->json, "transfer", J(t->f->xfer)); }
+    }
     json_t *rows = json_array(), *matrices = json_array();
     for (size_t i = 0; i < n->n_transfers; i++) {
         const transfer_row *r = &n->transfers[i];

@@ -5,6 +5,8 @@
 
 #include "cql/solve/cql.h"
 #include "lib/base/memory.h"
+#include "cql/solve/variance.h"
+#include "lib/stats/rank.h"
 #include "report/numbers/numbers.h"
 
 #define CURVE_WORK  4e8  /* multiplications of one point of a curve */
@@ -28,26 +30,32 @@ static uint32_t repeats_for(const cql_logged *l, double tables) {
     return fit > CURVE_MOST ? CURVE_MOST : fit < CURVE_LEAST ? CURVE_LEAST : (uint32_t)fit;
 }
 
+static json_t *interval_json(const rank_interval *x) {
+    return OBJECT({"mean", J(x->mean)}, {"lo", J(x->lo)}, {"hi", J(x->hi)}, {"n", J(x->n)});
+}
+
 /* ---- entries ---- */
 
-/* Every entry: how many refits agree with it, its advantage over the neutral action with the lower
- * bound, and the verdict. */
-static void judge_entries(const side_work *w, side_trust *t) {
+/* Adds of every entry how many refits agree with it, its advantage over the neutral action with the
+ * lower bound, and the verdict; and how many have each. */
+static void judge_entries(const side_work *w, json_t *o) {
     static const char *const verdicts[] = {"no records", "neutral", "undecided", "decided"};
     const own_records *s = w->s;
+    const size_t S = s->of.n_states;
     const cql_resampled boots = cql_logged_resampled(w->l, s->boot, s->n_boot, CQL_ADVANTAGE, 1.0);
     size_t counts[4] = {0};
     double agree_sum = 0;
-    for (size_t i = 0; i < t->states; i++) {
-        entry *e = &t->entries[i];
+    json_t *entries = json_array();
+    for (size_t i = 0; i < S; i++) {
         int kind = cql_logged_prompts(w->l, i) == 0 ? 0 : s->chosen[i] == s->neutral ? 1 : 2;
+        double agree = NAN, advantage = NAN, lower_bound = NAN;
         if (kind > 0) {
             uint32_t same = 0;
             for (uint32_t r = 0; r < s->n_boot; r++) {
-                same += s->boot_choices[(size_t)r * t->states + i] == s->chosen[i];
+                same += s->boot_choices[(size_t)r * S + i] == s->chosen[i];
             }
-            e->agree = (double)same / s->n_boot;
-            agree_sum += e->agree;
+            agree = (double)same / s->n_boot;
+            agree_sum += agree;
         }
         if (kind == 2) {
             uint64_t n[CQL_MAX_ACTIONS];
@@ -55,47 +63,47 @@ static void judge_entries(const side_work *w, side_trust *t) {
             cql_logged_state(w->l, i, NULL, CQL_ADVANTAGE, 1.0, n, mean);
             /* the advantage of the unperturbed action is 0 by definition, logged or not */
             int other = s->neutral >= 0 && n[s->neutral] > 0 ? s->neutral : -1;
-            e->lower_bound = cql_lower_bound(&boots, i, s->chosen[i], other, &e->advantage);
-            kind = e->lower_bound > 0 ? 3 : 2;
+            lower_bound = cql_lower_bound(&boots, i, s->chosen[i], other, &advantage);
+            kind = lower_bound > 0 ? 3 : 2;
         }
         counts[kind]++;
-        e->verdict = verdicts[kind];
-        e->undecided = kind == 2;
+        json_array_append_new(entries, OBJECT({"agree", J(agree)}, {"advantage", J(advantage)},
+                                              {"lower_bound", J(lower_bound)},
+                                              {"verdict", J(verdicts[kind])}));
     }
-    t->refits.without_records = counts[0];
-    t->refits.neutral = counts[1];
-    t->refits.undecided = counts[2];
-    t->refits.decided = counts[3];
-    t->refits.neutral_choice = s->neutral >= 0 ? s->of.grid[s->neutral] : NAN;
-    t->refits.agree = agree_sum / (double)(t->states - counts[0]);
-    t->refits.replicates = s->n_boot;
+    ADD_MEMBERS(o, {"decided", J(counts[3])}, {"undecided", J(counts[2])},
+                {"neutral", J(counts[1])}, {"without_records", J(counts[0])},
+                {"agree", J(agree_sum / (double)(S - counts[0]))}, {"replicates", J(s->n_boot)},
+                {"neutral_choice", s->neutral >= 0 ? J(s->of.grid[s->neutral]) : json_null()},
+                {"states", J(S)}, {"entries", json_add_columns(json_object(), entries)});
 }
 
 /* ---- curves ---- */
 
-enum { SIZES = 80 }; /* a size_t doubles 64 times */
-
 /* Doubling, then all: no two sizes closer than by a third. */
 static size_t next_size(size_t n, size_t all) { return 8 * n <= 3 * all ? 2 * n : all; }
 
-static ckvc_status add_point(const side_work *w, size_t prompts, uint32_t repeats,
-                             curve_point *list, size_t *n, ckvc_err *err) {
+static ckvc_status add_point(const side_work *w, size_t prompts, uint32_t repeats, json_t *list,
+                             ckvc_err *err) {
     stability_point p;
     CKVC_TRY(stability_curve_point(&w->fit, prompts, repeats, w->seed, &p, err));
     const double all = (double)w->l->n_records, per_record = all > 0 ? w->s->rollouts / all : NAN;
-    list[(*n)++] =
-        (curve_point){(double)p.prompts, p.records,  p.records * per_record, p.supported, p.rho,
-                      p.to_full,         p.corrected};
+    json_array_append_new(list, OBJECT({"prompts", J(p.prompts)}, {"records", J(p.records)},
+                                       {"rollouts", J(p.records * per_record)},
+                                       {"supported", J(p.supported)}, {"corrected", J(p.corrected)},
+                                       {"rho", spread_json(&p.rho)},
+                                       {"to_full", spread_json(&p.to_full)}));
     return CKVC_OK;
 }
 
-static ckvc_status draw_curves(const side_work *w, side_refits *r, ckvc_err *err) {
+/* Agreement by how many prompts there are. */
+static ckvc_status draw_curves(const side_work *w, json_t *o, ckvc_err *err) {
     const size_t N = w->l->n_prompts;
     const uint32_t repeats = repeats_for(w->l, 3);
-    r->curve_repeats = repeats;
-    r->curve = NEW(w->n, SIZES, curve_point);
+    json_t *curve = json_array();
+    ADD_MEMBERS(o, {"curve_repeats", J(repeats)}, {"curve", curve});
     for (size_t size = 1; N >= 2; size = next_size(size, N)) {
-        CKVC_TRY(add_point(w, size, repeats, r->curve, &r->n_curve, err));
+        CKVC_TRY(add_point(w, size, repeats, curve, err));
         if (size == N) { break; }
     }
     return CKVC_OK;
@@ -118,16 +126,18 @@ static ckvc_status left_out(const side_work *w, const stability_fit *fit, size_t
     return CKVC_OK;
 }
 
-static ckvc_status draw_left_out(const side_work *w, side_refits *r, ckvc_err *err) {
+/* Advantage on prompts left out, by how many the choices are from. */
+static ckvc_status draw_left_out(const side_work *w, json_t *o, ckvc_err *err) {
     const size_t N = w->l->n_prompts, most = N * 9 / 10;
-    r->left_out = NEW(w->n, SIZES, left_out_point);
+    json_t *list = json_array();
+    ADD_MEMBERS(o, {"left_out", list});
     for (size_t n = 1; n <= most; n = next_size(n, most)) {
-        left_out_point *p = &r->left_out[r->n_left_out++];
         const double share = (double)n / (double)N; /* means over random prompts */
-        *p = (left_out_point){.prompts = (double)n,
-                              .records = (double)w->l->n_records * share,
-                              .rollouts = w->s->rollouts * share};
-        CKVC_TRY(left_out(w, &w->fit, n, repeats_for(w->l, 2), &p->gain, err));
+        rank_interval gain;
+        CKVC_TRY(left_out(w, &w->fit, n, repeats_for(w->l, 2), &gain, err));
+        json_array_append_new(list, ADD_MEMBERS(interval_json(&gain), {"prompts", J(n)},
+                                                {"records", J((double)w->l->n_records * share)},
+                                                {"rollouts", J(w->s->rollouts * share)}));
         if (n == most) { break; }
     }
     return CKVC_OK;
@@ -135,25 +145,62 @@ static ckvc_status draw_left_out(const side_work *w, side_refits *r, ckvc_err *e
 
 /* ---- the bound ---- */
 
-/* The paper's uniform bound with every state's own numbers. */
-static void bound_entries(const side_work *w, side_trust *t) {
-    CKVC_AUTO_FREE variance_bound *of = ckvc_alloc(t->states, sizeof *of);
-    bound_sums *sums = &t->bound;
+/* The paper's uniform bound with every state's own numbers; null where it has no records. */
+static json_t *bounds_of(const side_work *w) {
+    const size_t S = w->s->of.n_states;
+    CKVC_AUTO_FREE variance_bound *of = ckvc_alloc(S, sizeof *of);
+    double mean_prompts = 0, mean_width = 0;
+    size_t states = 0, informative = 0;
+    json_t *entries = json_array();
     variance_bounds(w->l, BOUND_DELTA, of);
-    *sums = (bound_sums){.delta = BOUND_DELTA, .actions = w->l->n_actions};
-    for (size_t i = 0; i < t->states; i++) {
-        entry *e = &t->entries[i];
-        e->bound = of[i];
-        e->bounded = of[i].n_prompts > 0;
-        e->excess = 2 * of[i].bound;
-        if (!e->bounded) { continue; }
-        sums->states++;
-        sums->informative += e->excess < of[i].spread;
-        sums->mean_prompts += (double)of[i].n_prompts;
-        sums->mean_width += of[i].width;
+    for (size_t i = 0; i < S; i++) {
+        const variance_bound *x = &of[i];
+        const double excess = 2 * x->bound;
+        const bool bounded = x->n_prompts > 0;
+#define BOUNDED(v) bounded ? J(v) : json_null()
+        json_array_append_new(entries,
+                              OBJECT({"n_prompts", BOUNDED(x->n_prompts)},
+                                     {"n_actions", BOUNDED(x->n_actions)},
+                                     {"width", BOUNDED(x->width)}, {"uniform", BOUNDED(x->bound)},
+                                     {"excess", BOUNDED(excess)}, {"spread", BOUNDED(x->spread)}));
+#undef BOUNDED
+        if (!bounded) { continue; }
+        states++;
+        informative += excess < x->spread;
+        mean_prompts += (double)x->n_prompts;
+        mean_width += x->width;
     }
-    sums->mean_prompts /= (double)sums->states;
-    sums->mean_width /= (double)sums->states;
+    json_t *o =
+        OBJECT({"delta", J(BOUND_DELTA)}, {"states", J(states)}, {"actions", J(w->l->n_actions)},
+               {"mean_prompts", J(mean_prompts / (double)states)},
+               {"mean_width", J(mean_width / (double)states)}, {"informative", J(informative)});
+    return json_add_columns(o, entries);
+}
+
+/* ---- variance ---- */
+
+#define EVEN_SHARE 0.5 /* of a profile that is common: more signal than noise */
+
+/* Do prompts share a profile, and does it take many of them? */
+static const char *premise_of(const variance_split *v) {
+    const double lo = v->action_interval.lo, hi = v->action_interval.hi;
+    if (!isfinite(lo) || !isfinite(hi)) { return "not testable"; }
+    if (lo > 0 && lo / (lo + v->rest) > EVEN_SHARE) { return "refuted: one prompt is enough"; }
+    if (!(hi > 0) || hi / (hi + v->rest / v->n_prompts) < EVEN_SHARE) {
+        return "refuted: prompts share too little";
+    }
+    const bool shared = lo > 0 && v->common_one < EVEN_SHARE && v->common_all > EVEN_SHARE;
+    return shared ? "supported" : "undecided";
+}
+
+static json_t *variance_json(const variance_split *v) {
+    return OBJECT({"states", J(v->n_states)}, {"prompts_per_state", J(v->n_prompts)},
+                  {"premise", J(premise_of(v))}, {"share_prompt_raw", J(v->share_prompt_raw)},
+                  {"share_prompt", J(v->share_prompt)}, {"share_action", J(v->share_action)},
+                  {"share_rest", J(v->share_rest)}, {"common_one", J(v->common_one)},
+                  {"common_all", J(v->common_all)}, {"prompt_raw", J(v->prompt_raw)},
+                  {"prompt", J(v->prompt)}, {"action", J(v->action)}, {"rest", J(v->rest)},
+                  {"action_interval", interval_json(&v->action_interval)});
 }
 
 /* ---- other settings of the fit ---- */
@@ -172,80 +219,64 @@ static double share_changed(const side_work *w, const int *a, const int *b) {
 }
 
 /* Conservatism at other weights, from the same records. */
-static ckvc_status try_alphas(const side_work *w, side_trust *t, ckvc_err *err) {
+static ckvc_status try_alphas(const side_work *w, json_t *list, ckvc_err *err) {
     static const double alphas[] = {0, 0.1, 0.25, 0.5, 0.75, 1, 2, 5};
     enum { N_ALPHAS = sizeof alphas / sizeof *alphas, DEFAULT = 4 };
     const size_t half = w->l->n_prompts / 2;
     stability_fit with = w->fit;
     int *choices[N_ALPHAS];
-    t->n_alphas = N_ALPHAS;
-    t->alphas = NEW(w->n, N_ALPHAS, alpha_point);
     for (size_t k = 0; k < N_ALPHAS; k++) {
         with.fit.cql_alpha = alphas[k];
         choices[k] = choices_of(w, &with.fit);
     }
     for (size_t k = 0; k < N_ALPHAS; k++) {
-        alpha_point *p = &t->alphas[k];
+        rank_interval gain = {.mean = NAN, .lo = NAN, .hi = NAN};
         double sum = 0;
-        for (size_t i = 0; i < t->states; i++) {
+        for (size_t i = 0; i < w->l->n_states; i++) {
             sum += choices[k][i] >= 0 ? w->s->of.grid[choices[k][i]] : 0;
         }
-        *p = (alpha_point){.alpha = alphas[k],
-                           .changed_from_default = share_changed(w, choices[k], choices[DEFAULT]),
-                           .changed_from_0 = share_changed(w, choices[k], choices[0]),
-                           .mean_entry = sum / w->supported,
-                           .left_out = {.mean = NAN, .lo = NAN, .hi = NAN, .se = NAN}};
         with.fit.cql_alpha = alphas[k];
-        if (half > 0) {
-            CKVC_TRY(left_out(w, &with, half, repeats_for(w->l, 8), &p->left_out, err));
-        }
+        if (half > 0) { CKVC_TRY(left_out(w, &with, half, repeats_for(w->l, 8), &gain, err)); }
+        const double changed = share_changed(w, choices[k], choices[DEFAULT]),
+                     changed_from_0 = share_changed(w, choices[k], choices[0]);
+        json_array_append_new(list,
+                              OBJECT({"alpha", J(alphas[k])}, {"changed_from_default", J(changed)},
+                                     {"changed_from_0", J(changed_from_0)},
+                                     {"mean_entry", J(sum / w->supported)},
+                                     {"left_out", interval_json(&gain)}));
     }
     return CKVC_OK;
 }
 
-static ckvc_status try_settings(side_work *w, side_trust *t, ckvc_err *err) {
-    const cql_fit *fit = &w->s->fit;
-    const int *chosen = choices_of(w, fit);
-    for (size_t i = 0; i < t->states; i++) { w->supported += chosen[i] >= 0; }
-    t->even_counts = w->l->balanced;
-    return try_alphas(w, t, err);
-}
-
 /* ---- all ---- */
 
-static ckvc_status side_make(side_work *w, side_trust *t, ckvc_err *err) {
-    t->known = true;
-    t->prompts = w->l->n_prompts;
-    t->records = w->l->n_records;
-    t->rollouts = w->s->rollouts;
-    t->variance = variance_of(w->l, w->s->of.kind->penalty ? CQL_LOSS_PART : CQL_ADVANTAGE);
-    bound_entries(w, t);
-    CKVC_TRY(try_settings(w, t, err));
-    t->has_refits = w->s->n_boot >= 2;
-    if (!t->has_refits) { return CKVC_OK; }
-    judge_entries(w, t);
-    CKVC_TRY(draw_curves(w, &t->refits, err));
-    return draw_left_out(w, &t->refits, err);
+static ckvc_status take_side(side_work *w, json_t *o, ckvc_err *err) {
+    const cql_reward reward = w->s->of.kind->penalty ? CQL_LOSS_PART : CQL_ADVANTAGE;
+    const variance_split variance = variance_of(w->l, reward);
+    const int *chosen = choices_of(w, &w->s->fit);
+    json_t *alphas = json_array();
+    for (size_t i = 0; i < w->l->n_states; i++) { w->supported += chosen[i] >= 0; }
+    ADD_MEMBERS(o, {"prompts", J(w->l->n_prompts)}, {"records", J(w->l->n_records)},
+                {"rollouts", J(w->s->rollouts)}, {"even_counts", J(w->l->balanced)},
+                {"variance", variance_json(&variance)}, {"bound", bounds_of(w)}, {"alpha", alphas});
+    CKVC_TRY(try_alphas(w, alphas, err));
+    if (w->s->n_boot < 2) { return CKVC_OK; }
+    judge_entries(w, o);
+    CKVC_TRY(draw_curves(w, o, err));
+    return draw_left_out(w, o, err);
 }
 
 ckvc_status trust_numbers_make(report_numbers *n, ckvc_err *err) {
-    n->n_trust = n->n_tables * CKVC_SIDE_COUNT;
-    n->trust = NEW(n, n->n_trust, side_trust);
-    for (size_t i = 0; i < n->n_trust; i++) {
-        table_numbers *of = &n->tables[i / CKVC_SIDE_COUNT];
+    for (size_t i = 0; i < n->n_tables * CKVC_SIDE_COUNT; i++) {
+        const table_numbers *of = &n->tables[i / CKVC_SIDE_COUNT];
         const ckvc_side side = (ckvc_side)(i % CKVC_SIDE_COUNT);
-        const side_evidence *e = &of->evidence[side];
         const own_records *s = &of->in->sides[side];
-        side_trust *t = &n->trust[i];
-        of->trust = t - side;
-        *t = (side_trust){.name = e->name, .missing = s->why};
-        t->kind = e->side.kind;
-        t->states = e->states;
-        t->entries = e->entries;
+        json_t *o = OBJECT({"missing", J(s->why)});
+        json_object_set_new(json_object_get(of->json, "statistics"), ckvc_side_name(side), o);
         if (s->why) { continue; }
         side_work w = {.n = n, .s = s, .l = s->logged, .seed = n->in->o->seed};
         w.fit = own_stability(of->in, side);
-        CKVC_TRY(side_make(&w, t, err));
+        CKVC_TRY(take_side(&w, o, err));
     }
     return CKVC_OK;
 }

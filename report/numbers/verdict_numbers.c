@@ -9,6 +9,8 @@
 #include "report/numbers/numbers.h"
 
 const char verdict_deploy[] = "deploy";
+#define CACHE_BYTES 2 /* of a number: float16, bfloat16 */
+
 static const char more_prompts[] = "needs more prompts", not_yet[] = "do not deploy";
 
 /* Needs no table and no second pass over the prompt: what stands ready in serving engines. */
@@ -72,24 +74,25 @@ static const comparison *against_identity(const score_numbers *s, const score_se
     return found;
 }
 
-static cache_numbers cache_of(const score_series *s) {
-    cache_numbers o = {0};
+/* Of a request, means over prompts; null: not known. What an entry costs is stated, not measured: a
+ * key and a value of head_dim numbers each. */
+static json_t *cache_of(const score_series *s) {
     const double n = (double)s->n;
+    double layers = 0, kv_heads = 0, head_dim = 0, tokens = 0, entries = 0;
     for (size_t i = 0; i < s->n; i++) {
         const score_row *x = s->rows[i];
-        o.layers = x->n_layers;
-        o.kv_heads =
-            round(x->entries / (score_row_kept(x) * x->n_layers)); /* alike on every line */
-        o.head_dim = x->head_dim;
-        o.tokens += (double)x->n_tokens / n;
-        o.entries += x->entries / n;
+        layers = x->n_layers;
+        kv_heads = round(x->entries / (score_row_kept(x) * x->n_layers)); /* alike on every line */
+        head_dim = x->head_dim;
+        tokens += (double)x->n_tokens / n;
+        entries += x->entries / n;
     }
-    o.all_entries = o.layers * o.kv_heads * o.tokens;
-    const double bytes = 2 * o.head_dim * CACHE_BYTES;
-    o.bytes = o.entries * bytes;
-    o.all_bytes = o.all_entries * bytes;
-    o.saved_bytes = o.all_bytes - o.bytes;
-    return o;
+    const double all = layers * kv_heads * tokens, of_one = 2 * head_dim * CACHE_BYTES,
+                 bytes = entries * of_one, all_bytes = all * of_one;
+    return OBJECT({"tokens", J(tokens)}, {"layers", J(layers)}, {"kv_heads", J(kv_heads)},
+                  {"head_dim", J(head_dim)}, {"entries", J(entries)}, {"all_entries", J(all)},
+                  {"bytes", J(bytes)}, {"all_bytes", J(all_bytes)},
+                  {"saved_bytes", J(all_bytes - bytes)});
 }
 
 static const char *word_of(double needed) {
@@ -101,8 +104,7 @@ static double worse_of(double a, double b) { return isnan(a) || a > b ? a : b; }
 
 static verdict_at verdict_of(const report_numbers *n, const table_numbers *t,
                              const score_series *s) {
-    verdict_at o = {
-        .of = s, .budget = s->budget, .loss = series_loss(s, false), .cache = cache_of(s)};
+    verdict_at o = {.of = s, .budget = s->budget, .loss = series_loss(s, false)};
     o.kl = series_loss(s, true);
     o.prompts = (double)s->n;
     o.gain = need_of(against_identity(&n->scores, s), false);
@@ -131,7 +133,7 @@ static bool is_recommended(const table_numbers *t, const score_series *s) {
 /* A score that is not recommended counts only where the recommended one was not scored; what a
  * later turn loses judges no table. */
 static bool is_judged(const report_numbers *n, const table_numbers *t, const score_series *s) {
-    const bool own = strcmp(s->table, t->f.content_id) == 0 && s->kind == SCORE_TABLE &&
+    const bool own = strcmp(s->table, t->f->content_id) == 0 && s->kind == SCORE_TABLE &&
                      s->setting.compress_after == SETTING_TURN_LAST;
     if (!own) { return false; }
     bool other = false;
@@ -142,21 +144,77 @@ static bool is_judged(const report_numbers *n, const table_numbers *t, const sco
     return is_recommended(t, s) || !other;
 }
 
+/* ---- JSON ---- */
+
+/* What a condition was judged by; null: nothing there is. */
+static json_t *need_json(const verdict_need *need) {
+    const comparison *by = need->by;
+    if (!by) { return json_null(); }
+    return OBJECT(
+        {"against", J(by->base.title)}, {"policy", J(by->base.policy)}, {"prompts", J(by->all.n)},
+        {"documents", J(by->all.n_documents)}, {"equal_in", J(difference_equal_in(&by->all))},
+        {"by", J(by->all.by_kl ? "kl" : "loss")}, {"difference", J(by->all.d.mean)},
+        {"lo", J(by->all.d.lo)}, {"hi", J(by->all.d.hi)}, {"kl_difference", J(by->all.kl.mean)},
+        {"kl_lo", J(by->all.kl.lo)}, {"kl_hi", J(by->all.kl.hi)}, {"needed", J(need->prompts)});
+}
+
+static json_t *part_name(const difference *of) {
+    if (of->has_lengths) { return json_sprintf("T from %u to %u", of->T_lo, of->T_hi); }
+    if (of->kind) {
+        return J(strcmp(of->kind, "text") == 0 ? "text prompts" : "retrieval prompts");
+    }
+    return J(of->source && *of->source ? of->source : "(no source)");
+}
+
+/* What it turns on, by part of the prompts: against the best simple reference, or, where none was
+ * scored, identity or matched. */
+static json_t *parts_of(const verdict_at *o) {
+    const comparison *by = o->reference.by ? o->reference.by : o->gain.by;
+    json_t *list = json_array();
+    for (size_t i = 0; by && i <= by->n_kinds + by->n_sources + by->n_lengths; i++) {
+        const difference *d = i ? &by->kinds[i - 1] : &by->all;
+        json_array_append_new(list, ADD_MEMBERS(difference_json(d),
+                                                {"part", i ? part_name(d) : J("all prompts")},
+                                                {"against", J(by->base.policy)}));
+    }
+    return list;
+}
+
+static json_t *interval_json(const interval *x) {
+    return OBJECT({"mean", J(x->mean)}, {"lo", J(x->lo)}, {"hi", J(x->hi)});
+}
+
+static json_t *at_json(const verdict_at *o) {
+    return OBJECT({"title", J(o->of->title)}, {"budget", J(o->budget)}, {"word", J(o->word)},
+                  {"prompts", J(o->prompts)}, {"needed", J(o->needed)},
+                  {"says", json_null()}, /* by findings_make */
+                  {"gain", need_json(&o->gain)}, {"reference", need_json(&o->reference)},
+                  {"parts", parts_of(o)}, {"loss", interval_json(&o->loss)},
+                  {"kl", interval_json(&o->kl)}, {"cache", cache_of(o->of)});
+}
+
 void verdict_numbers_make(report_numbers *n) {
     for (size_t i = 0; i < n->n_tables; i++) {
         table_numbers *t = &n->tables[i];
         verdict_numbers *v = &t->verdict;
-        *v = (verdict_numbers){.leak_passed = strcmp(t->leaks.state, "passed") == 0,
+        json_t *list = json_array();
+        const char *leaks = json_text_of(json_object_get(t->json, "leak_check"), "state");
+        *v = (verdict_numbers){.leak_passed = strcmp(leaks, "passed") == 0,
                                .held_out = n->scores.held_out_checked,
                                .budgets = NEW(n, n->scores.n_series, verdict_at)};
         EACH(score_series, s, n->scores.series, n->scores.n_series) {
             if (is_judged(n, t, s)) {
-                v->budgets[v->n_budgets] = verdict_of(n, t, s);
-                v->needed = worse_of(v->needed, v->budgets[v->n_budgets].needed);
-                v->n_budgets++;
+                verdict_at *at = &v->budgets[v->n_budgets++];
+                *at = verdict_of(n, t, s);
+                v->needed = worse_of(v->needed, at->needed);
+                json_array_append_new(list, at_json(at));
             }
         }
         if (v->n_budgets == 0) { v->needed = NAN; }
         v->word = v->n_budgets ? word_of(v->needed) : "no verdict";
+        json_t *o = OBJECT({"word", J(v->word)}, {"needed", J(v->needed)},
+                           {"leak_passed", J(v->leak_passed)}, {"held_out", J(v->held_out)},
+                           {"budgets", list});
+        json_object_set_new(t->json, "verdict", o);
     }
 }

@@ -120,33 +120,39 @@ static void find(report_numbers *n, const char *section, const char *verdict, co
 
 /* ---- verdicts ---- */
 
-static const char *passed(const leak_numbers *l) {
-    const bool scored = l->scored_manifests > 0;
-    const size_t n = scored ? l->scored_manifests : l->files;
-    return say("Leak check passed: none of its %zu prompts shares %u words in a row, a "
+static const char *passed(const json_t *leaks) {
+    const bool scored = json_number_of(leaks, "scored_manifests") > 0;
+    const double n = json_number_of(leaks, scored ? "scored_manifests" : "files");
+    return say("Leak check passed: none of its %.0f prompts shares %.0f words in a row, a "
                "near-duplicate or an id with the %s%s%s%s.%s",
-               l->prompts, l->ngram, n > 1 ? say("%zu ", n) : "", scored ? "manifest" : "file",
-               n > 1 ? "s" : "", scored ? " scored here" : " compared with",
-               scored && l->leaked_prompts ? " Some share text with other evaluation files." : "");
+               json_number_of(leaks, "prompts"), json_number_of(leaks, "ngram"),
+               n > 1 ? say("%.0f ", n) : "", scored ? "manifest" : "file", n > 1 ? "s" : "",
+               scored ? " scored here" : " compared with",
+               scored && json_number_of(leaks, "leaked_prompts") > 0
+                   ? " Some share text with other evaluation files."
+                   : "");
 }
 
-const char *say_leak(const leak_numbers *l) {
+/* What came of a table's leak check. */
+static const char *say_leak(const json_t *leaks) {
     static const char *const missing[][2] = {
         {"not compared", "Its prompts were checked for leaks, but not against all manifests that "
                          "it is scored on here"},
         {"in part", "Only a part of its prompts was checked for leaks"},
         {"not readable", "Its leak check cannot be read"},
         {"not checked", "Its prompts were not checked for leaks"}};
-    const bool scored = l->scored_manifests > 0;
-    if (strcmp(l->state, "passed") == 0) { return passed(l); }
+    const bool scored = json_number_of(leaks, "scored_manifests") > 0;
+    const char *state = json_text_of(leaks, "state");
+    if (strcmp(state, "passed") == 0) { return passed(leaks); }
     for (size_t k = 0; k < sizeof missing / sizeof *missing; k++) {
-        if (strcmp(l->state, missing[k][0]) == 0) {
+        if (strcmp(state, missing[k][0]) == 0) {
             return say("%s (`ckvc manifest check --against`, then --leak-check).", missing[k][1]);
         }
     }
-    return say("At least %zu of its %zu prompts share text or ids with %s: this is no held-out "
+    return say("At least %.0f of its %.0f prompts share text or ids with %s: this is no held-out "
                "result.",
-               scored ? l->leaked_in_scored : l->leaked_prompts, l->prompts,
+               json_number_of(leaks, scored ? "leaked_in_scored" : "leaked_prompts"),
+               json_number_of(leaks, "prompts"),
                scored ? "the prompts scored here" : "files that they were compared with");
 }
 
@@ -192,7 +198,8 @@ static const char *against_reference(const verdict_need *need) {
                judged(of));
 }
 
-const char *say_reason(const verdict_at *x) {
+/* Why to deploy at a budget, or why not. */
+static const char *say_reason(const verdict_at *x) {
     const double b = x->budget;
     const ckvc_mode mode = x->of->setting.mode;
     const comparison *by = x->reference.by ? x->reference.by : x->gain.by;
@@ -209,7 +216,8 @@ const char *say_reason(const verdict_at *x) {
 }
 
 /* What no score can outweigh; "": nothing. */
-static const char *objection_to(const report_numbers *n, const table_numbers *t) {
+static const char *objection_to(const report_numbers *n, const table_numbers *t,
+                                const char *leaks) {
     const verdict_numbers *o = &t->verdict;
     const score_files *f = &n->in->scores;
     const char *text = "";
@@ -224,32 +232,33 @@ static const char *objection_to(const report_numbers *n, const table_numbers *t)
                             : "Whether it was scored on prompts that it was fitted from is not "
                               "known: they are not marked as held out, and no run was given.";
     }
-    return o->leak_passed ? text : say_more(text, " ", "%s", say_leak(&t->leaks));
+    return o->leak_passed ? text : say_more(text, " ", "%s", leaks);
 }
 
 static void verdicts(report_numbers *n) {
-    for (size_t i = 0; i < n->n_tables; i++) {
-        const table_numbers *t = &n->tables[i];
-        verdict_numbers *o = &n->tables[i].verdict;
-        o->objection = room_text(&n->in->room, "%s", objection_to(n, t));
-        if (*o->objection) {
-            find(n, "verdict", word_of(o->word, o->needed), say("%s: %s", t->title, o->objection));
+    EACH(table_numbers, t, n->tables, n->n_tables) {
+        const verdict_numbers *o = &t->verdict;
+        json_t *leaks = json_object_get(t->json, "leak_check"),
+               *verdict = json_object_get(t->json, "verdict"),
+               *budgets = json_object_get(verdict, "budgets");
+        json_object_set_new(leaks, "says", json_string(say_leak(leaks)));
+        const char *title = t->in->title,
+                   *objection = objection_to(n, t, json_text_of(leaks, "says"));
+        json_object_set_new(verdict, "objection", json_string(objection));
+        if (*objection) {
+            find(n, "verdict", word_of(o->word, o->needed), say("%s: %s", title, objection));
         }
-        EACH(verdict_at, x, o->budgets, o->n_budgets) {
-            const char *reason = say("%s: %s", t->title, say_reason(x));
-            find(n, "verdict", word_of(x->word, x->needed), reason);
+        for (size_t b = 0; b < o->n_budgets; b++) {
+            const verdict_at *x = &o->budgets[b];
+            const char *reason = say_reason(x);
+            json_object_set_new(json_array_get(budgets, b), "says", json_string(reason));
+            find(n, "verdict", word_of(x->word, x->needed), say("%s: %s", title, reason));
         }
     }
     if (n->n_tables == 0 && (n->in->scores.n_files || !n->in->answers.n_files)) {
         find(n, "verdict", "no verdict",
              "No table was given: name the .ckvt files that are to be judged.");
     }
-}
-
-const char *say_part(const difference *of) {
-    if (of->has_lengths) { return say("T from %u to %u", of->T_lo, of->T_hi); }
-    if (of->kind) { return strcmp(of->kind, "text") == 0 ? "text prompts" : "retrieval prompts"; }
-    return of->source && *of->source ? of->source : "(no source)";
 }
 
 /* ---- agreement and entries ---- */
@@ -273,7 +282,7 @@ static const char *agreement_of(const json_t *heads) {
 static bool has_shares(const report_numbers *n, const char *tag) {
     bool has = false;
     EACH(table_numbers, t, n->tables, n->n_tables) {
-        has |= strcmp(t->tag, tag) == 0 && t->shape->share;
+        has |= strcmp(t->in->tag, tag) == 0 && t->shape->share;
     }
     return has;
 }
@@ -307,31 +316,22 @@ static void pairs(report_numbers *n) {
     }
 }
 
-#define EVEN_SHARE 0.5 /* of a profile that is common: more signal than noise */
-
-const char *say_premise(const variance_split *v) {
-    const double lo = v->action_interval.lo, hi = v->action_interval.hi;
-    if (!isfinite(lo) || !isfinite(hi)) { return "not testable"; }
-    if (lo > 0 && lo / (lo + v->rest) > EVEN_SHARE) { return "refuted: one prompt is enough"; }
-    if (!(hi > 0) || hi / (hi + v->rest / v->n_prompts) < EVEN_SHARE) {
-        return "refuted: prompts share too little";
-    }
-    const bool shared = lo > 0 && v->common_one < EVEN_SHARE && v->common_all > EVEN_SHARE;
-    return shared ? "supported" : "undecided";
-}
-
 static void entries(report_numbers *n) {
     EACH(table_numbers, table, n->tables, n->n_tables) {
+        const json_t *statistics = json_object_get(table->json, "statistics");
         const char *sides = "";
-        EACH(side_trust, t, table->trust, CKVC_SIDE_COUNT) {
-            if (!t->has_refits) { continue; }
-            sides = say_more(sides, " and ", "%zu of %zu %s%s", t->refits.decided,
-                             t->states - t->refits.without_records, t->kind->entries,
-                             say_few_refits((double)t->refits.replicates, true));
+        for (int i = 0; i < CKVC_SIDE_COUNT; i++) {
+            const json_t *t = json_object_get(statistics, ckvc_side_name((ckvc_side)i));
+            const double decided_ones = json_number_of(t, "decided"),
+                         all = json_number_of(t, "states") - json_number_of(t, "without_records");
+            if (isnan(decided_ones)) { continue; /* there are no refits */ }
+            sides = say_more(sides, " and ", "%.0f of %.0f %s%s", decided_ones, all,
+                             side_kind_of((ckvc_side)i)->entries,
+                             say_few_refits(json_number_of(t, "replicates"), true));
         }
         if (*sides) {
             find(n, "trust", NULL,
-                 say("%s: %s are better than the neutral choice beyond chance.", table->title,
+                 say("%s: %s are better than the neutral choice beyond chance.", table->in->title,
                      sides));
         }
     }
