@@ -2,12 +2,23 @@
 #include "report/numbers/members.h"
 
 #include <math.h>
+#include <string.h>
+
+#include "lib/base/memory.h"
 
 json_t *json_add_members(json_t *o, const json_member *members) {
     for (const json_member *m = members; m->key; m++) {
         if (m->value) { json_object_set_new(o, m->key, m->value); }
     }
     return o;
+}
+
+json_t *json_of_text(const char *v) {
+    json_t *text = v ? json_string(v) : json_null();
+    if (text) { return text; }
+    CKVC_AUTO_FREE char *ascii = ckvc_strdup(v);
+    for (char *c = ascii; *c; c++) { *c = *c & 0x80 ? '?' : *c; }
+    return json_string(ascii);
 }
 
 json_t *json_rows_of(json_t *list, size_t n) {

@@ -31,7 +31,7 @@ json_t *json_add_members(json_t *o, const json_member *members);
 static inline json_t *json_of_flag(bool v) { return json_boolean(v); }
 static inline json_t *json_of_maybe(signed char v) { return v < 0 ? json_null() : json_boolean(v); }
 static inline json_t *json_copy_of(const json_t *v) { return v ? json_deep_copy(v) : json_null(); }
-static inline json_t *json_of_text(const char *v) { return v ? json_string(v) : json_null(); }
+json_t *json_of_text(const char *v); /* bytes that are no UTF-8, as a file's name may hold: '?' */
 
 /* The list's elements in lists of n each; takes the list. */
 json_t *json_rows_of(json_t *list, size_t n);

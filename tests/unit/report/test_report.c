@@ -136,6 +136,15 @@ TEST(other_shapes_are_not_compared) {
     holds(j, "tables.1", "{'name': 'tiny'}"); /* no label: the file's name */
 }
 
+/* A file's name need not be text: the report has all its members, and says which table it is. */
+TEST(name_that_is_no_text) {
+    const char *path = put(plain_table(1), "t\xff.ckvt");
+    json_auto_t *j = make(&path, 1, NULL, 0, NULL);
+    holds(j, "tables.0", "{'name': 't?', 'title': 'T1 t?', 'file': 't?.ckvt'}");
+    has(text_at(j, "findings.0.text"), "T1 t?: No scores were given");
+    has(summary, "no verdict: T1 t?: No scores were given");
+}
+
 TEST(paired_differences) {
     const char *path = put(small("t", first_weights, false), "t.ckvt");
     FILE *f = open_lines("s.jsonl");
