@@ -175,7 +175,7 @@ static json_t *heads_of(columns_of *c) {
                        {"n", J(c->L * c->X)}, {"interval_missing", J(missing)});
     set_bins(o, c, &ranks);
     if (!missing) {
-        reach reaches[MEASURES_MAX];
+        reach reaches[MEASURES_MAX] = {0};
         json_t *bins = json_array();
         reach_of(c, reaches);
         for (size_t i = 1; i < c->n_measures; i++) {
@@ -235,7 +235,7 @@ static void set_cells(json_t *o, columns_of *c, bool binding) {
     const char *missing = why_no_refits(c);
     ADD_MEMBERS(o, {"interval_missing", J(missing)});
     if (!missing && cells > 0) {
-        reach r[GATE_MEASURES];
+        reach r[GATE_MEASURES] = {0};
         reach_of(c, r);
         ADD_MEMBERS(o, {"intervals", OBJECT(MEASURES(REACH_JSON, r))});
     }
