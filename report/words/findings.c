@@ -113,10 +113,9 @@ static void find(report_numbers *n, const char *section, const char *verdict, co
 
 /* ---- numbers of report.json ---- */
 
-/* Every element x of the list that an object has under a key. */
+/* Every element x, a const json_t *, of the list that an object has under a key. */
 #define EACH_OF(x, o, key)                                                                         \
-    for (size_t x##_i = 0; x##_i < json_array_size(json_object_get(o, key)); x##_i++)              \
-        for (const json_t *x = json_array_get(json_object_get(o, key), x##_i); x; x = NULL)
+    for (size_t x##_i = 0; (x = json_array_get(json_object_get(o, key), x##_i)) != NULL; x##_i++)
 
 /* ---- verdicts ---- */
 
@@ -288,6 +287,7 @@ static bool has_shares(const report_numbers *n, const char *tag) {
 }
 
 static void pairs(report_numbers *n) {
+    const json_t *p, *h, *s;
     EACH_OF(p, n->json, "pairs") {
         const char *weights = "", *shares = "", *a = json_text_of(p, "a"),
                    *b = json_text_of(p, "b");
@@ -352,6 +352,7 @@ static void transfers(report_numbers *n) {
 }
 
 static void find_gates(report_numbers *n) {
+    const json_t *run, *o;
     EACH_OF(run, n->json, "runs") {
         const char *shares = "", *title = json_text_of(run, "title");
         EACH_OF(o, run, "budgets") {
@@ -423,6 +424,7 @@ static void bench(report_numbers *n, const json_t *o) {
 }
 
 void findings_make(report_numbers *n) {
+    const json_t *o;
     verdicts(n);
     EACH_OF(o, n->json, "answers") { bench(n, o); }
     pairs(n);
@@ -432,6 +434,7 @@ void findings_make(report_numbers *n) {
 }
 
 void findings_text(const report_numbers *n, ckvc_buffer *text) {
+    const json_t *f;
     EACH_OF(f, n->json, "findings") {
         const char *verdict = json_text_of(f, "verdict");
         ckvc_buffer_printf(text, "%s%s%s\n", verdict ? verdict : "", verdict ? ": " : "",
@@ -495,6 +498,7 @@ static void lines_text(const report_numbers *n, const json_t *bench, ckvc_buffer
 }
 
 void answers_text(const report_numbers *n, ckvc_buffer *text) {
+    const json_t *o, *t;
     EACH_OF(o, n->json, "answers") {
         ckvc_buffer_printf(
             text, "question %s, model %.12s: %.0f of %zu tasks in averages, %.0f items\n",
