@@ -195,7 +195,7 @@ static void each_task(worker *w) {
         for (size_t i = 0; i < o->n_items; i++) { w->keep[i] = w->task[i] == t; }
         CKVC_AUTO(task_draws_fini) task_draws d = draws_of(w);
         for (size_t k = 0; k < o->n_lines; k++) {
-            json_t *cell = OBJECT({"task", J(task->task)});
+            json_t *cell = OBJECT(OF(task, task));
             const interval score = set_scores(cell, w, &d, k, task);
             json_array_append_new(o->lines[k].tasks, cell);
             if (k == 0 && o->lines[k].full) { task->full = score; }
@@ -406,20 +406,18 @@ static int by_rank(const void *pa, const void *pb) {
 }
 
 static json_t *task_json(const answer_task *t) {
-    return OBJECT({"task", J(t->task)}, {"group", J(t->group)}, {"metric", J(t->metric)},
-                  {"n", J(t->n)}, ENDS(t->full, "full"), {"control", J(t->control)},
-                  {"counted", J(t->counted)}, {"binary", J(t->binary)});
+    return OBJECT(OF(t, task), OF(t, group), OF(t, metric), OF(t, n), ENDS(t->full, "full"),
+                  OF(t, control), OF(t, counted), OF(t, binary));
 }
 
 static json_t *line_json(const answer_line *o) {
     return OBJECT(
-        {"budget", J(o->budget)}, {"policy", J(o->title)}, {"items", J(o->n)},
-        {"share", J(o->share)}, {"bytes", J(o->bytes)}, {"entries_over_table", J(o->entries_ratio)},
-        ENDS(o->macro, "score"), ENDS(o->tail, "task_p10"), ENDS(o->against, "against_table"),
-        ENDS(o->tail_against, "task_p10_against_table"), {"decided", J(o->decided)},
-        {"frontier", J(o->frontier)}, {"query_aware", J(o->aware)},
-        {"costs_besides", J(o->besides)}, {"full", J(o->full)}, {"table", J(o->table)},
-        {"base", J(o->base)}, {"tasks", o->tasks}, {"lengths", o->lengths}, {"needle", o->needle});
+        OF(o, budget), {"policy", J(o->title)}, {"items", J(o->n)}, OF(o, share), OF(o, bytes),
+        {"entries_over_table", J(o->entries_ratio)}, ENDS(o->macro, "score"),
+        ENDS(o->tail, "task_p10"), ENDS(o->against, "against_table"),
+        ENDS(o->tail_against, "task_p10_against_table"), OF(o, decided), OF(o, frontier),
+        {"query_aware", J(o->aware)}, {"costs_besides", J(o->besides)}, OF(o, full), OF(o, table),
+        OF(o, base), {"tasks", o->tasks}, {"lengths", o->lengths}, {"needle", o->needle});
 }
 
 static json_t *bench_of(report_numbers *n, const answer_row *const *rows, size_t n_rows) {

@@ -128,8 +128,7 @@ static void set_cells(json_t *o, const damage_columns *d) {
         n[c]++;
     }
     for (size_t c = 0; c < CELLS; c++) {
-        json_array_append_new(cells,
-                              OBJECT({"n", J(n[c])}, {"damage", J(damage[c] / (double)n[c])}));
+        APPEND_OBJECT(cells, {"n", J(n[c])}, {"damage", J(damage[c] / (double)n[c])});
     }
     ADD_MEMBERS(o, {"edges_entropy", ckvc_json_reals(entropy, RISK_EDGES)},
                 {"edges_perplexity", ckvc_json_reals(perplexity, RISK_EDGES)},
@@ -151,10 +150,9 @@ static json_t *correlations_of(const report_options *opt, const damage_columns *
                                    .cluster = d->cluster};
         const partial_result r =
             partial_correlation(&c, ranks, opt->replicates, opt->seed, d->stream);
-        json_array_append_new(
-            list, OBJECT({"risk", J(second ? "r_sem" : "r_struct")}, {"given", J(givens[given])},
-                         {"of", J(ranks ? "ranks" : "values")}, {"r", J(r.r)}, {"lo", J(r.lo)},
-                         {"hi", J(r.hi)}, {"controls_used", J(r.n_controls)}));
+        APPEND_OBJECT(list, {"risk", J(second ? "r_sem" : "r_struct")}, {"given", J(givens[given])},
+                      {"of", J(ranks ? "ranks" : "values")}, {"r", J(r.r)}, {"lo", J(r.lo)},
+                      {"hi", J(r.hi)}, {"controls_used", J(r.n_controls)});
     }
     return list;
 }
@@ -185,9 +183,8 @@ static json_t *damage_of(report_numbers *n, const score_series *of, uint64_t str
         d.second[d.n] = row->r_sem;
         d.tokens[d.n] = row->n_tokens;
         documents[d.n++] = row->document;
-        json_array_append_new(prompts, OBJECT({"id", J(row->id)}, {"r_struct", J(row->r_struct)},
-                                              {"r_sem", J(row->r_sem)}, {"T", J(row->n_tokens)},
-                                              {"damage", J(-row->reward)}));
+        APPEND_OBJECT(prompts, OF(row, id), OF(row, r_struct), OF(row, r_sem),
+                      {"T", J(row->n_tokens)}, {"damage", J(-row->reward)});
     }
     if (d.n < DAMAGE_PROMPTS_MIN) { return NULL; }
     rank_clusters(documents, d.n, d.cluster);

@@ -52,10 +52,10 @@ static loss_row row_of(const report_numbers *n, const score_series *s) {
 }
 
 static json_t *row_json(const loss_row *o, const char *of) {
-    return OBJECT({"setting", J(of)}, {"budget", J(o->budget)}, {"label", J(o->label)},
-                  {"table", J(o->table)}, {"n", J(o->n)}, {"kept", J(o->kept)},
-                  {"loss", J(o->loss.mean)}, {"lo", J(o->loss.lo)}, {"hi", J(o->loss.hi)},
-                  {"kl", J(o->kl.mean)}, {"kl_lo", J(o->kl.lo)}, {"kl_hi", J(o->kl.hi)});
+    return OBJECT({"setting", J(of)}, OF(o, budget), OF(o, label), OF(o, table), OF(o, n),
+                  OF(o, kept), {"loss", J(o->loss.mean)}, {"lo", J(o->loss.lo)},
+                  {"hi", J(o->loss.hi)}, {"kl", J(o->kl.mean)}, {"kl_lo", J(o->kl.lo)},
+                  {"kl_hi", J(o->kl.hi)});
 }
 
 /* "12.5% of T, NAME": NAME is the model of a table that was scored so, if there is one. */

@@ -1,8 +1,9 @@
 /* JSON of what has just been computed, member by member:
  *
- *   OBJECT({"n", J(n)}, {"mean", J(sum / n)}, {"title", J(s->title)}, {"rows", rows})
- *   ADD_MEMBERS(o, {"lo", J(lo)}, {"hi", J(hi)})
- */
+ *   OBJECT({"mean", J(sum / n)}, {"rows", rows}, M(n), OF(s, title))
+ *   ADD_MEMBERS(o, M(lo), M(hi))
+ *
+ * M(n) is the variable n under its own name, OF(s, title) the member s->title. */
 #pragma once
 
 #include <jansson.h>
@@ -19,6 +20,8 @@ typedef struct json_member {
 json_t *json_add_members(json_t *o, const json_member *members);
 #define ADD_MEMBERS(o, ...) json_add_members(o, (const json_member[]){__VA_ARGS__, {NULL, NULL}})
 #define OBJECT(...)         ADD_MEMBERS(json_object(), __VA_ARGS__)
+/* An object at the end of a list. */
+#define APPEND_OBJECT(list, ...) json_array_append_new(list, OBJECT(__VA_ARGS__))
 
 /* A value as JSON, a new reference; of JSON a copy. null: a number that is not finite, a text or
  * JSON that is NULL, and of a signed char, which says yes, no or not known, -1. An int does not
@@ -28,6 +31,10 @@ json_t *json_add_members(json_t *o, const json_member *members);
              unsigned: json_integer, bool: json_of_flag, signed char: json_of_maybe,               \
              const char *: json_of_text, char *: json_of_text, json_t *: json_copy_of,             \
              const json_t *: json_copy_of)(v)
+#define M(name)                                                                                    \
+    { #name, J(name) }
+#define OF(s, name)                                                                                \
+    { #name, J((s)->name) }
 static inline json_t *json_of_flag(bool v) { return json_boolean(v); }
 static inline json_t *json_of_maybe(signed char v) { return v < 0 ? json_null() : json_boolean(v); }
 static inline json_t *json_copy_of(const json_t *v) { return v ? json_deep_copy(v) : json_null(); }

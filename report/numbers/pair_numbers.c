@@ -129,14 +129,14 @@ static void reach_of(const columns_of *c, reach *out) {
 }
 
 json_t *spread_json(const stability_spread *s) {
-    return OBJECT({"mean", J(s->mean)}, {"lo", J(s->lo)}, {"hi", J(s->hi)}, {"defined", J(s->n)});
+    return OBJECT(OF(s, mean), OF(s, lo), OF(s, hi), {"defined", J(s->n)});
 }
 
 static json_t *reach_json(const reach *r) {
     return OBJECT({"lo", J(r->boot.lo)}, {"hi", J(r->boot.hi)},
                   {"split_half_a", spread_json(&r->split_half_a)},
-                  {"split_half_b", spread_json(&r->split_half_b)}, {"ceiling", J(r->ceiling)},
-                  {"replicates", J(r->replicates)}, {"replicates_defined", J(r->boot.n)});
+                  {"split_half_b", spread_json(&r->split_half_b)}, OF(r, ceiling),
+                  OF(r, replicates), {"replicates_defined", J(r->boot.n)});
 }
 
 /* Why a side of this pair has no refits; NULL when it has. */
@@ -230,7 +230,7 @@ static void set_cells(json_t *o, columns_of *c, bool binding) {
     c->mask = mask;
     take_own(c);
     const size_t cells = measure_gates(c, measures);
-    ADD_MEMBERS(o, {"cells", J(cells)}, MEASURES(J, measures));
+    ADD_MEMBERS(o, M(cells), MEASURES(J, measures));
     if (!binding) { return; }
     const char *missing = why_no_refits(c);
     ADD_MEMBERS(o, {"interval_missing", J(missing)});
@@ -291,9 +291,9 @@ static json_t *shares_of(const columns_of *c) {
     const double a = reliability_of(c->t[0], c->b[0]), b = reliability_of(c->t[1], c->b[1]);
     json_t *o =
         OBJECT({"budget", J(c->t[0]->shape->budgets[c->b[0]])}, {"overall", J(ranks.overall)},
-               {"lo", J(lo)}, {"hi", J(hi)}, {"ceiling", J(stability_ceiling(a, b))},
-               {"split_half_a", J(a)}, {"split_half_b", J(b)}, {"bin_mean", J(ranks.bin_mean)},
-               {"bin_min", J(ranks.bin_min)}, {"mean_abs_difference", J(apart)}, {"n", J(n)});
+               M(lo), M(hi), {"ceiling", J(stability_ceiling(a, b))}, {"split_half_a", J(a)},
+               {"split_half_b", J(b)}, {"bin_mean", J(ranks.bin_mean)},
+               {"bin_min", J(ranks.bin_min)}, {"mean_abs_difference", J(apart)}, M(n));
     set_bins(o, c, &ranks);
     return ADD_MEMBERS(o, {"bin_lo", bin_lo}, {"bin_hi", bin_hi});
 }
@@ -355,8 +355,7 @@ static void compare_tables(report_numbers *n, json_t *o, const table_numbers *a,
         c.n_measures = GATE_MEASURES;
         if (same_cells && fitted) { json_array_append_new(gates, gates_of(&c)); }
     }
-    ADD_MEMBERS(o, {"head", heads}, {"gate", gates}, {"shares", shares},
-                {"same_edges", J(same_edges)});
+    ADD_MEMBERS(o, {"head", heads}, {"gate", gates}, {"shares", shares}, M(same_edges));
 }
 
 void pair_numbers_make(report_numbers *n) {
@@ -368,8 +367,8 @@ void pair_numbers_make(report_numbers *n) {
                        *fy = json_text_of(y->f->meta, "fingerprint"),
                        *not_compared = why_not(x->shape, y->shape);
             const bool same_model = strcmp(fx ? fx : "", fy ? fy : "") == 0;
-            json_t *o = OBJECT({"a", J(x->in->tag)}, {"b", J(y->in->tag)},
-                               {"not_compared", J(not_compared)}, {"same_model", J(same_model)});
+            json_t *o =
+                OBJECT({"a", J(x->in->tag)}, {"b", J(y->in->tag)}, M(not_compared), M(same_model));
             if (!not_compared) { compare_tables(n, o, x, y); }
             json_array_append_new(list, o);
         }

@@ -26,8 +26,7 @@ static json_t *cover_of(report_numbers *n, const coverage *c, size_t source) {
         occupied += cells[i] > 0;
         thin += logged > 0 && logged < c->min_cell;
     }
-    return OBJECT({"prompts", J(prompts)}, {"drawn", J(drawn)}, {"occupied", J(occupied)},
-                  {"thin", J(thin)},
+    return OBJECT(M(prompts), M(drawn), M(occupied), M(thin),
                   {"source", source < c->n_sources ? J(c->sources[source]) : NULL},
                   {"cells", json_grid(cells, E, P)},
                   {"drawn_cells", c->logged ? json_grid(drawn_cells, E, P) : NULL});
@@ -55,9 +54,7 @@ static void add_savings(const input_run *run, ckvc_side side, double prompts, js
     for (size_t l = 0; layers && l < L; l++) {
         const rollout_counts *k = &layers[l];
         const double rate = 1 - (double)k->distinct / (double)k->actions;
-        json_array_append_new(list,
-                              OBJECT({"actions", J(k->actions)}, {"at_baseline", J(k->at_baseline)},
-                                     {"distinct", J(k->distinct)}));
+        APPEND_OBJECT(list, OF(k, actions), OF(k, at_baseline), OF(k, distinct));
         all.actions += k->actions;
         all.at_baseline += k->at_baseline;
         all.distinct += k->distinct;
@@ -78,9 +75,8 @@ static void add_savings(const input_run *run, ckvc_side side, double prompts, js
                         OBJECT({"actions_a_prompt", J(actions / prompts)},
                                {"rollouts_a_prompt", J(distinct / prompts)},
                                {"at_baseline_share", J((double)all.at_baseline / actions)},
-                               {"rate", J(1 - distinct / actions)}, {"lowest", J(lowest)},
-                               {"lowest_rate", J(lowest_rate)}, {"highest", J(highest)},
-                               {"highest_rate", J(highest_rate)}));
+                               {"rate", J(1 - distinct / actions)}, M(lowest), M(lowest_rate),
+                               M(highest), M(highest_rate)));
 }
 
 /* ---- where the gate can act ---- */
@@ -90,7 +86,7 @@ static void add_savings(const input_run *run, ckvc_side side, double prompts, js
 static json_t *binding_of(const gate_binding *c, const char *source) {
     const double n = (double)c->n, kept = (double)c->kept;
     return OBJECT(
-        {"n", J(c->n)}, {"kept_mean", J(kept / n)}, {"budget_mean", J((double)c->budget / n)},
+        OF(c, n), {"kept_mean", J(kept / n)}, {"budget_mean", J((double)c->budget / n)},
         {"candidates_lo_mean", J((double)c->lo / n)}, {"candidates_hi_mean", J((double)c->hi / n)},
         {"share_of_kept_in_window", J((double)c->window / kept)},
         {"binding", J(gate_binding_share(c))}, {"sets_differ", J(gate_binding_differ_share(c))},
@@ -153,11 +149,10 @@ static json_t *budget_of(const report_numbers *n, const input_run *in, size_t b)
     }
     /* not known: no thresholds are in use */
     const signed char alive = (signed char)(shard_has_thresholds(h) ? gate_is_alive(&all) : -1);
-    return OBJECT({"budget", J(h->budgets[b])}, {"alive", J(alive)},
-                  {"cells_occupied", J(occupied)}, {"cells_alive", J(cells_alive)},
-                  {"advice", advice_on(h, &all, alive)}, {"all", binding_of(&all, NULL)},
-                  {"sources", sources}, {"layers", layers}, {"cells", json_rows_of(cells, P)},
-                  {"choices", choices_of(n, in, h->budgets[b])});
+    return OBJECT({"budget", J(h->budgets[b])}, M(alive), {"cells_occupied", J(occupied)},
+                  M(cells_alive), {"advice", advice_on(h, &all, alive)},
+                  {"all", binding_of(&all, NULL)}, {"sources", sources}, {"layers", layers},
+                  {"cells", json_rows_of(cells, P)}, {"choices", choices_of(n, in, h->budgets[b])});
 }
 
 /* ---- runs ---- */
@@ -168,15 +163,12 @@ static json_t *run_of(report_numbers *n, const input_run *in) {
     size_t n_heldout = 0;
     for (size_t k = 0; k < run_pass_count(in->dir); k++) {
         const run_pass *p = run_pass_at(in->dir, k);
-        json_array_append_new(passes, OBJECT({"name", J(p->name)}, {"complete", J(p->complete)},
-                                             {"prompts", J(p->n_prompts_done)}));
+        APPEND_OBJECT(passes, OF(p, name), OF(p, complete), {"prompts", J(p->n_prompts_done)});
     }
     EACH(input_prompt, p, in->prompts, in->n_prompts) {
         n_heldout += p->heldout;
-        json_array_append_new(prompts,
-                              OBJECT({"id", J(p->id)}, {"source", J(p->source)},
-                                     {"heldout", J(p->heldout)}, {"r_struct", J(p->r_struct)},
-                                     {"r_sem", J(p->r_sem)}, {"T", J(p->n_tokens)}));
+        APPEND_OBJECT(prompts, OF(p, id), OF(p, source), OF(p, heldout), OF(p, r_struct),
+                      OF(p, r_sem), {"T", J(p->n_tokens)});
     }
     EACH(input_source, s, in->sources, in->n_sources) {
         json_array_append_new(sources, json_string(s->name));
@@ -190,14 +182,14 @@ static json_t *run_of(report_numbers *n, const input_run *in) {
     json_t *o =
         OBJECT({"model", J(in->h.model_name)}, {"fingerprint", J(in->h.fingerprint)},
                {"manifest", J(in->h.manifest)}, {"plan_hash", J(run_plan_hash(in->dir))},
-               {"behaviour", J(in->h.behaviour)}, {"n_prompts", J(in->n_prompts)},
-               {"n_heldout", J(n_heldout)}, {"skipped", J(json_array_size(run_skipped(in->dir)))},
+               {"behaviour", J(in->h.behaviour)}, OF(in, n_prompts), M(n_heldout),
+               {"skipped", J(json_array_size(run_skipped(in->dir)))},
                {"pass", in->pass ? J(in->pass->name) : json_null()}, {"records", J(in->n_records)});
     setting_write(o, SETTING_REPORT, &in->h.setting, 0);
     return ADD_MEMBERS(
-        o, {"tag", J(in->tag)}, {"name", J(in->name)}, {"title", J(in->title)},
-        {"plan", J(run_plan(in->dir))}, {"passes", passes}, {"prompts", prompts},
-        {"sources", sources}, {"memo", by_layer}, {"memo_rates", rates},
+        o, OF(in, tag), OF(in, name), OF(in, title), {"plan", J(run_plan(in->dir))},
+        {"passes", passes}, {"prompts", prompts}, {"sources", sources}, {"memo", by_layer},
+        {"memo_rates", rates},
         {"coverage", in->coverage.n_entropy_bins ? coverage_of(n, &in->coverage) : NULL},
         {"budgets", budgets});
 }

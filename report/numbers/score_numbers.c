@@ -302,27 +302,24 @@ static void sort_opponents(report_numbers *n, comparison_list *fair, comparison_
 /* ---- JSON ---- */
 
 json_t *series_named(const score_series *s) {
-    return OBJECT({"title", J(s->title)}, {"policy", J(s->policy)}, {"model", J(s->model)},
-                  {"budget", J(s->budget)}, {"C", J(s->continuation)});
+    return OBJECT(OF(s, title), OF(s, policy), OF(s, model), OF(s, budget),
+                  {"C", J(s->continuation)});
 }
 
 json_t *difference_json(const difference *of) {
     const bool decided_one = difference_decided(of), ends = of->has_bootstrap;
     return OBJECT(
-        {"source", J(of->source)}, {"undefined", J(of->undefined)},
-        {"standard_error", J(of->standard_error)}, {"largest_share", J(of->largest_share)},
-        {"kept_ratio", J(of->kept_ratio)}, {"equal_tokens", J(of->equal_tokens)},
-        {"equal_in", J(difference_equal_in(of))}, {"kind", of->kind ? J(of->kind) : NULL},
-        {"T_lo", of->has_lengths ? J(of->T_lo) : NULL},
+        OF(of, source), OF(of, undefined), OF(of, standard_error), OF(of, largest_share),
+        OF(of, kept_ratio), OF(of, equal_tokens), {"equal_in", J(difference_equal_in(of))},
+        {"kind", of->kind ? J(of->kind) : NULL}, {"T_lo", of->has_lengths ? J(of->T_lo) : NULL},
         {"T_hi", of->has_lengths ? J(of->T_hi) : NULL}, {"difference", J(of->d.mean)},
         {"lo", J(of->d.lo)}, {"hi", J(of->d.hi)}, {"kl_difference", J(of->kl.mean)},
-        {"kl_lo", J(of->kl.lo)}, {"kl_hi", J(of->kl.hi)}, {"by_kl", J(of->by_kl)},
+        {"kl_lo", J(of->kl.lo)}, {"kl_hi", J(of->kl.hi)}, OF(of, by_kl),
         {"bootstrap", ends ? OBJECT({"lo", J(of->bootstrap.lo)}, {"hi", J(of->bootstrap.hi)},
                                     {"replicates", J(of->bootstrap.replicates)})
                            : NULL},
-        {"n", J(of->n)}, {"n_documents", J(of->n_documents)}, {"reward", J(of->reward)},
-        {"reward_base", J(of->reward_base)}, {"kept", J(of->kept)}, {"kept_base", J(of->kept_base)},
-        {"median", J(of->median)}, {"judged", J(difference_judged(of))},
+        OF(of, n), OF(of, n_documents), OF(of, reward), OF(of, reward_base), OF(of, kept),
+        OF(of, kept_base), OF(of, median), {"judged", J(difference_judged(of))},
         {"decided", J(decided_one)});
 }
 
@@ -336,10 +333,9 @@ static json_t *table_json(const score_series *s) { return J(*s->table ? s->table
 
 static json_t *series_json(const score_series *s) {
     const bool by_layer = s->layer_budgets != 0;
-    json_t *o =
-        OBJECT({"title", J(s->title)}, {"model", J(s->model)}, {"policy", J(s->policy)},
-               {"budget", J(s->budget)}, {"table", table_json(s)}, {"C", J(s->continuation)},
-               {"taus", ckvc_json_reals(s->taus, s->n_taus)}, {"by_layer", J(by_layer)});
+    json_t *o = OBJECT(OF(s, title), OF(s, model), OF(s, policy), OF(s, budget),
+                       {"table", table_json(s)}, {"C", J(s->continuation)},
+                       {"taus", ckvc_json_reals(s->taus, s->n_taus)}, M(by_layer));
     setting_write_all(o, SETTING_LINE, &s->setting, SETTING_SCORE);
     return o;
 }
@@ -348,7 +344,7 @@ static json_t *comparison_json(const comparison *c) {
     return ADD_MEMBERS(series_json(&c->of), {"base", J(c->base.title)},
                        {"base_policy", J(c->base.policy)}, {"base_table", table_json(&c->base)},
                        {"base_taus", ckvc_json_reals(c->base.taus, c->base.n_taus)},
-                       {"one_score", J(c->one_score)}, {"all", difference_json(&c->all)},
+                       OF(c, one_score), {"all", difference_json(&c->all)},
                        {"kinds", differences_json(c->kinds, c->n_kinds)},
                        {"sources", differences_json(c->sources, c->n_sources)},
                        {"lengths", differences_json(c->lengths, c->n_lengths)});
@@ -367,15 +363,14 @@ static void set_scores(const report_numbers *n) {
     json_t *files = json_array(), *series = json_array();
     for (size_t i = 0; i < f->n_files; i++) {
         CKVC_AUTO_FREE char *name = ckvc_path_name(f->files[i]->path);
-        json_array_append_new(files, OBJECT({"file", J(name)}, {"rows", J(f->files[i]->n)}));
+        APPEND_OBJECT(files, {"file", J(name)}, {"rows", J(f->files[i]->n)});
     }
     EACH(score_series, x, s->series, s->n_series) { json_array_append_new(series, series_json(x)); }
     json_t *o = OBJECT({"prompts_used_in_calibration_left_out", J(f->dropped_seen)},
                        {"rows_of_other_splits_left_out", J(f->dropped_split)},
                        {"rows_in_several_files", J(f->dropped_twice)}, {"rows", J(f->n_rows)},
-                       {"rows_used_in_calibration", J(f->used_seen)},
-                       {"held_out_checked", J(s->held_out_checked)}, {"files", files},
-                       {"series", series}, {"losses", json_array()});
+                       {"rows_used_in_calibration", J(f->used_seen)}, OF(s, held_out_checked),
+                       {"files", files}, {"series", series}, {"losses", json_array()});
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
         const comparison_list *of = &s->lists[lists[i].list];
         json_t *list = json_array();

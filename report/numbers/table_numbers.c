@@ -74,7 +74,7 @@ static json_t *leaks_of(const report_numbers *n, const table_numbers *t) {
                         : json_array_size(json_object_get(guard, "unchecked")) ? "in part"
                         : sums.scored_not_compared                             ? "not compared"
                                                                                : "passed";
-    return OBJECT({"state", J(state)}, {"prompts", J(sums.prompts)}, {"files", J(sums.files)},
+    return OBJECT(M(state), {"prompts", J(sums.prompts)}, {"files", J(sums.files)},
                   {"leaked_prompts", J(sums.leaked_prompts)},
                   {"scored_manifests", J(sums.scored_manifests)},
                   {"scored_not_compared", J(sums.scored_not_compared)},
@@ -119,9 +119,8 @@ static json_t *weights_of(report_numbers *n, const table_numbers *t, size_t b) {
         supported += e->supported;
         if (e->action >= 0) { histogram[e->action]++; }
     }
-    return OBJECT({"budget", J(k->budgets[b])}, {"n", J(N)}, {"mean", J(mean / (double)N)},
-                  {"min", J(min)}, {"max", J(max)}, {"share_at_1", J(neutral / (double)N)},
-                  {"supported", J(supported)},
+    return OBJECT({"budget", J(k->budgets[b])}, {"n", J(N)}, {"mean", J(mean / (double)N)}, M(min),
+                  M(max), {"share_at_1", J(neutral / (double)N)}, M(supported),
                   {"histogram", ckvc_json_reals(histogram, k->n_head_actions)},
                   {"weight", json_grid(weight, k->n_layers, k->n_heads)});
 }
@@ -142,7 +141,7 @@ static json_t *monotone_along(const table_numbers *t, size_t b, uint32_t de, uin
         not_down += k->tau[at + step] >= k->tau[at];
     }
     /* 0 / 0 is undefined */
-    return OBJECT({"pairs", J(pairs)}, {"non_increasing", J(not_up / pairs)},
+    return OBJECT(M(pairs), {"non_increasing", J(not_up / pairs)},
                   {"non_decreasing", J(not_down / pairs)},
                   {"equal", J((not_up + not_down - pairs) / pairs)});
 }
@@ -161,7 +160,7 @@ static json_t *thresholds_of(report_numbers *n, const table_numbers *t, size_t b
         mean += e->value;
         if (e->action >= 0) { histogram[e->action]++; }
     }
-    return OBJECT({"budget", J(k->budgets[b])}, {"cells", J(cells)}, {"supported", J(supported)},
+    return OBJECT({"budget", J(k->budgets[b])}, M(cells), M(supported),
                   {"mean_tau", J(mean / (double)supported)},
                   {"along_entropy", monotone_along(t, b, 1, 0)},
                   {"along_perplexity", monotone_along(t, b, 0, 1)},
@@ -187,9 +186,8 @@ static json_t *shares_of(const table_numbers *t) {
     for (size_t b = 0; b < nB; b++) {
         json_t *lo = ends ? by_head(k, ends, 2 * nB, 2 * b) : json_null(),
                *hi = ends ? by_head(k, ends, 2 * nB, 2 * b + 1) : json_null();
-        json_array_append_new(list, OBJECT({"budget", J(k->budgets[b])},
-                                           {"share", by_head(k, k->share, nB, b)}, {"lo", lo},
-                                           {"hi", hi}));
+        APPEND_OBJECT(list, {"budget", J(k->budgets[b])}, {"share", by_head(k, k->share, nB, b)},
+                      {"lo", lo}, {"hi", hi});
     }
     return list;
 }
@@ -236,8 +234,8 @@ static void add_penalty(json_t *o, const struct side *side, const decided *d) {
     }
     for (size_t i = 0; i < side->n_states; i++) {
         const bool known = d->chosen[i] >= 0;
-        json_array_append_new(entries, OBJECT({"by_loss", known ? J(d->by_loss[i]) : json_null()},
-                                              {"loss_flat", known ? J(d->flat[i]) : json_null()}));
+        APPEND_OBJECT(entries, {"by_loss", known ? J(d->by_loss[i]) : json_null()},
+                      {"loss_flat", known ? J(d->flat[i]) : json_null()});
     }
     ADD_MEMBERS(o, {"budgets", budgets}, {"entries", json_add_columns(json_object(), entries)});
 }
@@ -278,8 +276,7 @@ static json_t *evidence_of(report_numbers *n, const table_numbers *t, const stru
         OBJECT({"min", k ? J(d.records[0]) : json_null()}, {"median", J(d.median)},
                {"max", k ? J(d.records[k - 1]) : json_null()}, {"mean", J(records / (double)k)});
     json_t *o = OBJECT(
-        {"states", J(S)}, {"records", J(records)},
-        {"alpha_decided", J((double)d.n_alpha / (double)k)},
+        {"states", J(S)}, M(records), {"alpha_decided", J((double)d.n_alpha / (double)k)},
         {"count_correlation", J(d.correlation)},
         {"choice_stability", e->share ? J(stability / (double)k) : json_null()},
         {"supported", J(k)}, {"count_percentile", J(percentile / (double)k)},
@@ -299,7 +296,7 @@ static json_t *shape_of(const ckvc_table *t) {
     return OBJECT({"layers", J(t->n_layers)}, {"heads", J(t->n_heads)},
                   {"head_axis", J(t->head_axis ? "query head" : "KV head")},
                   {"entropy_bins", J(t->n_entropy_bins)}, {"perplexity_bins", J(t->n_ppl_bins)},
-                  {"window", J(t->window)}, {"budgets", ckvc_json_reals(t->budgets, t->n_budgets)},
+                  OF(t, window), {"budgets", ckvc_json_reals(t->budgets, t->n_budgets)},
                   {"edges_entropy", ckvc_json_reals(t->edges_entropy, t->n_entropy_bins - 1)},
                   {"edges_perplexity", ckvc_json_reals(t->edges_ppl, t->n_ppl_bins - 1)},
                   {"head_grid", ckvc_json_reals(t->head_grid, t->n_head_actions)},
@@ -310,11 +307,10 @@ static json_t *recommended_of(const ckvc_table *t) {
     json_t *list = json_array();
     for (uint32_t b = 0; b < t->n_budgets; b++) {
         const ckvc_score s = ckvc_table_score(t, b);
-        json_array_append_new(list,
-                              OBJECT({"budget", J(t->budgets[b])},
-                                     {"score", J(ckvc_score_name((ckvc_score_kind)s.kind))},
-                                     {"mode", J(ckvc_mode_name((ckvc_mode)s.mode))},
-                                     {"floor", t->c_min ? J((double)t->c_min[b].floor) : NULL}));
+        APPEND_OBJECT(list, {"budget", J(t->budgets[b])},
+                      {"score", J(ckvc_score_name((ckvc_score_kind)s.kind))},
+                      {"mode", J(ckvc_mode_name((ckvc_mode)s.mode))},
+                      {"floor", t->c_min ? J((double)t->c_min[b].floor) : NULL});
     }
     return list;
 }
@@ -335,13 +331,12 @@ static json_t *table_json(report_numbers *n, table_numbers *t) {
         json_array_append_new(heads, weights_of(n, t, b));
         json_array_append_new(gates, thresholds_of(n, t, b));
     }
-    return OBJECT({"tag", J(in->tag)}, {"name", J(in->name)}, {"title", J(in->title)},
-                  {"file", J(in->file)}, {"content_id", J(t->f->content_id)},
+    return OBJECT(OF(in, tag), OF(in, name), OF(in, title), OF(in, file), OF(t->f, content_id),
                   {"shape", shape_of(t->shape)}, {"recommends", recommended_of(t->shape)},
                   {"run", in->n_runs ? J(input_run_tags(n->in, in)) : json_null()},
-                  {"shares_alone", J(t->shares_alone)}, {"meta", J(t->f->meta)}, {"head", heads},
-                  {"gate", gates}, {"shares", shares_of(t)}, {"evidence", evidence},
-                  {"statistics", json_object()}, {"leak_check", leaks_of(n, t)});
+                  OF(t, shares_alone), OF(t->f, meta), {"head", heads}, {"gate", gates},
+                  {"shares", shares_of(t)}, {"evidence", evidence}, {"statistics", json_object()},
+                  {"leak_check", leaks_of(n, t)});
 }
 
 void table_numbers_make(report_numbers *n) {

@@ -82,26 +82,24 @@ static json_t *matrix_of(const report_numbers *n, const transfer_row *first) {
         most = fmax(most, drop);
         pairs++;
     }
-    return OBJECT(
-        {"budget", J(first->budget)}, {"C", J(first->C)}, {"heads", J(first->heads)},
-        {"mean_drop", J(total / (double)pairs)}, {"least_drop", J(least)}, {"most_drop", J(most)},
-        {"pairs", J(pairs)}, {"sources", names_json(sources, n_sources)},
-        {"targets", names_json(targets, n_targets)}, {"drop", json_rows_of(drops, n_targets)});
+    return OBJECT(OF(first, budget), OF(first, C), OF(first, heads),
+                  {"mean_drop", J(total / (double)pairs)}, {"least_drop", J(least)},
+                  {"most_drop", J(most)}, M(pairs), {"sources", names_json(sources, n_sources)},
+                  {"targets", names_json(targets, n_targets)},
+                  {"drop", json_rows_of(drops, n_targets)});
 }
 
 /* ---- rows ---- */
 
 static json_t *gain_json(const difference *of) {
     return of ? OBJECT({"difference", J(of->d.mean)}, {"lo", J(of->d.lo)}, {"hi", J(of->d.hi)},
-                       {"n", J(of->n)})
+                       OF(of, n))
               : json_null();
 }
 
 static json_t *row_json(const transfer_row *r) {
-    return OBJECT({"source_model", J(r->source_model)}, {"target_model", J(r->target_model)},
-                  {"heads", J(r->heads)}, {"budget", J(r->budget)}, {"C", J(r->C)},
-                  {"transferred", J(r->transferred)}, {"compiled", J(r->compiled)},
-                  {"kept_ratio", J(r->kept_ratio)},
+    return OBJECT(OF(r, source_model), OF(r, target_model), OF(r, heads), OF(r, budget), OF(r, C),
+                  OF(r, transferred), OF(r, compiled), OF(r, kept_ratio),
                   {"against_compiled", gain_json(&r->against_compiled)},
                   {"transferred_against_identity", gain_json(r->transferred_against_identity)},
                   {"compiled_against_identity", gain_json(r->compiled_against_identity)});

@@ -31,7 +31,7 @@ static uint32_t repeats_for(const cql_logged *l, double tables) {
 }
 
 static json_t *interval_json(const rank_interval *x) {
-    return OBJECT({"mean", J(x->mean)}, {"lo", J(x->lo)}, {"hi", J(x->hi)}, {"n", J(x->n)});
+    return OBJECT(OF(x, mean), OF(x, lo), OF(x, hi), OF(x, n));
 }
 
 /* ---- entries ---- */
@@ -67,9 +67,8 @@ static void judge_entries(const side_work *w, json_t *o) {
             kind = lower_bound > 0 ? 3 : 2;
         }
         counts[kind]++;
-        json_array_append_new(entries, OBJECT({"agree", J(agree)}, {"advantage", J(advantage)},
-                                              {"lower_bound", J(lower_bound)},
-                                              {"verdict", J(verdicts[kind])}));
+        APPEND_OBJECT(entries, M(agree), M(advantage), M(lower_bound),
+                      {"verdict", J(verdicts[kind])});
     }
     ADD_MEMBERS(o, {"decided", J(counts[3])}, {"undecided", J(counts[2])},
                 {"neutral", J(counts[1])}, {"without_records", J(counts[0])},
@@ -88,11 +87,10 @@ static ckvc_status add_point(const side_work *w, size_t prompts, uint32_t repeat
     stability_point p;
     CKVC_TRY(stability_curve_point(&w->fit, prompts, repeats, w->seed, &p, err));
     const double all = (double)w->l->n_records, per_record = all > 0 ? w->s->rollouts / all : NAN;
-    json_array_append_new(list, OBJECT({"prompts", J(p.prompts)}, {"records", J(p.records)},
-                                       {"rollouts", J(p.records * per_record)},
-                                       {"supported", J(p.supported)}, {"corrected", J(p.corrected)},
-                                       {"rho", spread_json(&p.rho)},
-                                       {"to_full", spread_json(&p.to_full)}));
+    APPEND_OBJECT(list, {"prompts", J(p.prompts)}, {"records", J(p.records)},
+                  {"rollouts", J(p.records * per_record)}, {"supported", J(p.supported)},
+                  {"corrected", J(p.corrected)}, {"rho", spread_json(&p.rho)},
+                  {"to_full", spread_json(&p.to_full)});
     return CKVC_OK;
 }
 
@@ -158,11 +156,10 @@ static json_t *bounds_of(const side_work *w) {
         const double excess = 2 * x->bound;
         const bool bounded = x->n_prompts > 0;
 #define BOUNDED(v) bounded ? J(v) : json_null()
-        json_array_append_new(entries,
-                              OBJECT({"n_prompts", BOUNDED(x->n_prompts)},
-                                     {"n_actions", BOUNDED(x->n_actions)},
-                                     {"width", BOUNDED(x->width)}, {"uniform", BOUNDED(x->bound)},
-                                     {"excess", BOUNDED(excess)}, {"spread", BOUNDED(x->spread)}));
+        APPEND_OBJECT(entries, {"n_prompts", BOUNDED(x->n_prompts)},
+                      {"n_actions", BOUNDED(x->n_actions)}, {"width", BOUNDED(x->width)},
+                      {"uniform", BOUNDED(x->bound)}, {"excess", BOUNDED(excess)},
+                      {"spread", BOUNDED(x->spread)});
 #undef BOUNDED
         if (!bounded) { continue; }
         states++;
@@ -170,10 +167,9 @@ static json_t *bounds_of(const side_work *w) {
         mean_prompts += (double)x->n_prompts;
         mean_width += x->width;
     }
-    json_t *o =
-        OBJECT({"delta", J(BOUND_DELTA)}, {"states", J(states)}, {"actions", J(w->l->n_actions)},
-               {"mean_prompts", J(mean_prompts / (double)states)},
-               {"mean_width", J(mean_width / (double)states)}, {"informative", J(informative)});
+    json_t *o = OBJECT({"delta", J(BOUND_DELTA)}, M(states), {"actions", J(w->l->n_actions)},
+                       {"mean_prompts", J(mean_prompts / (double)states)},
+                       {"mean_width", J(mean_width / (double)states)}, M(informative));
     return json_add_columns(o, entries);
 }
 
@@ -195,11 +191,9 @@ static const char *premise_of(const variance_split *v) {
 
 static json_t *variance_json(const variance_split *v) {
     return OBJECT({"states", J(v->n_states)}, {"prompts_per_state", J(v->n_prompts)},
-                  {"premise", J(premise_of(v))}, {"share_prompt_raw", J(v->share_prompt_raw)},
-                  {"share_prompt", J(v->share_prompt)}, {"share_action", J(v->share_action)},
-                  {"share_rest", J(v->share_rest)}, {"common_one", J(v->common_one)},
-                  {"common_all", J(v->common_all)}, {"prompt_raw", J(v->prompt_raw)},
-                  {"prompt", J(v->prompt)}, {"action", J(v->action)}, {"rest", J(v->rest)},
+                  {"premise", J(premise_of(v))}, OF(v, share_prompt_raw), OF(v, share_prompt),
+                  OF(v, share_action), OF(v, share_rest), OF(v, common_one), OF(v, common_all),
+                  OF(v, prompt_raw), OF(v, prompt), OF(v, action), OF(v, rest),
                   {"action_interval", interval_json(&v->action_interval)});
 }
 
@@ -239,11 +233,9 @@ static ckvc_status try_alphas(const side_work *w, json_t *list, ckvc_err *err) {
         if (half > 0) { CKVC_TRY(left_out(w, &with, half, repeats_for(w->l, 8), &gain, err)); }
         const double changed = share_changed(w, choices[k], choices[DEFAULT]),
                      changed_from_0 = share_changed(w, choices[k], choices[0]);
-        json_array_append_new(list,
-                              OBJECT({"alpha", J(alphas[k])}, {"changed_from_default", J(changed)},
-                                     {"changed_from_0", J(changed_from_0)},
-                                     {"mean_entry", J(sum / w->supported)},
-                                     {"left_out", interval_json(&gain)}));
+        APPEND_OBJECT(list, {"alpha", J(alphas[k])}, {"changed_from_default", J(changed)},
+                      M(changed_from_0), {"mean_entry", J(sum / w->supported)},
+                      {"left_out", interval_json(&gain)});
     }
     return CKVC_OK;
 }
@@ -257,7 +249,7 @@ static ckvc_status take_side(side_work *w, json_t *o, ckvc_err *err) {
     json_t *alphas = json_array();
     for (size_t i = 0; i < w->l->n_states; i++) { w->supported += chosen[i] >= 0; }
     ADD_MEMBERS(o, {"prompts", J(w->l->n_prompts)}, {"records", J(w->l->n_records)},
-                {"rollouts", J(w->s->rollouts)}, {"even_counts", J(w->l->balanced)},
+                OF(w->s, rollouts), {"even_counts", J(w->l->balanced)},
                 {"variance", variance_json(&variance)}, {"bound", bounds_of(w)}, {"alpha", alphas});
     CKVC_TRY(try_alphas(w, alphas, err));
     if (w->s->n_boot < 2) { return CKVC_OK; }

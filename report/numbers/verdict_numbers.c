@@ -89,9 +89,8 @@ static json_t *cache_of(const score_series *s) {
     }
     const double all = layers * kv_heads * tokens, of_one = 2 * head_dim * CACHE_BYTES,
                  bytes = entries * of_one, all_bytes = all * of_one;
-    return OBJECT({"tokens", J(tokens)}, {"layers", J(layers)}, {"kv_heads", J(kv_heads)},
-                  {"head_dim", J(head_dim)}, {"entries", J(entries)}, {"all_entries", J(all)},
-                  {"bytes", J(bytes)}, {"all_bytes", J(all_bytes)},
+    return OBJECT(M(tokens), M(layers), M(kv_heads), M(head_dim), M(entries),
+                  {"all_entries", J(all)}, M(bytes), M(all_bytes),
                   {"saved_bytes", J(all_bytes - bytes)});
 }
 
@@ -181,12 +180,11 @@ static json_t *parts_of(const verdict_at *o) {
 }
 
 static json_t *interval_json(const interval *x) {
-    return OBJECT({"mean", J(x->mean)}, {"lo", J(x->lo)}, {"hi", J(x->hi)});
+    return OBJECT(OF(x, mean), OF(x, lo), OF(x, hi));
 }
 
 static json_t *at_json(const verdict_at *o) {
-    return OBJECT({"title", J(o->of->title)}, {"budget", J(o->budget)}, {"word", J(o->word)},
-                  {"prompts", J(o->prompts)}, {"needed", J(o->needed)},
+    return OBJECT(OF(o->of, title), OF(o, budget), OF(o, word), OF(o, prompts), OF(o, needed),
                   {"says", json_null()}, /* by findings_make */
                   {"gain", need_json(&o->gain)}, {"reference", need_json(&o->reference)},
                   {"parts", parts_of(o)}, {"loss", interval_json(&o->loss)},
@@ -212,8 +210,7 @@ void verdict_numbers_make(report_numbers *n) {
         }
         if (v->n_budgets == 0) { v->needed = NAN; }
         v->word = v->n_budgets ? word_of(v->needed) : "no verdict";
-        json_t *o = OBJECT({"word", J(v->word)}, {"needed", J(v->needed)},
-                           {"leak_passed", J(v->leak_passed)}, {"held_out", J(v->held_out)},
+        json_t *o = OBJECT(OF(v, word), OF(v, needed), OF(v, leak_passed), OF(v, held_out),
                            {"budgets", list});
         json_object_set_new(t->json, "verdict", o);
     }
