@@ -1,4 +1,4 @@
-/* Transfer (docs/method.md, section 10): transferred tables against those compiled for the same
+/* Transfer (docs/paper.md, section 10): transferred tables against those compiled for the same
  * model, and both against identity, on the same prompts; several source -> target pairs as one
  * matrix. From the comparisons of score_numbers.c. */
 #include <math.h>
