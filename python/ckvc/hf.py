@@ -9,6 +9,7 @@ import ctypes
 import functools
 import inspect
 import sys
+import threading
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
@@ -60,7 +61,7 @@ def attention_of(model: PreTrainedModel, attention: Callable[..., Any], among: S
     implementation before. Error where that is not `among` these (none: any will do), and where the model has its own way."""
     name, before = f"ckvc_{id(attention):x}", model.config.get_text_config()._attn_implementation
     refuse(among and before not in among, f"attention implementation {before}: want {' or '.join(among)} (attn_implementation of from_pretrained)")
-    AttentionInterface.register(name, attention)
+    AttentionInterface.register(name, torch.compiler.disable(attention))
     if before in ALL_MASK_ATTENTION_FUNCTIONS:
         AttentionMaskInterface.register(name, ALL_MASK_ATTENTION_FUNCTIONS[before])
     try:
@@ -110,9 +111,8 @@ class KeptLayer(DynamicLayer):
 
     def __init__(self, keys: torch.Tensor, values: torch.Tensor, positions: List[torch.Tensor], queries: torch.Tensor, owner: Compression):
         """keys, values [B, G, T, D] of the whole prompt: kept rows are copied; positions [B * G]: ascending; queries [B, H, rows, D]: its last."""
-        super().__init__()
-        self.lazy_initialization(keys, values)
-        self.shape, self.owner, self.kept, self.starts, self.queries, self.read = keys.shape, owner, owner.kept, owner.starts, queries, 0
+        self.is_initialized, self.dtype, self.device = True, keys.dtype, keys.device
+        self.shape, self.owner, self.starts, self.queries, self.read = keys.shape, owner, owner.starts, queries, 0
         self._lay(positions, *([x[p] for x, p in zip(of.flatten(0, 1), positions)] for of in (keys, values)), new=0)
 
     def _lay(self, positions: List[torch.Tensor], keys: List[torch.Tensor], values: List[torch.Tensor], new: int) -> None:
@@ -140,6 +140,7 @@ class KeptLayer(DynamicLayer):
                for group in self.groups for head, rows in zip(group.heads, getattr(group, of))}
         return [out[head] for head in range(len(out))]
 
+    @torch.compiler.disable
     def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any) -> Tuple[torch.Tensor, torch.Tensor]:
         """Takes new keys and values [B, G, n, D], and gives them back: `attend` reads what is held."""
         refuse(not self.owner.active, "a compressed cache is used inside `with ckvc.hf.compress(...)`, where it was made")
@@ -198,6 +199,21 @@ class KeptLayer(DynamicLayer):
             keys[head, at], values[head, at], held[head, at] = k, v, True
         return keys.unflatten(0, (B, G)), values.unflatten(0, (B, G)), held.unflatten(0, (B, G))
 
+    def _one(self, of: int, *written: torch.Tensor) -> torch.Tensor:
+        """keys (0) or values (1) [B, G, length, D], for who reads them past `attend`: of a layer where nothing was dropped."""
+        spread = self.spread()
+        refuse(written or not spread[2].all(), "a layer of a compressed cache holds each head's own positions, not one tensor of keys and one of values")
+        return spread[of]
+
+    keys = property(lambda self: self._one(0), lambda self, x: self._one(0, x))
+    values = property(lambda self: self._one(1), lambda self, x: self._one(1, x))
+
+    def reset(self) -> None:
+        """A plain layer again: what fills it next is a prompt. (transformers' own keep their length, and zeros, before 5.24.)"""
+        vars(self).clear()
+        self.__class__ = DynamicLayer  # type: ignore[assignment]
+        DynamicLayer.__init__(self)
+
     def get_seq_length(self) -> int:
         return self.shape[2] + self.new
 
@@ -205,16 +221,18 @@ class KeptLayer(DynamicLayer):
         """query: how many tokens come, or their positions, as transformers before 5.5 has it."""
         return self.get_seq_length() + (query if isinstance(query, int) else len(query)), 0
 
-    def crop(self, max_length: int) -> None:
-        """max_length: how long it is to be; up to 0: how many tokens go."""
-        n = max_length + self.get_seq_length() if max_length <= 0 else max_length
-        refuse(n < self.shape[2], f"a compressed prompt of {self.shape[2]} tokens cannot be cropped to {n}")
-        gone = max(self.get_seq_length() - n, 0)
+    def crop(self, *by: int) -> None:
+        """As the installed transformers crops a layer of that length: what its argument says differs."""
+        plain, length = DynamicLayer(), self.get_seq_length()
+        plain.update(*[torch.empty(1, 1, length, 1)] * 2)
+        plain.crop(*by)
+        gone = length - plain.get_seq_length()
+        refuse(gone > self.new, f"a compressed prompt of {self.shape[2]} tokens cannot be cropped to {length - gone}")
         self.new, self.queries = self.new - gone, self.queries[:, :, : max(self.queries.shape[2] - gone, 0)]
 
     def batch_select_indices(self, indices: torch.Tensor) -> None:
         B, G = self.shape[:2]
-        chosen = torch.arange(B, device=indices.device)[indices].tolist()
+        chosen = torch.arange(B)[torch.as_tensor(indices).cpu()].tolist()
         if chosen == list(range(B)):
             return
         heads = [b * G + g for b in chosen for g in range(G)]
@@ -233,11 +251,16 @@ class Compression:
 
     kept: a Kept for each sequence of the batch, `whole` where the prompt was too short to cut; holds: `cut` (kept keys and values alone, all
     heads of a layer alike), `ragged` (the same, each head its own number) or `masked` (the cache class cannot be cut, so nothing is saved: evicted positions are hidden);
-    kept_bytes, full_bytes: of the prompt's keys and values, as held and before."""
+    kept_bytes, full_bytes: of the prompt's keys and values, as held and before.
 
-    def __init__(self, model: PreTrainedModel, table: Table, budget: Optional[float] = None, mode: Optional[str] = None):
-        self.model, self.table, self.budget, self.mode, self.active = model, table, budget, mode, False
-        self.geometry = g = geometry_of(model)
+    One call of the model at a time: another thread's is refused. The block's end waits for one that runs; an exception that ends the block ends it at
+    its next token. Error at the block's end where more tokens than the window has were read at once and no prompt was compressed."""
+
+    def __init__(self, model: torch.nn.Module, table: Table, budget: Optional[float] = None, mode: Optional[str] = None):
+        models = [m for m in model.modules() if isinstance(m, PreTrainedModel)]  # it, or what PEFT, torch.compile or others have wrapped
+        refuse(not models, f"{type(model).__name__}: want a model of transformers, or one that holds such a model")
+        self.model, self.table, self.budget, self.mode, self.active = models[0], table, budget, mode, False
+        self.geometry = g = geometry_of(self.model)
         table.check_model(g.n_layers, g.n_query_heads, g.n_kv_heads, g.head_dim)
         check_model(table, model)
         self.kept: List[Kept] = []
@@ -249,29 +272,79 @@ class Compression:
         self._rows = {layer: row for row, layer in enumerate(g.layers)}
         self._queries: List[torch.Tensor] = []  # [L] of [B, H, rows, D], the prompt's last
         self._sinks: Dict[int, Optional[torch.Tensor]] = {}  # by row, [H]
-        self._hidden: Optional[torch.Tensor] = None  # [L, B, G, T] where masked: True: kept
-        self._cached = False  # the call in hand has a cache
-        self._context = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+        self._hidden: Optional[torch.Tensor] = None  # [L, B, G, T] where the cache of the call in hand is masked: True: kept
+        self._lock, self._restored = threading.RLock(), contextlib.ExitStack()  # held during a call; what the block's end puts back
+        self._context = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
         self._attends, self._before = contextlib.ExitStack(), ""  # the implementation before `_attention`; "": the model has its own
         self._scaling = 1.0
 
+    def __deepcopy__(self, memo: Any) -> Compression:
+        return self  # a copy of a cache is of the same block
+
+    def __reduce__(self) -> Any:
+        raise Error("a compressed cache is used inside its `with` block: it cannot be pickled")
+
     def __enter__(self) -> Compression:
-        base = self.model.base_model
-        refuse(hasattr(self.model.generate, "ckvc"), "the model is compressed by another `with` block already: leave that first")
-        self._hooks = [base.register_forward_pre_hook(self._begin, with_kwargs=True), base.register_forward_hook(self._end, with_kwargs=True)]
-        self._own_generate = vars(self.model).get("generate")
-        self.model.generate = self._whole_prefill(self.model.generate)
-        self.active = True
+        base, (first, *_) = self.model.base_model, self.geometry.layers
+        uncopied = self._refused("a copy of the model")
+        refuse(vars(base).setdefault("__deepcopy__", uncopied) is not uncopied, "the model is compressed by another `with` block already: leave that first")
+        self._restored.callback(delattr, base, "__deepcopy__")
+        self._restored.callback(self._attend_by, None)
+        self._put(base, "forward", torch.compiler.disable(self._passing(base.forward)))
+        if hasattr(self.model, "generate"):
+            self._put(self.model, "generate", self._whole_prefill(self.model.generate))
+            self._put(self.model, "init_continuous_batching", self._refused("continuous batching (generate_batch, cache_implementation='paged')"))
+        for layer in [m for m in base.modules() if getattr(m, "layer_idx", None) == first][:1]:
+            self._restored.callback(layer.register_forward_pre_hook(self._notice, with_kwargs=True).remove)
+        self.active, self._read, self._served = True, 0, False  # most tokens that were read at once; whether a prompt was compressed
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        self.active, self._collecting = False, None
-        for hook in self._hooks:
-            hook.remove()
-        del self.model.generate
-        if self._own_generate is not None:
-            self.model.generate = self._own_generate
-        self._attend_by(None)
+        self.active = exception[0] is None
+        with self._lock:
+            self.active = False
+            self._restored.close()
+        if exception[0] is None and self._read > self.table.window and not self._served:
+            raise Error(f"{type(self.model).__name__} read {self._read} tokens at once, more than the table's window of {self.table.window}, and no prompt was "
+                        "compressed: want one that fills an empty cache by the model's own generate or forward")
+
+    def _put(self, module: torch.nn.Module, name: str, value: Any) -> None:
+        """An attribute of the model's until the block's end."""
+        before = vars(module).get(name)
+        self._restored.callback(lambda: delattr(module, name) if before is None else setattr(module, name, before))
+        setattr(module, name, value)
+
+    def _refused(self, what: str) -> Callable[..., None]:
+        return lambda *args, **kwargs: refuse(True, f"{what} does not go inside `with ckvc.hf.compress(...)`: leave the block first")
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        refuse(not self._lock.acquire(blocking=False), "another thread is in a call of the compressed model: want one call at a time")
+        read = self._read
+        try:
+            refuse(not self.active, "the `with ckvc.hf.compress(...)` in which this call was made has been left: want the call to begin inside it")
+            yield
+        except BaseException:
+            self._read = read  # who made the call knows that it failed
+            raise
+        finally:
+            self._collecting = self._hidden = None
+            self._lock.release()
+
+    @torch.compiler.disable
+    def _notice(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:  # of every way through the layers, known or not
+        hidden = kwargs.get("hidden_states", args[0] if args else None)
+        self._read = max(self._read, 0 if hidden is None else hidden.shape[-2])
+
+    def _passing(self, forward: Callable[..., Any]) -> Callable[..., Any]:  # the decoder's, between `_begin` and `_end`
+        @functools.wraps(forward)
+        def checked(*args: Any, **kwargs: Any) -> Any:
+            with self._alone():
+                self._begin(args, kwargs)
+                output = forward(*args, **kwargs)
+                self._end(output)
+                return output
+        return checked
 
     def _attend_by(self, among: Optional[Sequence[str]]) -> None:
         """From now on the model attends by `_attention`, in place of one of these implementations; None: as it did."""
@@ -293,8 +366,9 @@ class Compression:
             config = given.get("generation_config") or self.model.generation_config
             for k, why in REFUSED.items():
                 refuse(given.get(k, getattr(config, k, None)) not in (None, False), f"{why} ({k}) does not go with a compressed cache: leave it out")
-            return generate(*args, **kwargs)
-        vars(checked)["ckvc"] = True  # for __enter__
+            refuse(given.get("use_cache", getattr(config, "use_cache", None)) is False, "use_cache=False leaves no cache to compress: leave it out")
+            with self._alone():
+                return generate(*args, **kwargs)
         return checked
 
     def check_context(self, n_tokens: int) -> None:
@@ -306,20 +380,20 @@ class Compression:
         """Error where what was taken for a prompt, for its call had no cache or an empty one, came behind others."""
         refuse(not holds, f"{type(self.model).__name__}: it takes its cache by a name that is not known: want cache, or past_key_values")
 
-    def _begin(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+    def _begin(self, args: Any, kwargs: Any) -> None:
         cache, ids = kwargs.get("cache", kwargs.get("past_key_values")), kwargs.get("input_ids", args[0] if args else None)
         shape, padding = (ids if ids is not None else kwargs["inputs_embeds"]).shape, kwargs.get("attention_mask")
         padding = padding if isinstance(padding, torch.Tensor) and padding.ndim == 2 else None
-        self._cached = cache is not None
         if (cache is None and kwargs.get("use_cache") is False) or (cache is not None and cache.get_seq_length() > 0):
-            self._collecting = None
             if cache is not None:
+                refuse(getattr(cache, "ckvc", None) is not self, "a cache that was not filled inside this block: want an empty one, or one that was")
+                self._hidden = getattr(cache, "ckvc_hidden", None)
                 self._attend_by(IMPLEMENTATIONS if self.rows else ())
             layer = cache.layers[self.geometry.layers[0]] if cache is not None else None
-            if padding is not None and isinstance(layer, KeptLayer) and not bool(padding[:, layer.shape[2] :].all()):
-                raise Error("a later turn that is padded: want turns of equal length, or one sequence at a time")
+            refuse(padding is not None and isinstance(layer, KeptLayer) and not bool(padding[:, layer.shape[2] :].all()),
+                   "a later turn that is padded: want turns of equal length, or one sequence at a time")
             return
-        self._ids, self._hidden, self._queries = ids, None, []
+        self._ids, self._queries = ids, []
         first = [0] * shape[0]  # of each sequence's prompt: behind what pads it on the left
         if padding is not None:
             first = (padding != 0).int().argmax(dim=1).tolist()
@@ -350,12 +424,17 @@ class Compression:
         return out
 
     @torch.no_grad()
-    def _end(self, module: torch.nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+    def _end(self, output: Any) -> None:
         collected, self._collecting, cache = self._collecting, None, getattr(output, "cache" if hasattr(output, "cache") else "past_key_values", None)
-        if not collected or cache is None:
+        if collected is None or cache is None:
             if cache is not None and any(isinstance(x, KeptLayer) and x.read != x.new for x in cache.layers):
                 raise Error(f"{type(self.model).__name__}: a layer that sees every token does not use transformers' AttentionInterface")
             return
+        self.compress(cache, collected, output)
+        cache.ckvc, self._served = self, True
+
+    def compress(self, cache: Cache, collected: List[Prefill], output: Any) -> None:
+        """Keeps what the table says of the prompts that have just filled a cache."""
         self.check_new(cache.get_seq_length() == self._width)
         self.check_rows(cache)
         if not self._before:
@@ -390,8 +469,8 @@ class Compression:
         self.full_bytes = self.kept_bytes = sum(b * self._width * B for b in of_token)
         if getattr(cache, "offloading", False) or any(type(layer) is not DynamicLayer for layer in layers):
             self.holds = "masked"
-            self._hidden = torch.zeros(L, B, G, self._width, dtype=torch.bool)
-            for row, of_row in enumerate(self._hidden.flatten(1, 2)):
+            cache.ckvc_hidden = hidden = torch.zeros(L, B, G, self._width, dtype=torch.bool)
+            for row, of_row in enumerate(hidden.flatten(1, 2)):
                 for of_head, p in zip(of_row, self._positions(row)):
                     of_head[p] = True
             return
@@ -417,21 +496,22 @@ class Compression:
     @torch.no_grad()
     def recompress(self, cache: Cache) -> List[Kept]:
         """Cuts a cache again that was cut here and has grown, between turns: to the same budget of its whole length. What was dropped stays dropped;
-        what is held, later turns included, is ranked as if just prefilled, by the newest queries. Gives the new `kept`. Error where the cache is not
-        the one cut here last, where cropping took the newest queries away, and where the table has bins of perplexity, which only a prefill knows."""
-        layers = [cache.layers[l] for l in self._rows if l < len(cache.layers)]
-        refuse(not layers or any(getattr(x, "kept", None) is not self.kept for x in layers), "recompress: want the cache that was cut here last")
-        self.starts, n = layers[0].starts, cache.get_seq_length()
-        prefills = self._prefills(n)
-        refuse(any(layer.queries.shape[2] < min(self.rows, n) for layer in layers), "recompress: the queries that rank were cropped away; feed the next turn first")
-        refuse(any(p.needs_r_sem for p in prefills), "recompress: the table has bins of perplexity, which a prefill alone knows; start again from an empty cache")
-        for row, layer in enumerate(layers):
-            keys, values, held = layer.spread()
-            for b, (p, (first, _)) in enumerate(zip(prefills, self.starts)):
-                p.layer(layer.queries[b], keys[b, :, first:], values[b, :, first:], self._scaling, held[b, :, first:], self._sinks.get(row))
-        self.kept, self._queries = [p.keep() for p in prefills], [layer.queries for layer in layers]
-        self._cut(cache, (layer.spread()[:2] for layer in layers))
-        return self.kept
+        what is held, later turns included, is ranked as if just prefilled, by the newest queries. Gives the new `kept`. Error where the cache was
+        not cut here, where cropping took the newest queries away, and where the table has bins of perplexity, which only a prefill knows."""
+        with self._alone():
+            layers = [cache.layers[l] for l in self._rows if l < len(cache.layers)]
+            refuse(not layers or any(getattr(x, "owner", None) is not self for x in layers), "recompress: want a cache that was cut inside this block")
+            self.starts, n = layers[0].starts, cache.get_seq_length()
+            prefills = self._prefills(n)
+            refuse(any(layer.queries.shape[2] < min(self.rows, n) for layer in layers), "recompress: the queries that rank were cropped away; feed the next turn first")
+            refuse(any(p.needs_r_sem for p in prefills), "recompress: the table has bins of perplexity, which a prefill alone knows; start again from an empty cache")
+            for row, layer in enumerate(layers):
+                keys, values, held = layer.spread()
+                for b, (p, (first, _)) in enumerate(zip(prefills, self.starts)):
+                    p.layer(layer.queries[b], keys[b, :, first:], values[b, :, first:], self._scaling, held[b, :, first:], self._sinks.get(row))
+            self.kept, self._queries = [p.keep() for p in prefills], [layer.queries for layer in layers]
+            self._cut(cache, (layer.spread()[:2] for layer in layers))
+            return self.kept
 
     def _collect(self, prefills: List[Prefill], row: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
         """A layer of a prompt that fills an empty cache."""
@@ -451,7 +531,7 @@ class Compression:
             self._collect(self._collecting, row, query, key, value)
         elif layer is not None:
             return layer.attend(query, kwargs.get("scaling"), sinks), None
-        elif self._hidden is not None and self._cached:
+        elif self._hidden is not None:
             attention_mask = self._merged(row, query, key, attention_mask)
         return original_attention(self._before, module, query, key, value, attention_mask, **kwargs)
 
@@ -464,7 +544,7 @@ class Compression:
         return mask & seen if mask.dtype == torch.bool else mask.masked_fill(~seen, torch.finfo(mask.dtype).min)
 
 
-def compress(model: PreTrainedModel, table: Union[Table, FilePath], budget: Optional[float] = None, mode: Optional[str] = None) -> Compression:
+def compress(model: torch.nn.Module, table: Union[Table, FilePath], budget: Optional[float] = None, mode: Optional[str] = None) -> Compression:
     """A context manager: inside it, prompts that fill an empty cache are compressed by the table, and `generate` goes on from what is kept.
     What comes after the prompt, a second turn's text too, is kept whole until `recompress`.
 

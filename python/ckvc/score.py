@@ -71,8 +71,8 @@ class Scoring(Compression):
         self.rows = max(self.window, 64)  # what scores read
         return []
 
-    def _end(self, *args: Any) -> None:
-        self._collecting, self.rows = None, 0
+    def compress(self, *args: Any) -> None:
+        self.rows = 0
 
     def feed(self, ids: Sequence[int], cache: Cache, n: int = 1, **more: Any) -> torch.Tensor:
         """log-probabilities [n, vocabulary] behind the last n of the ids, float32."""
