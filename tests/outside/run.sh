@@ -40,7 +40,7 @@ else
     over kvpress kvpress
     over llama llama-cpp-python
     compare "$envs/newest/bin/python" tests/outside/*_*.py
-    compare "$envs/oldest/bin/python" tests/outside/transformers_{generate,calibrate,families}.py
+    compare "$envs/oldest/bin/python" tests/outside/transformers_{generate,calibrate,families,cache}.py
     compare "$envs/llama/bin/python" tests/outside/llama_compact.py
     compare "$envs/kvpress/bin/python" tests/outside/{transformers_{generate,families,score},kvpress_sets,policies_compare}.py
 fi
