@@ -177,7 +177,7 @@ static void refuses(const char *json, const char *said) {
 #define PRE_TOKENIZER(fields) "{'pre_tokenizer':{" fields "}," SPELLED MODEL
 
 TEST(hostile_files) {
-    refuses("", "not valid JSON");
+    refuses("", "an empty file");
     refuses("[]", "want an object");
     refuses("{'model':", "not valid JSON");
     refuses("{'surprise':1," BYTE_LEVEL MODEL, "'surprise' is not supported");
