@@ -261,7 +261,7 @@ def test_example():
             cache = np.where(np.arange(T * dim) % 5, 0.25, -1.0).reshape(T, dim)
             p = library.Prefill(t, t.n_query_heads, dim, T, float(t.budgets[0]))
             kept = kept_by(handed(p, np.array([rows] * t.n_query_heads), [cache] * t.n_heads, [cache] * t.n_heads))[0]
-            out = subprocess.run([keep_set, golden(name)], capture_output=True, text=True, check=True).stdout
+            out = subprocess.run([keep_set, golden(name), str(dim)], capture_output=True, text=True, check=True).stdout
             assert out.splitlines()[0].split(": ")[1].split() == [str(t) for t in kept], (name, out)
 
 
