@@ -182,7 +182,8 @@ static const key_rule rules[] = {
      "high_freq_factor original_max_position_embeddings ",
      0, NULL},
     /* notes, tokenizer, training, generation; how the same is computed, what else is given out */
-    {" _name_or_path name_or_path _commit_hash auto_map transformers_version torch_dtype dtype "
+    {" _name_or_path _model_name_or_path name_or_path _commit_hash auto_map transformers_version "
+     "torch_dtype dtype "
      "transformers.js_config unsloth_version unsloth_fixed is_llama_config task_specific_params "
      "id2label label2id num_labels problem_type is_decoder bos_token_id pad_token_id unk_token_id "
      "sep_token_id cls_token_id mask_token_id decoder_start_token_id prefix tokenizer_class "

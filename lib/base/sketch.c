@@ -54,8 +54,9 @@ static double distance(const char *a, const char *b, int at) {
 /* The bounds were measured (docs/formats.md): no type of vectors rounds more than BF16; what two
  * types do to matrices adds in squares, and 24 numbers estimate it within a half. */
 bool sketch_same(const char *a, const char *b, char why[SKETCH_TEXT]) {
-    const bool both = is_sketch(a) && is_sketch(b),
-               known = both && memcmp(a + ROUNDING, "ffff", 4) && memcmp(b + ROUNDING, "ffff", 4);
+    const bool both = is_sketch(a) && is_sketch(b), known = both &&
+                                                            memcmp(a + ROUNDING, "ffff", 4) != 0 &&
+                                                            memcmp(b + ROUNDING, "ffff", 4) != 0;
     const char *other = !both                 ? "one of them has no sketch of its model"
                         : differ(a, b, SHAPE) ? "their shapes differ"
                         : differ(a, b, WORDS) ? "their tokenizers differ"

@@ -11,22 +11,29 @@ static const struct style {
     const char *name, *plan, *bos, *begin, *middle, *eos, *behind, *system;
     bool trim;
 } styles[] = {
+#define STYLE(NAME, PLAN, ...)                                                                     \
+    { .name = NAME, .plan = PLAN, __VA_ARGS__ }
 #define LLAMA3_TURNS                                                                               \
-    "<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>\n\n", "<|eot_id|>", ""
-#define CHATML_TURNS "<|im_start|>", "\n", "<|im_end|>", "\n"
-    [CHAT_NONE] = {"none", "none"},
-    [CHAT_LLAMA3] = {"llama3", "llama3", LLAMA3_TURNS, NULL, true},
-    [CHAT_LLAMA31] = {"llama3.1", "llama3.1", LLAMA3_TURNS, NULL, true},
-    [CHAT_MISTRAL] = {"mistral", "mistral", "<s>", "", NULL, "</s>"},
-    [CHAT_MISTRAL3] = {"mistral-v0.3", "mistral-v0.3", "<s>", "[INST]", NULL, "</s>", .trim = true},
-    [CHAT_CHATML] = {"chatml", "chatml", "", CHATML_TURNS},
-    [CHAT_QWEN2] = {"chatml/qwen2", "chatml", "", CHATML_TURNS, "You are a helpful assistant."},
-    [CHAT_QWEN25] = {"chatml/qwen2.5", "chatml", "", CHATML_TURNS,
-                     "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."},
-    [CHAT_SMOLLM2] = {"chatml/smollm2", "chatml", "", CHATML_TURNS,
-                      "You are a helpful AI assistant named SmolLM, trained by Hugging Face"},
-    [CHAT_INTERNLM2] = {"internlm2", "internlm2", "<s>", CHATML_TURNS},
-    [CHAT_UNKNOWN] = {"unknown", "none"},
+    .bos = "<|begin_of_text|>", .begin = "<|start_header_id|>", .middle = "<|end_header_id|>\n\n", \
+    .eos = "<|eot_id|>", .behind = "", .trim = true
+#define CHATML_TURNS .begin = "<|im_start|>", .middle = "\n", .eos = "<|im_end|>", .behind = "\n"
+    [CHAT_NONE] = STYLE("none", "none", .trim = false),
+    [CHAT_LLAMA3] = STYLE("llama3", "llama3", LLAMA3_TURNS),
+    [CHAT_LLAMA31] = STYLE("llama3.1", "llama3.1", LLAMA3_TURNS),
+    [CHAT_MISTRAL] = STYLE("mistral", "mistral", .bos = "<s>", .begin = "", .eos = "</s>"),
+    [CHAT_MISTRAL3] = STYLE("mistral-v0.3", "mistral-v0.3", .bos = "<s>", .begin = "[INST]",
+                            .eos = "</s>", .trim = true),
+    [CHAT_CHATML] = STYLE("chatml", "chatml", .bos = "", CHATML_TURNS),
+    [CHAT_QWEN2] = STYLE("chatml/qwen2", "chatml", .bos = "", CHATML_TURNS,
+                         .system = "You are a helpful assistant."),
+    [CHAT_QWEN25] =
+        STYLE("chatml/qwen2.5", "chatml", .bos = "", CHATML_TURNS,
+              .system = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."),
+    [CHAT_SMOLLM2] =
+        STYLE("chatml/smollm2", "chatml", .bos = "", CHATML_TURNS,
+              .system = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"),
+    [CHAT_INTERNLM2] = STYLE("internlm2", "internlm2", .bos = "<s>", CHATML_TURNS),
+    [CHAT_UNKNOWN] = STYLE("unknown", "none", .trim = false),
 };
 
 const char *chat_style_name(chat_style style) { return styles[style].name; }
