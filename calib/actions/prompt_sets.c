@@ -79,10 +79,11 @@ uint32_t kept_in_window(const uint32_t *positions, uint32_t n, uint32_t n_tokens
 
 /* ---- the baseline ---- */
 
-/* u of one layer under the table's weights of a block, that of `head` replaced (G: none). */
+/* Computes k->u of one layer under the weights of a block, with the weight of `head` replaced by
+ * `weight`; head = G replaces none. */
 static void layer_utility(prompt_sets *k, uint32_t block, uint32_t layer, uint32_t head,
                           double weight) {
-    k->has_state = false; /* k->u is what a state stands on */
+    k->has_state = false; /* its actions were prepared from the k->u that changes here */
     for (uint32_t g = 0; g < k->n_heads; g++) {
         k->weight[g] = g == head ? weight : ckvc_table_weight(k->table, layer, g, block);
     }
@@ -95,7 +96,7 @@ static double layer_tau(const prompt_sets *k, uint32_t block, uint32_t layer) {
     return ckvc_table_tau(k->table, layer, k->bin_entropy, k->bin_ppl, block);
 }
 
-/* What k->u keeps in a layer. */
+/* Writes what a layer keeps by the utilities k->u; returns how many positions that are. */
 static uint32_t retain(prompt_sets *k, uint32_t block, uint32_t layer, uint32_t tokens,
                        uint32_t *positions, uint32_t *n_candidates) {
     return ckvc_retain(k->n_tokens, k->u,
@@ -167,8 +168,8 @@ prompt_state prompt_sets_state(const prompt_sets *k, ckvc_side side, uint32_t in
                           .head = of_heads ? index % each : CKVC_NO_HEAD};
 }
 
-/* The layer's utility with the head's weight at 0 and beside it the head's own: a weight moves the
- * latter alone. */
+/* Prepares the actions of a head's state: computes the layer's utility with the head's weight at 0
+ * (k->u) and the head's own utility at weight 1 (k->own). A weight changes the latter alone. */
 static void enter_head(prompt_sets *k, const prompt_state *s, const layer_set *base) {
     const ckvc_table *t = k->table;
     const float *rho = k->rho + ((size_t)s->layer * k->n_heads + s->head) * k->n_tokens;
@@ -195,8 +196,9 @@ uint32_t prompt_sets_action(prompt_sets *k, const prompt_state *s, uint32_t acti
         [CKVC_SIDE_HEAD] = enter_head, [CKVC_SIDE_GATE] = enter_gate};
     const layer_set *base = prompt_sets_at(k, s->budget, s->layer);
     if (s->side == CKVC_SIDE_HEAD && k->table->op == CKVC_OPERATOR_MEAN_POOL) {
-        /* A mean is no maximum of two fixed orders (retain_many.h), and its rounding hangs on the
-         * order of the heads: done whole. */
+        /* ckvc_retain_heads needs a maximum of two fixed rankings (retain_many.h). A mean is none,
+         * and its rounding depends on the order of the heads, so each action is computed from the
+         * start. */
         layer_utility(k, base->block, s->layer, s->head, k->table->head_grid[action]);
         return retain(k, base->block, s->layer, base->tokens, positions, n_candidates);
     }
@@ -209,11 +211,12 @@ uint32_t prompt_sets_action(prompt_sets *k, const prompt_state *s, uint32_t acti
     return ckvc_retain_action(&k->many, action, positions, n_candidates);
 }
 
-/* Decimals are counted in units of 10^-9: integers, and divided by UNIT the nearest double. */
+/* Decimals are held as integers in units of 10^-9. Divided by UNIT they give the double nearest to
+ * the decimal. */
 enum { PLACES_MAX = 9, UNIT = 1000000000 };
 
-/* Digits with at most one point, up to `end`; nothing else, no sign, no exponent. -1: not that, or
- * far too large. */
+/* Reads digits with at most one point, up to `end`. Signs and exponents are not allowed. Returns -1
+ * where the text is anything else, or more than ACTION_GRID_HIGH. */
 static int64_t read_decimal(const char *text, const char *end) {
     int64_t units = 0;
     int places = 0;
@@ -233,7 +236,7 @@ static int64_t read_decimal(const char *text, const char *end) {
     return digits ? units : -1;
 }
 
-/* "a" or "a:b:step" -> part: lowest, highest, step (1 for a single value). */
+/* Reads "a" or "a:b:step" into part: lowest, highest, step (1 unit for a single value). */
 static bool read_item(const char *item, int64_t part[3]) {
     int n = 0;
     for (const char *from = item;; n++) {

@@ -22,7 +22,7 @@ static uint32_t block_of(const table_sets *s, double budget) {
     return ckvc_nearest_budget(t->budgets, t->n_budgets, budget, s->n_tokens);
 }
 
-/* The first block that ranks by the same score. */
+/* The first block that ranks by the same score, with which this block shares a workspace. */
 static uint32_t first_alike(const table_sets *s, uint32_t block) {
     uint32_t b = 0;
     while (memcmp(&s->scores[b], &s->scores[block], sizeof *s->scores) != 0) { b++; }
@@ -66,7 +66,8 @@ ckvc_status table_sets_open(table_sets *s, const table_sets_options *o, const mo
     s->of_layer = reserve_zeroed(s, T, sizeof *s->of_layer);
     for (uint32_t b = 0; b < n; b++) { s->scores[b] = table_sets_score(o, b); }
     for (uint32_t b = 0; b < n; b++) {
-        /* all of the prompt, which no floor is above */
+        /* a budget of the whole prompt: no floor can exceed it, so only the model can be refused
+         * here */
         const ckvc_request r = request_of(s, b, (double)max_tokens);
         const size_t bytes = ckvc_prefill_bytes(&r);
         if (first_alike(s, b) != b) { continue; }
@@ -126,11 +127,12 @@ void table_sets_see(table_sets *s, const prefill_head *head) {
                                        head->attention + first * head->n_tokens);
         }
         refused |= ckvc_prefill_cache(p, l, (uint32_t)head->head, 0, T, head->keys, head->values);
-        (void)refused; /* of a head that is not finite; table_sets_keep says so */
+        (void)refused; /* it means that a value of the head is not finite, which table_sets_keep
+                          reports */
     }
 }
 
-/* The library's sets of a layer -> s->kept. */
+/* Copies the library's sets of a layer into s->kept. */
 static void take_layer(table_sets *s, const ckvc_prefill *p, uint32_t l) {
     uint32_t *offsets = s->offsets + (size_t)l * (s->G + 1),
              *positions = s->positions + (size_t)l * s->G * s->n_tokens;
@@ -144,8 +146,8 @@ static void take_layer(table_sets *s, const ckvc_prefill *p, uint32_t l) {
     s->kept.n_candidates[l] = ckvc_prefill_candidates(p, l);
 }
 
-/* The risk cell by the runtime's own statistics, which edges were fitted to: the library's are the
- * same but for rounding, and an edge may be a prompt's very value. */
+/* The risk cell is found by our own statistics, because the edges were fitted to them. The
+ * library's differ by rounding, and an edge may be exactly one prompt's value. */
 static uint32_t entropy_bin(const ckvc_table *t, const prefill_stats *stats) {
     return ckvc_bin_index(t->edges_entropy, t->n_entropy_bins - 1, stats->r_struct);
 }
@@ -153,7 +155,7 @@ static uint32_t ppl_bin(const ckvc_table *t, const prefill_stats *stats) {
     return ckvc_bin_index(t->edges_ppl, t->n_ppl_bins - 1, stats->r_sem);
 }
 
-/* Of budget number b. */
+/* The library's state of the prompt in hand for budget number b. */
 static ckvc_prefill *prefill_of(const table_sets *s, uint32_t b) {
     return s->prefill[first_alike(s, block_of(s, s->o.budgets[b]))];
 }
@@ -178,8 +180,9 @@ const double *table_sets_scores(table_sets *s, uint32_t b, uint32_t layer, uint3
     return ckvc_prefill_scores(prefill_of(s, b), layer, head);
 }
 
-/* What a set is ranked by: a head's scores, or the largest of a layer's, under the paper's score
- * with the heads' weights. */
+/* The scores [T] by which a set is ranked: those of its head, or, for a set that heads share, the
+ * largest over the layer's heads, to which the paper's score adds the logs of the heads'
+ * weights. */
 static const double *ranking(table_sets *s, uint32_t b, uint32_t layer, uint32_t set) {
     const uint32_t block = block_of(s, s->o.budgets[b]);
     if (s->scores[block].mode == CKVC_MODE_HEADS) { return table_sets_scores(s, b, layer, set); }

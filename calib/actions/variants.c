@@ -7,7 +7,8 @@
 #include "lib/base/hash.h"
 #include "formats/shard/shard_rows.h"
 
-/* Random streams of one prompt (ckvc_rng_init's stage). */
+/* Which of a prompt's random streams is used (`stage` of ckvc_rng_init); the side is added to
+ * it. */
 enum { STAGE_ORDER = 1, STAGE_UNIFORM = 3, STAGE_GREEDY = 5 }; /* + side */
 
 const char *behaviour_name(behaviour_kind behaviour) {
@@ -15,7 +16,8 @@ const char *behaviour_name(behaviour_kind behaviour) {
     return names[behaviour];
 }
 
-/* The arrays of a list that grow, with their capacities, and how many a variant_extent asks for. */
+/* The arrays of a list that grow: the array, its capacity, and how many elements a variant_extent
+ * asks for. */
 #define ARRAYS(X, v, most)                                                                         \
     X((v)->items, (v)->capacity, (most)->n_variants)                                               \
     X((v)->positions, (v)->cap_positions, (most)->n_positions)                                     \
@@ -46,7 +48,8 @@ static bool same_positions(const uint32_t *a, uint32_t n_a, const uint32_t *b, u
     return n_a == n_b && (n_a == 0 || memcmp(a, b, n_a * sizeof *a) == 0);
 }
 
-/* Budgets whose baselines keep the same set in every layer share rollouts. */
+/* Puts budgets whose baselines keep the same set in every layer into one group, which shares
+ * rollouts. */
 static void group_budgets(variant_list *v, const prompt_sets *k) {
     for (uint32_t b = 0; b < k->n_budgets; b++) {
         v->group[b] = b;
@@ -70,7 +73,7 @@ size_t variants_rollouts(const variant_list *v, uint32_t n_budgets) {
 
 /* ---- the hash table ---- */
 
-/* Where variant `index` stands, or the empty slot where it would. */
+/* The slot that holds variant `index`, or the empty one into which it belongs. */
 static size_t slot_of(const variant_list *v, uint32_t index) {
     size_t at = (size_t)v->items[index].key & (v->n_slots - 1);
     while (v->slots[at] && v->slots[at] != index + 1) { at = (at + 1) & (v->n_slots - 1); }
@@ -83,7 +86,7 @@ static size_t slots_for(size_t n_variants) {
     return n;
 }
 
-/* Keeps the table at most half full. */
+/* Grows the hash table, so that it is at most half full with n_variants. */
 static void grow_slots(variant_list *v, size_t n_variants) {
     if (v->n_slots && n_variants < v->n_slots / 2) { return; }
     free(v->slots);
@@ -97,10 +100,10 @@ static void grow_slots(variant_list *v, size_t n_variants) {
 variant_extent variants_extent(const ckvc_table *table, const double *layer_budgets,
                                uint32_t max_tokens, const behaviour_policy *how) {
     variant_extent most = {.max_tokens = max_tokens};
-    /* of every layer, or by layer one of each */
+    /* either budgets that hold in every layer, or one budget for each layer */
     const double *budgets = layer_budgets ? layer_budgets : table->budgets;
     const uint32_t n_budgets = layer_budgets ? table->n_layers : table->n_budgets;
-    size_t kept_all = 0; /* positions of the full grid */
+    size_t kept_all = 0; /* positions that all actions together keep at most */
     for (int i = 0; i < CKVC_SIDE_COUNT; i++) {
         if (!how->sides[i]) { continue; }
         const struct side side = side_of_table(table, (ckvc_side)i);
@@ -115,8 +118,9 @@ variant_extent variants_extent(const ckvc_table *table, const double *layer_budg
             most.max_kept = kept > most.max_kept ? kept : most.max_kept;
         }
         most.n_actions += all;
-        /* the first state is taken whatever the limit, and one over the limit is undone only when
-         * it is complete */
+        /* The first state is taken whatever the limit is, and a state that exceeds the limit is
+         * undone only after all its actions were added. So a list holds up to n_grid variants
+         * more. */
         most.n_variants += limit + n_grid > all ? all : limit + n_grid;
         most.max_states = n_states > most.max_states ? (uint32_t)n_states : most.max_states;
     }
@@ -135,7 +139,7 @@ size_t variants_bytes(const variant_extent *most) {
 
 void variants_reserve(variant_list *v, const variant_extent *most) {
     v->n = v->n_positions = v->n_actions = 0;
-    /* exactly that many, where CKVC_GROW, which doubles from here on, would take up to twice */
+    /* Allocates exactly as many as are needed. CKVC_GROW doubles, and could take twice as much. */
 #define RESERVE(array, cap, need)                                                                  \
     if ((need) > (cap)) { (array) = ckvc_realloc_array((array), (cap) = (need), sizeof *(array)); }
     ARRAYS(RESERVE, v, most)
@@ -144,7 +148,7 @@ void variants_reserve(variant_list *v, const variant_extent *most) {
 
 /* ---- building ---- */
 
-/* What one side of a prompt is taken with. */
+/* What is needed to choose the actions of one side of a prompt. */
 typedef struct draw {
     variant_list *v;
     prompt_sets *k;
@@ -154,8 +158,8 @@ typedef struct draw {
     ckvc_rng rng;
 } draw;
 
-/* The variant of a set that differs from its baseline: found or added. The set is compared in full;
- * the hash is a hint. */
+/* Finds or adds the variant of the set v->set [n], which differs from the baseline's. Sets are
+ * compared in full; an equal hash alone is not enough. */
 static uint32_t find_or_add(variant_list *v, const prompt_state *s, uint32_t n) {
     const uint64_t key = variants_set_hash(v, v->group[s->budget], s->layer, v->set, n);
     grow_slots(v, v->n);
@@ -182,8 +186,8 @@ static uint32_t find_or_add(variant_list *v, const prompt_state *s, uint32_t n) 
     return index;
 }
 
-/* Adds one action of a state in take number `number`; a variant that is new to this side counts in
- * distinct. */
+/* Adds one action of a state, as part of take number `number`. A variant that is new to this side
+ * is counted in v->distinct. */
 static void add_action(draw *d, const prompt_state *s, uint32_t action, uint32_t number) {
     variant_list *v = d->v;
     const layer_set *base = prompt_sets_at(d->k, s->budget, s->layer);
@@ -206,10 +210,11 @@ static void add_action(draw *d, const prompt_state *s, uint32_t action, uint32_t
     v->actions[v->n_actions++] = t;
 }
 
-/* Take number `number` (from 1): actions [first, first + n) of a state. One that needs rollouts
- * over the limit is undone, its actions, its first uses and the variants that it added (the newest
- * ones: removing them in reverse leaves the hash table as it was), and false ends the list; the
- * first is always taken. */
+/* Performs take number `number` (from 1), which adds actions [first, first + n) of a state. The
+ * first take always succeeds. A later one that would need more rollouts than the limit is undone:
+ * its actions, its first uses and the variants that it added are removed, and false says that the
+ * list is complete. The added variants are the newest, so removing them in reverse order leaves the
+ * hash table as it was. */
 static bool take_states(draw *d, uint32_t state, uint32_t first, uint32_t n, uint32_t number) {
     variant_list *v = d->v;
     const size_t n_actions = v->n_actions, n_variants = v->n, n_positions = v->n_positions;
@@ -232,7 +237,7 @@ static bool take_states(draw *d, uint32_t state, uint32_t first, uint32_t n, uin
     return false;
 }
 
-/* The states in an order drawn from (seed, id). */
+/* Shuffles the states by (seed, id). */
 static void draw_order(draw *d, uint64_t id) {
     variant_list *v = d->v;
     ckvc_rng rng;
@@ -248,9 +253,10 @@ static void take_balanced(draw *d, uint64_t id) {
          i++) {}
 }
 
-/* Independent uniform draws of (state, action) until a draw would need a rollout over the limit,
- * and at most as many draws as the side's grid has entries (draws that equal the baseline cost
- * nothing and would never end). limit < 0: that many draws. */
+/* Draws (state, action) independently and uniformly until a draw would need a rollout beyond the
+ * limit. There are at most as many draws as the side has pairs of state and action, because draws
+ * that equal the baseline cost nothing and might never end. With limit < 0 there are exactly as
+ * many. */
 static void take_uniform(draw *d, uint64_t id) {
     ckvc_rng_init(&d->rng, d->how->seed, id, STAGE_UNIFORM + (uint32_t)d->side);
     bool more = true;
@@ -261,9 +267,9 @@ static void take_uniform(draw *d, uint64_t id) {
     }
 }
 
-/* Turn by turn one action of every state in an order drawn from (seed, id), the action chosen
- * online, until the rollouts reach the limit (as many as a balanced pass may take) or every action
- * was tried. */
+/* Goes through the states in an order drawn from (seed, id), again and again, and takes one action
+ * of each, chosen by what earlier prompts gave. It ends when the rollouts reach the limit, which is
+ * the same as in a balanced pass, or when every action was tried. */
 static void take_greedy(draw *d, uint64_t id) {
     draw_order(d, id);
     ckvc_rng_init(&d->rng, d->how->seed, id, STAGE_GREEDY + (uint32_t)d->side);
@@ -273,7 +279,7 @@ static void take_greedy(draw *d, uint64_t id) {
         const prompt_state s = prompt_sets_state(d->k, d->side, index);
         const int action = epsilon_greedy_pick(
             d->how->greedy, &s, prompt_sets_at(d->k, s.budget, s.layer)->block, &d->rng);
-        assert(action >= 0); /* n_grid turns try each action once */
+        assert(action >= 0); /* n_grid rounds try each action exactly once */
         more = take_states(d, index, (uint32_t)action, 1, i + 1);
     }
 }
@@ -302,10 +308,11 @@ void variants_build(variant_list *v, prompt_sets *k, const behaviour_policy *how
 
 typedef struct greedy_side {
     struct side side;
-    double *sum; /* [states][A]; NULL: side not asked for */
+    double *sum; /* [states][A] sums of advantages; NULL: the side is not logged */
     uint32_t *n;
-    uint8_t *tried; /* [L][x of a prompt][nB][A] */
-    size_t n_tried; /* its size */
+    /* [L][states of a prompt per layer][nB][A] whether the prompt in hand has tried the action. */
+    uint8_t *tried;
+    size_t n_tried; /* bytes of `tried` */
 } greedy_side;
 
 struct epsilon_greedy {
