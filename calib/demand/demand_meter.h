@@ -1,5 +1,6 @@
-/* A prompt's demand: what its continuation and reading it again attend to, and so how many entries
- * each head and each layer asks for under each budget.
+/* A prompt's demand is how many of its entries each head and each layer asks for under each budget.
+ * It is measured by what the prompt's continuation attends to, and what the model attends to when
+ * it reads the prompt again.
  *
  * y_r is the largest attention that a position gets in the repeat pass, 0 for the first 4
  * positions; y_c the mean attention of the continuation's rows. A head's scores are
@@ -26,9 +27,9 @@
  * than 1 where it is none. */
 int64_t repeat_longest(int64_t context, uint32_t n_instruction);
 
-/* What heads ask for: of a prompt's entries, one a (unit, position), the N = n_units * B with the
- * highest scores, above what every unit has anyway. A unit is a (layer, KV head) in order of l,
- * then g, or a layer.
+/* How demand is counted. A unit is a (layer, KV head), in order of l, then g; or it is a layer. An
+ * entry is a (unit, position). All units compete for N = n_units * B entries, which go to the
+ * highest scores after every unit has got its least.
  *
  * Position 0 and the last `recent` are every unit's (forced); with its best others each has at
  * least m = ckvc_head_floor(f, recent, B, T). The rest of N goes by rank over all units. Of equal
@@ -69,7 +70,7 @@ typedef struct demand_meter {
     demand_ranks ranks;
 } demand_meter;
 
-/* What a worker of these prompts has to hold for it. */
+/* Adds to `w` what a worker of these prompts has to hold for a meter. */
 void demand_need(const demand_options *o, const calibrate_inputs *in, worker_options *w);
 /* For these prompts; CKVC_E_DATA where one has more entries than are counted in 32 bits. */
 ckvc_status demand_meter_open(demand_meter *m, const demand_options *o, const calibrate_inputs *in,

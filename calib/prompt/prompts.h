@@ -16,14 +16,16 @@ typedef struct prompt {
     uint32_t n_later;    /* the first of those: later turns, fed and not scored; C are the others */
     bool cut;            /* shortened in the middle to max_tokens */
     bool heldout;        /* no fit sees it */
-    bool select;         /* and settings are chosen by it: it judges none */
+    bool select;         /* it is held out, and settings are chosen by it, so it judges no table */
     bool passed_over;    /* not drawn by --sample-prompts (sample.h): no part in a logging pass */
     uint64_t token_hash; /* XXH64 of T, C and the ids */
-    const char *document; /* entry's, where others of the list are of it, too; else NULL */
+    /* The entry's document where other prompts of the list are of it, too; else NULL. */
+    const char *document;
 } prompt;
 
 typedef struct prompt_options {
-    /* Only these; "heldout": held out by the manifest or by holdout, but for those of "select". */
+    /* Only prompts of these splits. "heldout" means those that the manifest or `holdout` holds out,
+     * without those of "select". */
     const char *const *splits;
     size_t n_splits;              /* 0: all */
     int64_t window, continuation; /* W, C */
@@ -51,7 +53,7 @@ ckvc_status prompts_build(const manifest *m, const tokenizer *tok, const model_s
                           ckvc_err *err) CKVC_MUST_CHECK;
 void prompts_free(prompt_list *list);
 CKVC_AUTO_OF(prompt_list, prompts_free)
-/* Says of each prompt whether it is one of those that o->select means. */
+/* Sets `select` of each prompt by the manifest's splits or o->select. */
 void prompts_divide(prompt_list *list, const manifest *m, const prompt_options *o);
 /* Takes the prompt at items[n] into the list and its counts. */
 void prompts_add(prompt_list *list);
@@ -59,6 +61,6 @@ void prompts_add(prompt_list *list);
  * depends on seed and id alone. `what` names the order and ends in LF; "" is that of the hold-out.
  */
 uint64_t prompt_hash(const char *what, uint64_t seed, const char *id);
-/* Held out when prompt_hash / 2^64 < holdout (formats.md), or by its manifest: of split "heldout"
- * or "select". */
+/* A prompt is held out when prompt_hash / 2^64 < holdout (formats.md), or when its manifest puts it
+ * into the split "heldout" or "select". */
 bool prompt_held_out(const manifest_entry *e, uint64_t seed, double holdout);

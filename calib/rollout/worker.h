@@ -1,10 +1,12 @@
-/* One prompt at a time: a session, what the prompt keeps under a table and under its actions, and
- * the losses of all of it. Calibration, the grid search and the benchmarks drive one, a calibration
- * several where their prompts go through the layers together; which prompts, in what order, and
- * what becomes of the losses is theirs.
+/* A worker takes one prompt at a time. It holds a session, what the prompt keeps under a table and
+ * under its actions, and the losses of all of these. Calibration, the grid search and the
+ * benchmarks each drive a worker; a calibration drives several where their prompts go through the
+ * layers together. The caller decides which prompts come in what order, and what becomes of the
+ * losses.
  *
- * Sized once, for the longest prompt (worker_open): from a prompt's tokens to its losses nothing
- * allocates. A prompt goes worker_prefill, worker_keep, worker_rollouts. */
+ * worker_open sizes everything once, for the longest prompt, so that nothing allocates between a
+ * prompt's tokens and its losses. Call worker_prefill, worker_keep and worker_rollouts for each
+ * prompt, in this order. */
 #pragma once
 
 #include "calib/actions/variants.h"
@@ -63,9 +65,9 @@ typedef struct worker {
     rollouts losses; /* of these sets and variants */
 } worker;
 
-/* The longest of in->prompts is what it is sized for. table (borrowed) NULL: prefills and full
- * caches alone. CKVC_E_MEMORY when the memory does not hold it; worker_close it even so. It points
- * into itself and stays where it was opened. */
+/* Opens a worker that is sized for the longest of in->prompts. table is borrowed; NULL allows
+ * prefills and full caches alone. CKVC_E_MEMORY when the memory does not hold the worker; give it
+ * to worker_close even then. Do not move an open worker, because it points into itself. */
 ckvc_status worker_open(worker *w, const calibrate_inputs *in, const worker_options *o,
                         const ckvc_table *table, ckvc_err *err) CKVC_MUST_CHECK;
 void worker_close(worker *w);
@@ -82,12 +84,13 @@ void workers_close(workers *ws);
 
 /* -> stats. */
 ckvc_status worker_prefill(worker *w, const prompt *p, ckvc_err *err) CKVC_MUST_CHECK;
-/* The loss of the full cache alone -> losses.full; NaN without a continuation. */
+/* Computes the loss under the full cache alone, into losses.full; NaN without a continuation. */
 ckvc_status worker_full(worker *w, ckvc_err *err) CKVC_MUST_CHECK;
-/* Kept sets and distinct variants of the prefilled prompt; logged: false, of no action (a prompt
- * that is held out). */
+/* Computes the kept sets and the distinct variants of the prefilled prompt. Where `logged` is
+ * false, as for a prompt that is held out, no action is tried. */
 void worker_keep(worker *w, const prompt *p, bool logged);
-/* Full cache, baselines, variants: every loss that the prompt needs. */
+/* Computes every loss that the prompt needs: under the full cache, the baselines and the
+ * variants. */
 ckvc_status worker_rollouts(worker *w, ckvc_err *err) CKVC_MUST_CHECK;
 
 /* The same three for a prompt each of n workers of one workers_open, through the layers together;

@@ -1,10 +1,10 @@
 /* What the policies of `ckvc score` keep of a prompt: the set of every layer, or of every KV head
  * of every layer, under one budget.
  *
- * A policy is how many positions each keeps (its capacities) and by what they are ranked. The
- * paper's tables, their controls and the references that rank positions once for all heads have one
- * set a layer (mode `shared`); tables with shares have what they recommend or what is asked for;
- * references that rank by head have one set a head.
+ * A policy says how many positions each set keeps (its capacities), and by what positions are
+ * ranked. The paper's tables, their controls and the references that rank positions once for all
+ * heads have one set a layer (mode `shared`); tables with shares have what they recommend or what
+ * is asked for; references that rank by head have one set a head.
  *
  * What a table keeps is what engines keep by it: the library chooses (table_in_use.h). A reference
  * is a file of rules/. Beside a table references keep as many as the table does in each layer or
@@ -23,14 +23,17 @@ typedef struct policy_sets policy_sets;
 typedef struct policy_kept {
     ckvc_mode mode;
     ckvc_score_kind score;
-    double floor;           /* of a table's capacities by shares: of B, the least; elsewhere 0 */
+    /* The least part of B that a set has, where a table's shares give the capacities; elsewhere
+     * 0. */
+    double floor;
     uint32_t n_sets;        /* of a layer: 1 or G */
     kept_set *sets;         /* [L] */
     uint32_t *n_candidates; /* [L], of layers with one set */
     bool whole;       /* the prompt is no longer than the window: every policy keeps all of it */
     uint64_t entries; /* kept (layer, KV head, position) */
     uint32_t repeat_tokens; /* that a second pass was fed to choose them; 0: none */
-    const ckvc_table *risk; /* whose risk cell decided, which is this one; NULL: none did */
+    /* The table whose risk cell decided, and below the cell; NULL where none did. */
+    const ckvc_table *risk;
     uint32_t bin_entropy, bin_ppl;
 } policy_kept;
 
@@ -41,9 +44,9 @@ ckvc_status policy_sets_create(const policy_choice *choice, const model_shape *s
                                ckvc_err *err) CKVC_MUST_CHECK;
 void policy_sets_free(policy_sets *k);
 CKVC_AUTO_OF(policy_sets, policy_sets_free)
-/* What its sessions have to hold beside prompts and continuations. */
+/* Raises `limits` to what sessions have to hold beside prompts and continuations. */
 void policy_sets_need(const policy_sets *k, session_limits *limits);
-/* Prefills a prompt and points everything at it. */
+/* Prefills a prompt, which then is the prompt in hand for the functions below. */
 ckvc_status policy_sets_prefill(policy_sets *k, session *s, const prompt *p, prefill_stats *stats,
                                 ckvc_err *err) CKVC_MUST_CHECK;
 /* What policy `i` keeps of it under budget number b. CKVC_E_DATA where the budget is below what the

@@ -1,6 +1,7 @@
-/* A policy from elsewhere, in a file of its own: by what it ranks the positions of a prompt, taken
- * from one prefill, and how many of them each KV head keeps. Sets are made of both by the retention
- * operator (policy_sets.h); what a rule file holds is what its source says (score_kind.c).
+/* A rule is a policy from elsewhere, in a file of its own. It says by what score, taken from one
+ * prefill, the positions of a prompt are ranked, and how many of them each KV head keeps. The
+ * retention operator makes sets of both (policy_sets.h). A rule file holds what its source says
+ * (score_kind.c).
  *
  *   L layers of G KV heads · T prompt tokens · B the budget, mean entries of a head
  *   A the attention of the prompt's last rows, over the query heads of a group */
@@ -93,7 +94,7 @@ typedef struct policy_rule {
     void (*allot)(const allot_ask *a, uint32_t *c);
 } policy_rule;
 
-/* NULL: a table, its counterpart or one of its controls. */
+/* The rule of a policy; NULL where it is a table, its counterpart or one of its controls. */
 const policy_rule *policy_rule_of(score_kind kind);
 
 /* streamingllm's: four sinks, then the last positions. */
