@@ -83,7 +83,7 @@ typedef struct rollout_savings {
 
 rollout_savings *savings_create(uint32_t n_layers);
 void savings_free(rollout_savings *m);
-/* One prompt; does not allocate. None logged: left out. */
+/* Adds one prompt, without allocating. A prompt that logged no action is left out. */
 void savings_add(rollout_savings *m, const variant_list *v);
 /* Lines for people: per prompt, per side and, where layers differ, per layer. */
 void savings_text(const rollout_savings *m, ckvc_buffer *out);

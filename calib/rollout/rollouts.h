@@ -19,15 +19,16 @@
 #define SWEEP_MAX_LANES 512
 #define CHECK_TOLERANCE 1e-5 /* nats; the same bits are expected */
 
-/* Losses are means over the continuation, nats per token, and may be non-finite; or, of scratch
- * that counts so, the divergences from the full cache. */
+/* Losses are means over the continuation in nats per token, and may be non-finite. With scratch
+ * whose `by_kl` is set they are the divergences from the full cache. */
 typedef struct rollouts {
     session *session;            /* holding the prefilled prompt */
     const prompt_sets *sets;     /* of that prompt */
     variant_list *variants;      /* of these sets; each item's loss is filled */
     const int32_t *continuation; /* [C] */
     uint32_t n_continuation;     /* C */
-    uint32_t n_later; /* of which the first so many are in no loss; score alone has any */
+    /* The first n_later of these tokens enter no loss; only `score` has any. */
+    uint32_t n_later;
     double full;      /* filled */
     double *baseline; /* [nB], filled */
 } rollouts;
@@ -69,7 +70,7 @@ ckvc_status rollout_baseline(rollout_scratch *w, const rollouts *r, uint32_t bud
                              ckvc_err *err) CKVC_MUST_CHECK;
 ckvc_status rollout_variant(rollout_scratch *w, const rollouts *r, size_t i, double *loss,
                             ckvc_err *err) CKVC_MUST_CHECK;
-/* All of them, one after the other. */
+/* Computes all losses of the prompt, one rollout after the other. */
 ckvc_status rollouts_plain(rollout_scratch *w, rollouts *r, ckvc_err *err) CKVC_MUST_CHECK;
 /* The sweeps of n prompts, whose sessions are of one sessions_create and have at least 2 lanes, as
  * their scratches have, side by side through the layers: a batch of each at a time. */
@@ -85,8 +86,8 @@ typedef struct rollouts_sample {
     uint64_t seed;
     const char *prompt_id;
 } rollouts_sample;
-/* Is what `key` names in the share? By identity, not by place: the same rollouts in any order of
- * prompts, on any threads, in any batch. */
+/* Says whether the rollout that `key` names is in the share. A hash decides, not its place, so the
+ * same rollouts are chosen in any order of prompts, on any threads and in any batch. */
 bool rollouts_chosen(const rollouts_sample *of, uint64_t key);
 /* Two losses of one rollout; CKVC_CHECK_FAILED where they differ by more than CHECK_TOLERANCE. */
 ckvc_status rollouts_compare(const char *prompt_id, const char *what, double got, double plain,

@@ -13,7 +13,8 @@
 #include "cql/solve/resampled.h"
 #include "lib/base/status.h"
 
-/* Nats per token; larger ones are no difference of losses and would not fit the fixed point. */
+/* In nats per token. A larger reward can be no difference of losses, and would not fit the fixed
+ * point. */
 #define CQL_MAX_REWARD 16384.0
 
 typedef struct cql_counts cql_counts;

@@ -61,7 +61,7 @@ typedef struct cql_fit {
     ckvc_actions actions;
     cql_reward reward;
 } cql_fit;
-/* What a fit of the same chooses, as cql_choice. */
+/* The action that a fit of the same records chooses; the result is as for cql_choice. */
 int cql_logged_choice(const cql_logged *l, size_t state, const uint8_t *weight, const cql_fit *fit);
 
 /* weight [R][n_prompts] of every prompt in every replicate: those of a cql_counts with the same

@@ -62,6 +62,7 @@ void cql_choice_shares(const uint16_t *choices, uint32_t n_replicates, size_t n_
 double cql_lower_bound(const cql_resampled *s, size_t state, int chosen, int other,
                        double *difference);
 
-/* Fewer prompts, or documents of theirs, or replicates, and resampling says nothing. */
+/* With fewer prompts (or documents of prompts), or with fewer replicates, resampling says
+ * nothing. */
 #define CQL_MIN_PROMPTS    8
 #define CQL_MIN_REPLICATES 20

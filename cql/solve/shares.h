@@ -25,7 +25,8 @@ void shares_mean(const shares_sample *s, double *mean);
  * than CQL_MIN_PROMPTS prompts or documents or CQL_MIN_REPLICATES replicates it is all that a share
  * can be, 0 to L * X. */
 void shares_bootstrap(const shares_sample *s, uint32_t replicates, uint64_t seed, double *interval);
-/* Of interval [n][2], those that hold 1: more or less than an equal share is not decided. */
+/* Counts the intervals, of interval [n][2], that hold 1: for these it is not decided whether the
+ * share is more or less than an equal one. */
 size_t shares_undecided(const double *interval, size_t n);
 
 #define SHARES_GROUPS 3 /* of layers: the first third, the middle, the last */

@@ -80,8 +80,8 @@ typedef struct heldout {
     double kept[SCORE_KIND_COUNT]; /* tokens per layer, or KV head, means */
 } heldout;
 
-/* The held-out prompts of a list as a list of their own: those that judge, or those that choose;
- * what they hold is borrowed. Free list->items alone. */
+/* The held-out prompts of a list as a list of their own: those that judge, or with `select` those
+ * that choose. The prompts' contents are borrowed, so free only the new list's items. */
 prompt_list heldout_prompts(const prompt_list *all, bool select);
 /* Scores o's policies on them: JSON lines as `ckvc score` writes them. A stop is CKVC_E_STOPPED. */
 ckvc_status heldout_score(const calibrate_inputs *in, const prompt_list *prompts,
@@ -95,6 +95,6 @@ ckvc_status heldout_read(const char *path, const prompt_list *prompts, bool kl,
                          const table_file *prices, heldout **out, ckvc_err *err) CKVC_MUST_CHECK;
 void heldout_free(heldout *h);
 CKVC_AUTO_OF(heldout, heldout_free)
-/* Mean and paired interval of a - b [h->n], over the prompts where both are finite, by documents. b
- * NULL: of a. */
+/* Mean and paired interval of a - b [h->n], by documents, over the prompts where both are finite.
+ * Where b is NULL, it is the mean of a. */
 rank_interval heldout_gain(const heldout *h, const double *a, const double *b);
