@@ -70,7 +70,8 @@ typedef struct demand_meter {
     demand_ranks ranks;
 } demand_meter;
 
-/* Adds to `w` what a worker of these prompts has to hold for a meter. */
+/* Sets in `w` what a worker of these prompts has to hold for a meter: max_targets and the bytes of
+ * `beside`. */
 void demand_need(const demand_options *o, const calibrate_inputs *in, worker_options *w);
 /* For these prompts; CKVC_E_DATA where one has more entries than are counted in 32 bits. */
 ckvc_status demand_meter_open(demand_meter *m, const demand_options *o, const calibrate_inputs *in,

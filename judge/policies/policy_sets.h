@@ -44,7 +44,8 @@ ckvc_status policy_sets_create(const policy_choice *choice, const model_shape *s
                                ckvc_err *err) CKVC_MUST_CHECK;
 void policy_sets_free(policy_sets *k);
 CKVC_AUTO_OF(policy_sets, policy_sets_free)
-/* Raises `limits` to what sessions have to hold beside prompts and continuations. */
+/* Sets in `limits` what sessions have to hold beside prompts and continuations: max_watched,
+ * max_targets and max_counted. */
 void policy_sets_need(const policy_sets *k, session_limits *limits);
 /* Prefills a prompt, which then is the prompt in hand for the functions below. */
 ckvc_status policy_sets_prefill(policy_sets *k, session *s, const prompt *p, prefill_stats *stats,
