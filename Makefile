@@ -276,7 +276,7 @@ test-outside: all ## compare with torch, transformers and tokenizers on SmolLM2 
 	@CKVC="$(CURDIR)/$(B)/ckvc" tests/outside/run.sh
 check-layers: ## every include against the rooms of docs/architecture.md; circles of includes and of calls
 	@python3 scripts/check_layers.py
-check-markdown: ## lines of at most 120 columns, words that do not grow
+check-markdown: ## lines of Markdown have at most 120 columns
 	@scripts/check_markdown.py
 check-named-tests: ## every line of lib/README.md's "Easy to get wrong" names a test that is there
 	@scripts/check-named-tests.sh

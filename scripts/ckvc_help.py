@@ -1,4 +1,4 @@
-"""What `ckvc help` says, as data: the one table of verbs and options that docs/cli.md, man pages and completions are made from."""
+"""What `ckvc help` says, as data: the one table of verbs and options that docs/options.md, man pages and completions are made from."""
 import re
 import subprocess
 from dataclasses import dataclass
