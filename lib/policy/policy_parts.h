@@ -1,6 +1,6 @@
 /* The pieces that lib/policy is made of, for the rest of ckvc: calibration, fitting and evaluation
  * take tables apart, and try sets that no table recommends. An engine needs none of this; its
- * header is ckvc_policy.h. Method.md sections 1, 2 and 8 have the formulas.
+ * header is ckvc_policy.h. paper.md has the formulas, in sections 1, 2 and 8.
  *
  *   L layers · G heads of the table's head axis (KV heads) · T prompt tokens · E, P entropy and
  * perplexity bins · nB budgets */
@@ -76,9 +76,9 @@ uint32_t ckvc_nearest_budget(const double *budgets, uint32_t n, double budget, u
 int ckvc_grid_index(const double *grid, uint32_t n, float value);
 
 /* What alpha a utility is computed from. Method.md section 1: alpha[t] = (T/W) * mass[t], mass[t] =
- * sum over window rows of the mean attention over all layers and heads. `visible` (section 12):
- * alpha[t] divided by the share of window rows that can see t, then normalised to mean 1. In place
- * on n values. */
+ * sum over window rows of the mean attention over all layers and heads. `visible` (paper.md,
+ * section 12): alpha[t] divided by the share of window rows that can see t, then normalised to
+ * mean 1. In place on n values. */
 void ckvc_alpha_visible(double *alpha, uint32_t n_tokens, uint32_t window);
 
 /* u[t] = max_g (alpha[t] * rho[g][t]) * weight[g], in double and in this order (paper, eq. utility
