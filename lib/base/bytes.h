@@ -1,8 +1,9 @@
-/* Little-endian put and get, and a bounded cursor over bytes from outside. Header-only; libc alone.
+/* Reading and writing little-endian numbers, and a cursor over bytes from outside. This header
+ * needs libc alone and has no .c file.
  *
- * The cursor never reads past its end: a short read sets `failed` once and yields zeros from there
- * on, so a parser may read a whole header and test cursor.failed afterwards. `pos` at the first
- * failure stays, for the message "... at byte N". */
+ * The cursor never reads past its end. A read that finds too few bytes sets `failed`, and from then
+ * on every read gives zeros, so a parser may read a whole header and test cursor.failed once
+ * afterwards. `pos` stays where the first failure happened, for the message "... at byte N". */
 #pragma once
 
 #include <stdbool.h>
@@ -46,7 +47,8 @@ static inline double ckvc_get_f64(const uint8_t *p) {
     return v;
 }
 
-/* What a clone without Git LFS leaves in a large file's place (docs/spec.md of git-lfs). */
+/* Whether n bytes begin as a Git LFS pointer does: the small text file that a clone without Git LFS
+ * has in the place of a large file (docs/spec.md of git-lfs). */
 #define CKVC_LFS_ADVICE                                                                            \
     "a Git LFS pointer in the file's place; get the file: git lfs pull, or hf download"
 static inline bool ckvc_is_lfs_pointer(const void *bytes, uint64_t n) {

@@ -26,8 +26,8 @@ ckvc_status ckvc_sha256_file(const char *path, char out[CKVC_SHA256_HEX],
                              ckvc_err *err) CKVC_MUST_CHECK;
 
 uint32_t ckvc_crc32(uint32_t crc /* 0 at the start */, const void *data, size_t n);
-/* An odd number drawn once a process, for hash tables over what a file says: a file made to collide
- * does not know it. Decides no result. */
+/* An odd number that is drawn once in each process. Hash tables over what a file says are keyed by
+ * it, so that nobody can make a file whose entries collide. No result depends on it. */
 uint64_t ckvc_hash_key(void);
 uint64_t ckvc_xxh64_keyed(const void *data, size_t n, uint64_t key);
 uint64_t ckvc_xxh64(const void *data, size_t n); /* seed 0 */
@@ -35,9 +35,9 @@ uint64_t ckvc_xxh64(const void *data, size_t n); /* seed 0 */
 /* Counter-based random numbers (Philox4x32-10; Salmon et al., "Parallel random numbers: as easy as
  * 1, 2, 3", SC 2011).
  *
- * A stream is named by (seed, key, stage), never by thread, time or order of work: key is usually
- * ckvc_rng_key(prompt id). The same name gives the same numbers on every machine; the first values
- * are pinned in a test. */
+ * A stream is named by (seed, key, stage), never by thread, time or the order of work; key is
+ * usually ckvc_rng_key(prompt id). The same name gives the same numbers on every machine, and a
+ * test pins the first values. */
 typedef struct ckvc_rng {
     uint32_t key[2];
     uint32_t counter[4];
@@ -51,7 +51,7 @@ uint32_t ckvc_rng_u32(ckvc_rng *rng);
 uint64_t ckvc_rng_u64(ckvc_rng *rng);
 double ckvc_rng_double(ckvc_rng *rng);                  /* [0, 1), 53 bits */
 uint64_t ckvc_rng_below(ckvc_rng *rng, uint64_t bound); /* unbiased; bound >= 1 */
-/* Fisher-Yates, from the last down. */
+/* Shuffles by Fisher and Yates' method, from the last item down. */
 void ckvc_rng_shuffle_u32(ckvc_rng *rng, uint32_t *items, uint64_t n);
-/* Poisson with mean 1, by inversion: the bootstrap's weight. */
+/* A Poisson number with mean 1, by inversion: the weight of an item in the bootstrap. */
 uint32_t ckvc_rng_poisson1(ckvc_rng *rng);

@@ -1,6 +1,6 @@
-/* JSON through jansson, with our rules: duplicate keys, trailing bytes and depth are refused with
- * file, line and column; canonical output is formats.md's (keys sorted by bytes, no spaces,
- * integers as integers, floats %.17g). */
+/* JSON through jansson, with our rules. Duplicate keys, trailing bytes and too deep nesting are
+ * refused with file, line and column. Canonical output is that of docs/formats.md: keys sorted by
+ * bytes, no spaces, integers as integers and other numbers as %.17g. */
 #pragma once
 
 #include <jansson.h>
@@ -10,11 +10,11 @@
 
 #include "lib/base/status.h"
 
-/* A growing byte buffer: the writer's side of bytes.h, and a string builder for text (HTML, SVG,
- * CSV, JSON lines).
+/* A growing byte buffer. It is the writer's side of bytes.h, and builds texts such as HTML, SVG,
+ * CSV and JSON lines.
  *
- * Appending cannot fail (memory.h). data is always NUL-terminated behind size when not NULL.
- * Zero-initialise; ckvc_buffer_fini frees, also as CKVC_AUTO(ckvc_buffer_fini). */
+ * Appending cannot fail (memory.h). Where data is not NULL a NUL follows its size bytes.
+ * Zero-initialise a buffer; ckvc_buffer_fini frees it, also as CKVC_AUTO(ckvc_buffer_fini). */
 typedef struct ckvc_buffer {
     uint8_t *data;
     size_t size;
@@ -30,8 +30,8 @@ void ckvc_buffer_u16(ckvc_buffer *b, uint16_t v); /* little-endian, like all bel
 void ckvc_buffer_u32(ckvc_buffer *b, uint32_t v);
 void ckvc_buffer_u64(ckvc_buffer *b, uint64_t v);
 
-/* Parses a file of at most cap bytes / a text. `where` names the text in messages. *out is a new
- * reference (json_decref). */
+/* ckvc_json_read parses a file of at most cap bytes, ckvc_json_parse a text of n bytes that
+ * messages call `where`. *out is a new reference (json_decref). */
 ckvc_status ckvc_json_read(const char *path, size_t cap, json_t **out,
                            ckvc_err *err) CKVC_MUST_CHECK;
 ckvc_status ckvc_json_parse(const char *text, size_t n, const char *where, json_t **out,
@@ -39,18 +39,19 @@ ckvc_status ckvc_json_parse(const char *text, size_t n, const char *where, json_
 
 /* Canonical text; the caller frees. */
 char *ckvc_json_canonical(const json_t *value);
-/* Appends one canonical value to b (a non-finite real is written as null: the rule of score lines,
- * formats/lines/scores.md). */
+/* Appends one value in canonical form to b. A real that is not finite is written as null, which is
+ * the rule of score lines (formats/lines/scores.md). */
 void ckvc_json_append(ckvc_buffer *b, const json_t *value);
-/* The same with the keys of objects in the order in which they were set. */
+/* Does the same, but leaves the keys of objects in the order in which they were set. */
 void ckvc_json_append_as_given(ckvc_buffer *b, const json_t *value);
 /* A JSON real, or null where v is not finite. New reference. */
 json_t *ckvc_json_real(double v);
 /* An array of n reals / whole numbers. New reference. */
 json_t *ckvc_json_reals(const double *v, size_t n);
 json_t *ckvc_json_u32s(const uint32_t *v, size_t n);
-/* Sets numbers, null where one is not finite; a whole one is printed as such. Returns o:
- * JSON_NUMBERS(json_object(), {"prompts", n}, {"seconds", s}) */
+/* Sets members of o to numbers: null where a number is not finite, and a JSON integer where it is
+ * whole. Returns o, so that it can be written as JSON_NUMBERS(json_object(), {"prompts", n},
+ * {"seconds", s}). */
 typedef struct ckvc_json_number {
     const char *key;
     double value;
@@ -59,10 +60,11 @@ json_t *ckvc_json_set_numbers(json_t *o, const ckvc_json_number *numbers);
 #define JSON_NUMBERS(o, ...)                                                                       \
     ckvc_json_set_numbers(o, (const ckvc_json_number[]){__VA_ARGS__, {NULL, 0}})
 
-/* Rules that readers share. A whole number of 0 to `most`; so many lower-case hexadecimal digits
- * and nothing else; a number that is finite. False also of NULL. */
+/* Rules that readers share: whether v is a whole number from 0 to `most`; whether it is a text of
+ * exactly so many lower-case hexadecimal digits; whether it is a finite number. All are false of
+ * NULL. */
 bool ckvc_json_is_count(const json_t *v, uint64_t most);
 bool ckvc_json_is_hex(const json_t *v, size_t digits);
 bool ckvc_json_is_finite(const json_t *v);
-/* Of a member: into *out when it is a count. */
+/* Puts the member `key` of o into *out if it is a count. */
 bool ckvc_json_get_count(const json_t *o, const char *key, uint64_t most, uint64_t *out);

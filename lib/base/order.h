@@ -1,11 +1,11 @@
-/* Comparisons for qsort and bsearch: numbers ascending, text in byte order; of structs by the
- * member that they begin with. */
+/* Comparison functions for qsort and bsearch: numbers ascending, texts in byte order. They also
+ * order structs by their first member, if it has the function's type. */
 #pragma once
 
 #include <stdint.h>
 #include <string.h>
 
-/* Of doubles without NaN. */
+/* Neither double may be NaN. */
 static inline int ckvc_order_double(const void *pa, const void *pb) {
     const double a = *(const double *)pa, b = *(const double *)pb;
     return (a > b) - (a < b);

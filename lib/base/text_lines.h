@@ -1,5 +1,5 @@
-/* The lines of a text: for (ckvc_lines at = ckvc_lines_of(text, n); ckvc_next_line(&at);) ...
- * Header-only. */
+/* Walks over the lines of a text: for (ckvc_lines at = ckvc_lines_of(text, n);
+ * ckvc_next_line(&at);) ... This header has no .c file. */
 #pragma once
 
 #include <stdbool.h>
@@ -8,10 +8,10 @@
 #include <string.h>
 
 typedef struct ckvc_lines {
-    const char *text; /* of this line, its newline left out; not NUL-terminated */
+    const char *text; /* this line, without its newline; not NUL-terminated */
     size_t n;
     uint32_t number; /* 1-based */
-    bool ended;      /* by a newline: only the last line may lack it */
+    bool ended;      /* whether a newline ends it: only the last line may lack one */
     const char *next, *end;
 } ckvc_lines;
 

@@ -1,4 +1,5 @@
-/* UTF-8 checks over bytes with explicit lengths (NUL is an ordinary character). Pure functions. */
+/* UTF-8 checks over bytes with explicit lengths, in which a NUL is an ordinary character. All
+ * functions are pure. */
 #pragma once
 
 #include <stdbool.h>
@@ -8,20 +9,23 @@
 
 /* Offset of the first byte that is not well-formed UTF-8; n when all is well. */
 size_t ckvc_utf8_check(const char *text, size_t n);
-/* Well-formed and of one line: no control characters, so that it can be printed anywhere. */
+/* Whether the text is well-formed and of one line, that is, without control characters. Such a text
+ * can be printed anywhere. */
 bool ckvc_utf8_is_line(const char *text, size_t n);
-/* A copy with every ill-formed run replaced by U+FFFD, NUL behind *out_size. The caller frees. */
+/* A copy in which U+FFFD replaces every ill-formed run, with a NUL behind its *out_size bytes. The
+ * caller frees it. */
 char *ckvc_utf8_replace(const char *text, size_t n, size_t *out_size);
-/* Shortens n so that no character is cut at the end of a well-formed text. */
+/* The largest length up to n at which a well-formed text can be cut without cutting a character. */
 size_t ckvc_utf8_floor(const char *text, size_t n);
 
-/* The known word that a mistyped one is nearest to by edit distance, or that it is the beginning
- * of: nearest_try for each. */
+/* The known word that is nearest to a mistyped one by edit distance, or that the mistyped word is
+ * the beginning of. Call nearest_try for each known word. */
 typedef struct nearest {
     const char *word;
     char found[64]; /* "": none is near */
     size_t distance;
 } nearest;
 void nearest_try(nearest *n, const char *candidate);
-/* What was found between two texts, or ""; the caller frees. */
+/* The word that was found, between the texts `before` and `after`, or "" if none was found. The
+ * caller frees it. */
 char *nearest_hint(const nearest *n, const char *before, const char *after);

@@ -1,5 +1,6 @@
-/* One step through UTF-8, without a table, after Unicode 15, table 3-7, on which all else is built;
- * and text made fit for a terminal. Header-only: errors stand on it. */
+/* One step through UTF-8, on which everything else is built. It needs no table; it follows Unicode
+ * 15, table 3-7. The other function makes a text fit for a terminal. This header has no .c file
+ * because the code for errors needs it. */
 #pragma once
 
 #include <stdbool.h>
@@ -7,9 +8,9 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Bytes of the character that begins at text (1 ... 4), or 0 when no well-formed one does; then
- * *bad (may be NULL) is the length of the ill-formed run that one U+FFFD stands for ("maximal
- * subpart", Unicode 3.9, as Python and WHATWG decode). n >= 1. */
+/* The number of bytes of the character that begins at text, 1 to 4, or 0 when no well-formed one
+ * begins there. In that case *bad (bad may be NULL) is the length of the ill-formed run that one
+ * U+FFFD stands for ("maximal subpart", Unicode 3.9, which Python and WHATWG follow). n >= 1. */
 static inline size_t ckvc_utf8_step(const char *text, size_t n, size_t *bad) {
     const uint8_t *p = (const uint8_t *)text;
     uint8_t lead = p[0], low = 0x80, high = 0xBF;
@@ -46,10 +47,10 @@ static inline bool ckvc_moves_cursor(const uint8_t *p) {
            (p[0] == 0xE2 && p[1] == 0x81 && p[2] >= 0xA6 && p[2] <= 0xA9);
 }
 
-/* Makes a text with something from outside in it fit for a terminal, in place: controls (U+0000 to
- * 001F, 007F to 009F), the marks that turn writing round (U+061C, 200E, 200F, 202A to 202E, 2066 to
- * 2069), the two line ends U+2028 and 2029, and bytes that are not UTF-8 become '?', white space
- * ' '. The bytes of `kept` stay. */
+/* Makes a text that contains something from outside fit for a terminal, in place. These become '?',
+ * or ' ' if they are white space: control characters (U+0000 to 001F, 007F to 009F), the marks that
+ * change the direction of writing (U+061C, 200E, 200F, 202A to 202E, 2066 to 2069), the line ends
+ * U+2028 and 2029, and bytes that are not UTF-8. The bytes in `kept` stay. */
 static inline void ckvc_utf8_tame(char *text, const char *kept) {
     char *to = text;
     for (size_t n = strlen(text), step; n > 0; text += step, n -= step) {
