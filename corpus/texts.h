@@ -1,4 +1,5 @@
-/* What both stages ask of a text: its scripts, its length. */
+/* What building a manifest and checking it for leaks both need of a text: its scripts, its length,
+ * and sets of hashes. */
 #pragma once
 
 #include <utf8proc.h>
@@ -10,11 +11,12 @@
 #include "lib/token/tokenizer.h"
 #include "lib/base/memory.h"
 
-/* The first letter of its general category: L letters, M marks, N numbers, P punctuation, S
- * symbols, Z separators, C others. */
+/* The first letter of the character's general category in Unicode: L letters, M marks, N numbers, P
+ * punctuation, S symbols, Z separators, C others. */
 static inline char char_category(int32_t c) { return *utf8proc_category_string(c); }
 
-/* Of a script that puts no space between words: Thai, Lao, Myanmar, Khmer, kana, Han. */
+/* Whether the character belongs to a script that puts no space between words: Thai, Lao, Myanmar,
+ * Khmer, kana, Han. */
 static inline bool char_without_spaces(int32_t c) {
     return (c >= 0x0E00 && c <= 0x0EFF) || (c >= 0x1000 && c <= 0x109F) ||
            (c >= 0x1780 && c <= 0x17FF) || (c >= 0x3005 && c <= 0x3007) ||
@@ -23,7 +25,8 @@ static inline bool char_without_spaces(int32_t c) {
            (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x20000 && c <= 0x3FFFF);
 }
 
-/* In tokens (`special`: with those put around a text), in characters where tok is NULL. */
+/* The length of a text [n bytes]: in tokens, with `special` counting those that are put around a
+ * text; in characters where tok is NULL. */
 static inline ckvc_status text_length(const tokenizer *tok, const char *text, size_t n,
                                       bool special, int64_t *length, ckvc_err *err) {
     *length = 0;
@@ -38,7 +41,8 @@ static inline ckvc_status text_length(const tokenizer *tok, const char *text, si
     return CKVC_OK;
 }
 
-/* The tokens of a conversation as the model is asked it: with all that its template adds. */
+/* The number of tokens of a conversation as the model is asked it, with all that its template
+ * adds. */
 static inline ckvc_status messages_length(const tokenizer *tok, const chat_template *chat,
                                           const chat_message *messages, size_t n, int64_t *length,
                                           ckvc_err *err) {
@@ -48,26 +52,28 @@ static inline ckvc_status messages_length(const tokenizer *tok, const chat_templ
     return text_length(tok, text, size, false, length, err);
 }
 
-/* Sets of 64-bit hashes: one of all that were met, and a bitmap in front of a larger table. */
-/* The least power of two that is at least n and `least`, a power of two. */
+/* Two sets of 64-bit hashes follow: hash_set holds all hashes that it has met, and hash_filter is a
+ * bitmap that is asked before a larger table. */
+/* The least power of two that is at least n and at least `least`, which must be a power of two. */
 static inline size_t power_of_two(size_t n, size_t least) {
     while (least < n) { least *= 2; }
     return least;
 }
 
-/* Hashes of words' spans are sums; their low bits want mixing. */
+/* The hash of a span of words is a sum, so its low bits must be mixed with the others before they
+ * can serve as an index. */
 static inline size_t hash_mixed(uint64_t h) {
     h ^= h >> 32;
     h *= 0xD6E8FEB86659FD93u;
     return (size_t)(h ^ h >> 32);
 }
 
-typedef struct hash_set { /* zero-initialise; free(slots) */
-    uint64_t *slots;      /* open addressing; 0: free */
+typedef struct hash_set { /* zero-initialise; free(slots) releases it */
+    uint64_t *slots;      /* open addressing; 0 marks a free slot */
     size_t capacity, used;
 } hash_set;
 
-/* Whether it is new. */
+/* Adds a hash, and returns whether it was new. The hash 0 counts as 1. */
 static inline bool hash_set_add(hash_set *s, uint64_t hash) {
     hash += hash == 0;
     if (s->used * 2 >= s->capacity) {
@@ -87,12 +93,12 @@ static inline bool hash_set_add(hash_set *s, uint64_t hash) {
     return is_new;
 }
 
-typedef struct hash_filter { /* free(bits) */
+typedef struct hash_filter { /* free(bits) releases it */
     uint64_t *bits;
     size_t mask;
 } hash_filter;
 
-/* For about n hashes. */
+/* Makes an empty filter with room for about n hashes. */
 static inline hash_filter hash_filter_make(size_t n) {
     const size_t bits = power_of_two(n * 16, 1024);
     return (hash_filter){ckvc_calloc(bits / 64, sizeof(uint64_t)), bits - 1};
@@ -103,7 +109,7 @@ static inline void hash_filter_add(hash_filter *f, uint64_t hash) {
     f->bits[bit >> 6] |= (uint64_t)1 << (bit & 63);
 }
 
-/* False is sure. */
+/* Whether the filter may hold the hash. False is certain; true may be a collision of bits. */
 static inline bool hash_filter_may_have(const hash_filter *f, uint64_t hash) {
     const size_t bit = hash_mixed(hash) & f->mask;
     return f->bits[bit >> 6] >> (bit & 63) & 1;

@@ -1,7 +1,7 @@
-/* Reading text files into documents: folders walked in byte order of names, gzip undone. Of files
- * of text only prose is used, without typography and repeated paragraphs; code, data and Markdown
- * stay as they stand. The same files give the same documents, whatever the file system's order. Any
- * script will do. */
+/* Reads text files into documents. Folders are walked in byte order of names, and gzip is unpacked.
+ * Of files of text only the prose is used, without typographic characters and repeated paragraphs;
+ * code, data and Markdown stay as they stand. The same files give the same documents, whatever the
+ * order of the file system. Texts may be of any script. */
 #pragma once
 
 #include <stdbool.h>
@@ -11,17 +11,18 @@
 #include "formats/lines/manifest.h"
 
 typedef struct corpus_document {
-    char *source; /* what the user called it */
-    /* Path below the folder that was given, or the file's own name; "#N" behind it for part N of a
-     * long one. */
+    char *source; /* the name that the user gave the source */
+    /* The path below the folder that was given, or the file's own name. Part N of a long file has
+     * "#N" behind it. */
     char *name;
     char *full_name; /* the name without "#N" */
-    char *text;      /* plain, NUL behind size */
+    char *text;      /* plain text, with a NUL behind its size bytes */
     size_t size;
-    bool ascii; /* mostly */
-    bool as_is; /* of a kind that is kept as it stands, whether prose or not */
-    /* With `chat`: messages and their continuation; its id is "PATH:LINE"; `text` is the texts of
-     * both. Else all NULL. */
+    bool ascii; /* whether the text is mostly ASCII */
+    /* whether the file is of a kind that is kept as it stands, prose or not */
+    bool as_is;
+    /* With `chat` this holds the messages and their continuation; its id is "PATH:LINE", and `text`
+     * has the texts of both. Otherwise all members are NULL. */
     manifest_entry conversation;
 } corpus_document;
 
@@ -37,76 +38,83 @@ extern const char *const corpus_kinds[CORPUS_KIND_COUNT]; /* "text", "code", ...
 
 /* Why a file makes no document. */
 typedef enum corpus_reason {
-    LEFT_SHORT,   /* less than CORPUS_MIN_BYTES of text that no document before had */
+    LEFT_SHORT,   /* less than CORPUS_MIN_BYTES of text that no earlier document had */
     LEFT_GARBLED, /* too many characters that mean nothing */
     LEFT_BINARY,
     LEFT_MARKUP,
     CORPUS_REASON_COUNT
 } corpus_reason;
 extern const struct corpus_reason_name {
-    const char *text, *key; /* "short documents", ... / a JSON key */
+    const char *text, *key; /* "short documents", ...; a JSON key */
 } corpus_reasons[CORPUS_REASON_COUNT];
 
 typedef struct corpus {
-    /* Of files that are no UTF-8, a name that iconv_open knows; NULL: such a file is an error. */
+    /* The encoding of files that are not UTF-8, by a name that iconv_open knows. Where it is NULL,
+     * such a file is an error. */
     const char *encoding;
-    bool chat;     /* lines of files are conversations; a document is what one begins with */
-    bool keep_all; /* files of text stay as they stand, too */
-    /* Of texts of twice as many bytes parts are made, so that a book lies in several splits; 0:
-     * CORPUS_PART_BYTES. */
+    bool chat;     /* each line of a file is a conversation; a document is what one begins with */
+    bool keep_all; /* files of text stay as they stand, too, not only code, data and Markdown */
+    /* A text of at least twice as many bytes is cut into parts, so that one book can lie in several
+     * splits. 0 means CORPUS_PART_BYTES. */
     size_t part_bytes;
-    size_t n_kept[CORPUS_KIND_COUNT]; /* files that stand in documents as they are */
+    /* by kind: files that stand in documents as they are */
+    size_t n_kept[CORPUS_KIND_COUNT];
     corpus_document *documents;
     size_t n_documents, capacity;
     size_t n_files, n_repeated_paragraphs;
     struct {
         size_t n;
-        char *first; /* a file's name, as a document's */
+        char *first; /* name of the first such file, as a document's */
     } left_out[CORPUS_REASON_COUNT];
-    hash_set seen; /* paragraphs */
+    hash_set seen; /* hashes of the paragraphs that were met */
 } corpus;
 
-/* In bytes: a character of three says as much as a short word. */
+/* Lengths are in bytes, because a character of three bytes says as much as a short word. */
 enum {
     CORPUS_PART_BYTES = 32768,
     CORPUS_MIN_BYTES = 400,   /* shorter documents make no prompt */
     CORPUS_MIN_PARAGRAPH = 60 /* shorter ones ("See also") may repeat */
 };
-/* Share of characters that mean something: neither U+FFFD nor unassigned, private or control ones.
- * Below: another encoding, or binary in disguise. */
+/* The least share of characters that mean something, which are all but U+FFFD and unassigned,
+ * private and control characters. A text below it is in another encoding, or is a binary file in
+ * disguise. */
 #define CORPUS_MIN_READABLE 0.97
 
-/* Adds a file, or every file below a folder (symbolic links inside are not followed). CKVC_E_DATA:
- * there is none, or one in another encoding than is known, which the message names with the byte.
- */
+/* Adds a file, or every file below a folder (symbolic links inside are not followed). It is
+ * CKVC_E_DATA if there is no text file, or if one is in an unknown encoding; the message then names
+ * the file and the byte. */
 ckvc_status corpus_add(corpus *c, const char *source, const char *path,
                        ckvc_err *err) CKVC_MUST_CHECK;
 void corpus_fini(corpus *c);
 
-/* Where a text may be cut, and which of it is prose.
+/* Where a text may be cut, and which part of it is prose.
  *
- * A cut stands before white space that follows a word, so that both sides are tokenised as the
+ * A cut stands before white space that follows a word, so that the two sides are tokenised as the
  * whole would be. Scripts without spaces have cuts of their own: good ones behind the punctuation
- * that ends a clause, and where none is near, fine ones between any two characters that a line may
- * be broken between. Offsets are bytes. Pure functions. */
-/* Of ASCII: space, tab, line end. */
+ * that ends a clause and, where none is near, fine ones between any two characters at which a line
+ * may be broken. Offsets are in bytes. All of these are pure functions. */
+/* Whether c is a space, a tab or a line end. */
 bool cut_is_space(char c);
 typedef enum cut_kind { CUT_NONE, CUT_FINE, CUT_GOOD } cut_kind;
-/* Whether the text [n] may be cut before the byte at `at`; its end is a good cut. */
+/* How well the text [n bytes] may be cut before the byte at `at`. The end of the text is a good
+ * cut. */
 cut_kind cut_at(const char *text, size_t n, size_t at);
-/* The last cut up to `at`, 0 where there is none / the first from `at` on, n at the latest: good
- * ones first, fine ones where they lie more than 256 bytes off. */
+/* The last cut up to `at` (0 where there is none), and the first cut from `at` on (n at the
+ * latest). Both take a good cut; if the nearest lies more than 256 bytes off, they take a fine
+ * one. */
 size_t cut_before(const char *text, size_t n, size_t at);
 size_t cut_after(const char *text, size_t n, size_t at);
-/* The next cut of any kind. */
+/* The first cut from `at` on, good or fine. */
 size_t cut_after_fine(const char *text, size_t n, size_t at);
 
-/* Where the paragraph ends that begins at text: at an empty line; of one longer than `most` bytes
- * at the end of its next line, or of its sentence where only scripts with marks of their own say
- * where that is; n where nothing ends it. */
+/* Where the paragraph that begins at text ends. It ends at an empty line. If that makes it longer
+ * than `most` bytes, it ends with its first line. If that line is too long as well, it ends behind
+ * the line's first sentence that a script other than Latin marks by its own signs; a line without
+ * one is taken whole. n where nothing ends the paragraph. */
 size_t cut_paragraph(const char *text, size_t n, size_t most);
 
-/* Prose is letters: tables, tables of contents, listings of numbers, addresses and rules are not.
- * ascii: of a text that is mostly ASCII, where those of other scripts are formulas' and count as
- * none; else letters of any script. */
+/* Whether a text is prose, which consists of letters, unlike tables, tables of contents, listings
+ * of numbers, addresses and rules. ascii says that the text is mostly ASCII: letters of other
+ * scripts in it stem from formulas then, and do not count. Otherwise letters of any script
+ * count. */
 bool is_prose(const char *text, size_t n, bool ascii);
