@@ -75,10 +75,10 @@ uint32_t ckvc_nearest_budget(const double *budgets, uint32_t n, double budget, u
  * every machine multiplies with. */
 int ckvc_grid_index(const double *grid, uint32_t n, float value);
 
-/* What alpha a utility is computed from. Method.md section 1: alpha[t] = (T/W) * mass[t], mass[t] =
- * sum over window rows of the mean attention over all layers and heads. `visible` (paper.md,
- * section 12): alpha[t] divided by the share of window rows that can see t, then normalised to
- * mean 1. In place on n values. */
+/* What alpha a utility is computed from. Paper.md, section 1: alpha[t] = (T/W) * mass[t], where
+ * mass[t] is the sum over window rows of the mean attention over all layers and heads. `visible`
+ * (paper.md, section 12): alpha[t] divided by the share of window rows that can see t, then
+ * normalised to mean 1. In place on n values. */
 void ckvc_alpha_visible(double *alpha, uint32_t n_tokens, uint32_t window);
 
 /* u[t] = max_g (alpha[t] * rho[g][t]) * weight[g], in double and in this order (paper, eq. utility
