@@ -97,6 +97,10 @@ def toy(folder):
     assert run(folder, *build, "prompts=six") == (64, "corpora: prompts: got six, wanted int")
 
 
+CHATML = ("{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}{% endfor %}"
+          "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}")  # the plain one, which ckvc knows
+
+
 def others(folder, recipe, cut, splits):
     """A recipe of another's texts, and conversations about them: a document has the other's split."""
     model = f"{folder}/model"  # ckvc-tiny-8l with two of its pieces turned into ChatML's markers
@@ -110,6 +114,10 @@ def others(folder, recipe, cut, splits):
         del tokenizer["model"]["vocab"][pieces[i]]
         tokenizer["added_tokens"].append({"id": i, "content": marker, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True})
     put(f"{model}/tokenizer.json", json.dumps(tokenizer))
+    with open(f"{model}/tokenizer_config.json") as f:
+        stated = json.load(f)
+    stated["chat_template"] = CHATML
+    put(f"{model}/tokenizer_config.json", json.dumps(stated))
     chat = {**cut, "model": model, "turns": 2, "min-length": 320, "max-length": 900, "continuation": 8, "against": ["other"], "sha256": "0" * 64}
     other = {"about": "a test", "of": ["toy"], "wordings": recipe["wordings"], "cuts": {"ckvc-tiny-8l": {**cut, "against": ["other"]}, "chat": chat}}
     put(f"{folder}/recipes/other.json", json.dumps(other))
