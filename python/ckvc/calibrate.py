@@ -23,8 +23,8 @@ import xxhash
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, PreTrainedModel
 
 from . import __version__
-from .exchange import Parser, numbers_of
-from .files import Error, FilePath, Usage, refuse
+from .command_line import Parser, Usage, numbers_of
+from .files import Error, FilePath, refuse
 from .fingerprint import fingerprint, folder_of, sketch
 from .hf import attention_of, check_attention, device_of, geometry_of, original_attention, with_cache
 from .manifest_prompts import CHUNK, Limits, Prompt, digest, plain_ids, read_prompts

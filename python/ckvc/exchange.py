@@ -2,7 +2,6 @@
 
 A format is a function `to_NAME(table or run, path, options)`, which returns what a person should know of its rows, and, where it comes
 back, a function `from_NAME(path, options)`, which returns the bytes of a .ckvt. What comes in passes the reader of tables."""
-import argparse
 import binascii
 import hashlib
 import importlib
@@ -17,7 +16,8 @@ import zipfile
 
 import numpy as np
 
-from .files import Error, Usage, begun, check, publish, put, read, refuse
+from .command_line import Parser, Usage, numbers_of
+from .files import Error, begun, check, publish, put, read, refuse
 from .table import ENTRY, FILE_MAX, FLAG_SHARES, HEADER, MAGIC, OPERATORS, SHAPE, SPECS, TYPES, Table, budget_tokens, identifying
 
 ORDER = [name for name in SPECS if name not in ("pROV", "xFER", "mODEL", "META")]
@@ -429,22 +429,6 @@ FORMATS = {"safetensors": (to_safetensors, from_safetensors), "npz": (to_npz, fr
            "gguf": (to_gguf, None), "records": (to_records, None)}
 HEAD_NUMBERS = ("duo-attention", "headkv", "kvzip")
 FOLDERS = ("safetensors", "compilerkv", "duo-attention")
-
-
-class Parser(argparse.ArgumentParser):
-    def error(self, message):
-        raise Usage(message)
-
-
-def numbers_of(text):
-    """Budgets."""
-    try:
-        values = [int(x) if x.isdigit() else float(x) for x in text.split(",")]
-    except ValueError:
-        values = [math.nan]
-    if not all(0 < x < 1 or (1 <= x < 2**32 and x == int(x)) for x in values):
-        raise argparse.ArgumentTypeError(f"got {text}, want whole tokens from 1 on, or shares of the prompt below 1, with commas between")
-    return values
 
 
 def options(verb, words):

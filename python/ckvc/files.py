@@ -25,13 +25,6 @@ class Error(ValueError):
         self.status = status
 
 
-class Usage(Error):
-    """What was asked for makes no sense."""
-
-    def __init__(self, problem: str):
-        super().__init__(problem, 64)
-
-
 def refuse(when: object, problem: str, kind: Type[Exception] = Error) -> None:
     """Raises a problem's kind where `when` is true. Its text is made either way: it must hold, and cost little, where nothing is wrong."""
     if when:

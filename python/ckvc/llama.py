@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from . import library
-from .exchange import Parser
+from .command_line import Parser
 from .files import Error, FilePath, check, publish, read, refuse
 from .table import FEATURES, Array, Score, budget_tokens
 

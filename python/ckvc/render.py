@@ -8,7 +8,7 @@ from typing import Any, Dict, List
 
 from transformers import AutoTokenizer
 
-from .exchange import Parser
+from .command_line import Parser
 from .files import Error, check, publish
 from .manifest_prompts import continuation_ids, prompt_ids, read_lines
 

@@ -24,8 +24,9 @@ from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import Cache
 
 from .calibrate import MIXES, OPTIONS, calibrate, check_layers, limits_of, loaded, options_of, parser
+from .command_line import Usage
 from .exchange import imported, needed, run
-from .files import Error, Usage, check, owned, publish, read, refuse, regular
+from .files import Error, check, owned, publish, read, refuse, regular
 from .fingerprint import check_model, fingerprint
 from .hf import Compression, device_of, geometry_of, with_cache
 from .manifest_prompts import Prompt, digest, plain_ids, read_prompts
