@@ -18,6 +18,7 @@ import numpy as np
 
 from .command_line import Parser, Usage, numbers_of
 from .files import Error, begun, check, publish, put, read, refuse
+from .gguf_file import read_gguf
 from .table import ENTRY, FILE_MAX, FLAG_SHARES, HEADER, MAGIC, OPERATORS, SHAPE, SPECS, TYPES, Table, budget_tokens, identifying
 
 ORDER = [name for name in SPECS if name not in ("pROV", "xFER", "mODEL", "META")]
@@ -350,7 +351,6 @@ def model_heads(path):
         c = read_json(os.path.join(path, "config.json"))
         found = [c.get("num_hidden_layers"), c.get("num_attention_heads"), c.get("num_key_value_heads", c.get("num_attention_heads")), c.get("model_type")]
     else:
-        from .llama import read_gguf  # which takes its command line from here
         meta, _ = read_gguf(path)
         family = meta.get("general.architecture")
         found = [meta.get(f"{family}.{x}") for x in ("block_count", "attention.head_count", "attention.head_count_kv")] + [family]

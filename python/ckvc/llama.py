@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, List, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,13 +18,13 @@ from numpy.typing import ArrayLike
 from . import library
 from .command_line import Parser
 from .files import Error, FilePath, check, publish, read, refuse
+from .gguf_file import Bytes, read_gguf
 from .table import FEATURES, Array, Score, budget_tokens
 
 MAGIC, FILE_MAGIC, VERSION = 0xAF143CD8, 0x67677371, 3  # of a state in memory; of a file ("ggsq") and the version of its layout
 TYPES = {0: np.dtype("<f4"), 1: np.dtype("<f2")}  # ggml's F32 and F16
 CELL = np.dtype([("position", "<i4"), ("sequences", "<u4"), ("sequence", "<i4")])
 PAIRWISE = {"llama": True, "qwen2": False, "qwen3": False}  # architecture: is a key rotated as pairs (2i, 2i + 1), or (i, i + D / 2)?
-GGUF_TYPES = dict(zip(range(13), ("u1", "i1", "<u2", "<i2", "<u4", "<i4", "<f4", "u1", "", "", "<u8", "<i8", "<f8")))  # 8: text, 9: array
 FILE_MAX, SIZE_MAX = 1 << 44, 1 << 20  # of a state, in bytes; layers, heads, streams
 
 
@@ -45,70 +45,6 @@ class Compacted(NamedTuple):
     n_cells: int
     full_bytes: int
     kept_bytes: int
-
-
-class _Bytes:
-    """A cursor over bytes from outside; what lies behind their end is an Error."""
-
-    def __init__(self, name: str, data: Array, at: int = 0):
-        self.name, self.data, self.at = name, data, at
-
-    def array(self, dtype: Any, n: int, what: str) -> Array:
-        size = np.dtype(dtype).itemsize * n
-        if size > len(self.data) - self.at:
-            raise Error(f"{self.name}: byte {self.at}: {what} of {size} bytes, {len(self.data) - self.at} are left: it was cut off; save it again")
-        self.at += size
-        return self.data[self.at - size : self.at].view(dtype)
-
-    def skip_texts(self, n: int) -> None:
-        data, at = memoryview(self.data), self.at  # type: ignore[arg-type]
-        for _ in range(n):
-            at += 8 + int.from_bytes(data[at : at + 8], "little")
-            if at > len(data):
-                raise Error(f"{self.name}: byte {self.at}: {n} texts, which end behind the file: it was cut off")
-        self.at = at
-
-    def one(self, dtype: Any, what: str) -> Any:
-        return self.array(dtype, 1, what)[0].item()
-
-
-def read_gguf(path: FilePath) -> Tuple[Dict[str, Any], Optional[Array]]:
-    """Metadata but for arrays, and the divisors of the frequencies (rope_freqs.weight), where there are any."""
-    name = os.fspath(path)
-    b = _Bytes(name, np.memmap(name, np.uint8, "r") if os.path.getsize(name) else np.zeros(0, np.uint8))
-    magic, version = b.one("<u4", "magic"), b.one("<u4", "version")
-    refuse(magic != 0x46554747 or version not in (2, 3), f"{name}: magic 0x{magic:08x}, version {version}: want a GGUF file of version 2 or 3")
-    n_tensors, n_keys = b.one("<u8", "counts"), b.one("<u8", "counts")
-
-    def text() -> str:
-        return b.array("u1", b.one("<u8", "length"), "text").tobytes().decode(errors="replace")
-
-    def value(kind: int) -> Any:
-        if kind == 8:
-            return text()
-        if kind == 9:
-            inner, n = b.one("<u4", "type"), b.one("<u8", "length")
-            if inner == 8:
-                b.skip_texts(n)
-            else:
-                b.array(GGUF_TYPES.get(inner) or "u1", n, "array")
-            return None
-        refuse(not GGUF_TYPES.get(kind), f"{name}: byte {b.at}: a value of the unknown type {kind}")
-        return b.one(GGUF_TYPES[kind], "value")
-
-    meta = {text(): value(b.one("<u4", "type")) for _ in range(n_keys)}
-    factors = None
-    for _ in range(n_tensors):
-        tensor, dims = text(), b.array("<u8", b.one("<u4", "rank"), "shape")
-        kind, offset = b.one("<u4", "type"), b.one("<u8", "offset")
-        if tensor == "rope_freqs.weight":
-            refuse(kind != 0 or len(dims) != 1, f"{name}: tensor {tensor} has the type {kind} and {len(dims)} dimensions, want F32 and one")
-            factors = (offset, int(dims[0]))
-    if factors:
-        unit = meta.get("general.alignment", 32)
-        refuse(not isinstance(unit, int) or unit <= 0, f"{name}: key general.alignment is {unit}, want a number above 0")
-        return meta, _Bytes(name, b.data, -(-b.at // unit) * unit + factors[0]).array("<f4", factors[1], "rope_freqs.weight")
-    return meta, None
 
 
 def model_of(path: FilePath) -> Model:
@@ -155,7 +91,7 @@ class State(NamedTuple):
 def read_state(name: str, data: Array, model: Model) -> State:
     """data [n] uint8: what llama_state_seq_get_data gives, or a file of llama_state_seq_save_file. Error where it is something else, of another
     model, quantised, cut off, or does not have each position from 0 on once."""
-    b = _Bytes(name, data)
+    b = Bytes(name, data)
     magic, second = b.one("<u4", "magic"), b.one("<u4", "version")
     if magic == FILE_MAGIC:
         refuse(second != VERSION, f"{name}: a sequence's file of version {second}; this package knows version {VERSION}")
