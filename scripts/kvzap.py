@@ -24,7 +24,7 @@ except ImportError as missing:
 from ckvc import Error  # noqa: E402  (its folder was added above)
 from ckvc.calibrate import limits_of, loaded, options_of, parser  # noqa: E402
 from ckvc.command_line import Usage  # noqa: E402
-from ckvc.hf import geometry_of, with_cache  # noqa: E402
+from ckvc.hf_model import geometry_of, with_cache  # noqa: E402
 from ckvc.manifest_prompts import plain_ids, read_prompts  # noqa: E402
 from ckvc.score import SINKS, Scoring, check_policies, check_recent, reading  # noqa: E402
 from ckvc.table import budget_tokens  # noqa: E402

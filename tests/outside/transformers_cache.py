@@ -44,7 +44,7 @@ def write(of=model, inputs=prompt, n=12, **more):
 
 def prefill(inputs=prompt, cache=None):
     with torch.no_grad():
-        return model(inputs, use_cache=True, **ckvc.hf.with_cache(model, cache or DynamicCache(config=model.config))).past_key_values
+        return model(inputs, use_cache=True, **ckvc.hf_model.with_cache(model, cache or DynamicCache(config=model.config))).past_key_values
 
 
 def positions(kept):
@@ -125,7 +125,7 @@ def copies():
     wrong, questions = 0, [torch.tensor([ids[5000 + 40 * i : 5006 + 40 * i]]) for i in range(3)]
 
     def answer(question, cache):
-        return write(inputs=torch.cat([prompt, question], dim=1), **ckvc.hf.with_cache(model, cache))
+        return write(inputs=torch.cat([prompt, question], dim=1), **ckvc.hf_model.with_cache(model, cache))
 
     with compress() as c:
         cache, want = prefill(), [answer(q, prefill()) for q in questions]
@@ -141,7 +141,7 @@ def copies():
         wrong += answer(questions[2], static) != want[2]  # hidden by its own prompt's sets
         for inputs, text in ((prompt, own), (other, of_other)):
             cache.reset()
-            wrong += cache.get_seq_length() != 0 or write(inputs=inputs, **ckvc.hf.with_cache(model, cache)) != text or not isinstance(cache.layers[0], ckvc.hf.KeptLayer)
+            wrong += cache.get_seq_length() != 0 or write(inputs=inputs, **ckvc.hf_model.with_cache(model, cache)) != text or not isinstance(cache.layers[0], ckvc.hf.KeptLayer)
         cache = prefill()
         wrong += sum(missed(action, "holds each head's own positions") for action in (lambda: cache.layers[0].keys, lambda: list(cache), cache.layers[0].offload))
         wrong += missed(lambda: pickle.dumps(cache), "cannot be pickled") + missed(lambda: cache.layers[0].crop(-1), "cannot be cropped")

@@ -270,7 +270,7 @@ def pieces():
     """A prompt in chunks that do not see each other, tokens fed in small pieces, tiles of a few rows: relative difference of y_r and y_c."""
     def looked():
         meter = ckvc.calibrate.Meter(model, tok("\n\n" + ckvc.calibrate.REPEAT, add_special_tokens=False)["input_ids"], 100, ckvc.calibrate.Options(BUDGETS, window=32, continuation=32))
-        with ckvc.hf.attention_of(model, meter.attention) as meter.before, torch.no_grad():
+        with ckvc.hf_model.attention_of(model, meter.attention) as meter.before, torch.no_grad():
             meter._look(transformers.DynamicCache(), p)
         return meter.y_r, meter.y_c
     model, limits = loaded(MODELS[0]), ckvc.manifest_prompts.Limits(2048, 4096, 32, 32, 9)

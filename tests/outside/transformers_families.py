@@ -68,7 +68,7 @@ def rotation(model):
         hook = model.base_model.rotary_emb.register_forward_hook(lambda module, args, out: (torch.full_like(out[0], getattr(module, "attention_scaling", 1)), torch.zeros_like(out[1])))
         plain = model(asked, use_cache=True).past_key_values.layers[0].keys[0, 1]
         hook.remove()
-    back = ckvc.hf.geometry_of(model).before_rotation(0, turned)
+    back = ckvc.hf_model.geometry_of(model).before_rotation(0, turned)
     return float((back.sort().values - plain.double().sort().values).abs().max() / plain.abs().max())
 
 
@@ -145,7 +145,7 @@ for kind, more in FAMILIES:
     outside.at_most(f"{kind}: loss of a token by score, from that under a mask", loss, 1e-5)
     outside.run(a.ckvc, "fit", run, "--features", 2, "--out", f"{run}-2.ckvt", "-q")
     outside.at_most(f"{kind}: another text or other sets of a score without attention, by an implementation of its own", without_rows(model, f"{run}-2.ckvt"), 0)
-    g = ckvc.hf.geometry_of(model)
+    g = ckvc.hf_model.geometry_of(model)
     wrong += list(g.layers) != rows or table.n_layers != len(rows) or table.score[0].kind != "learned"
     outside.at_most(f"{kind}: rows of its table, bytes, turns, a batch or a static cache that are wrong", wrong, 0)
 outside.at_most("families that are not refused by their name", sum(refusal(*x) for x in REFUSED), 0)

@@ -236,7 +236,7 @@ def refused_turns():
                missed(lambda: model(prompt, position_ids=torch.arange(0, 2 * prompt.shape[1], 2)[None], use_cache=True), "position_ids that leave gaps")]
         out.append(missed(lambda: ckvc.hf.compress(model, tmp / "learned2.ckvt", 0.25).__enter__(), "compressed by another `with` block already"))
     cache, own = transformers.DynamicCache(config=model.config), model.model.forward
-    with mock.patch.object(model.model, "forward", lambda ids, memory: own(ids, **ckvc.hf.with_cache(model, memory))), ckvc.hf.compress(model, table, 0.25), torch.no_grad():
+    with mock.patch.object(model.model, "forward", lambda ids, memory: own(ids, **ckvc.hf_model.with_cache(model, memory))), ckvc.hf.compress(model, table, 0.25), torch.no_grad():
         model.model(prompt, memory=cache)
         out.append(missed(lambda: model.model(prompt[:, :1], memory=cache), "it takes its cache by a name that is not known: want cache, or"))
     with ckvc.hf.compress(model, tmp / "bins.ckvt", 0.25) as of_bins, torch.no_grad():
