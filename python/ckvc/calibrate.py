@@ -27,9 +27,10 @@ from .command_line import Parser, Usage, numbers_of
 from .files import Error, FilePath, refuse
 from .fingerprint import fingerprint, folder_of, sketch
 from .hf_model import attention_of, check_attention, device_of, geometry_of, original_attention, with_cache
+from .json_text import sha256
 from .manifest_prompts import CHUNK, Limits, Prompt, digest, plain_ids, read_prompts
 from .prefill import attention_rows, head_features, late_features, log_softmax
-from .run_writer import Run, sha256
+from .run_writer import Run
 from .table import Array, budget_tokens, head_floor
 
 REPEAT = "Repeat the previous context exactly."  # behind a blank line

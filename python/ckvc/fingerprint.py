@@ -19,7 +19,7 @@ from safetensors import safe_open
 from transformers import PreTrainedModel
 from transformers.utils import cached_file
 
-from .run_writer import canonical, sha256
+from .json_text import canonical, sha256
 from .table import Array, Table, refuse
 
 # Families of the C program, and what of formats/model/model_config.c is theirs: biases of q, k, v and o, of the MLP.

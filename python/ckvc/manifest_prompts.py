@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple, TypeVar
 import xxhash
 
 from .files import Error, refuse, regular
-from .table import json_object
+from .json_text import json_object
 
 KEYS = ("id", "source", "document", "split", "text", "tokens", "file", "offset", "bytes", "messages", "continuation", "continuation_tokens")
 ROLES = ("system", "user", "assistant")

@@ -15,7 +15,8 @@ import h5py
 import numpy as np
 
 from .files import Error, owned, publish, read, refuse, sweep, sync
-from .table import Array, json_object
+from .json_text import canonical, json_object, sha256
+from .table import Array
 
 with contextlib.suppress(ImportError):  # without it columns are deflated, which readers take, too
     import hdf5plugin  # noqa: F401  (tells HDF5 of the zstd filter)
@@ -26,21 +27,6 @@ NONE = {  # of groups that have no rows here: columns by type
     "<u4": "baseline/prompt record/prompt record/n_candidates record/n_kept", "u1": "record/side record/action", "<u8": "record/set_hash",
     "<u2": "baseline/budget record/layer record/head record/budget", "<f8": "baseline/loss record/reward record/baseline record/loss"}
 OF_LAYERS = "n_candidates n_kept n_kept_window n_candidates_lo n_candidates_hi"  # of /baseline, u32 [rows, L]
-
-
-def canonical(value: Any) -> str:
-    """The JSON text that ckvc hashes: keys sorted, no spaces, numbers as printf's %.17g."""
-    if isinstance(value, dict):
-        return "{" + ",".join(f"{canonical(k)}:{canonical(value[k])}" for k in sorted(value, key=str.encode)) + "}"
-    if isinstance(value, (list, tuple)):
-        return "[" + ",".join(map(canonical, value)) + "]"
-    if isinstance(value, str):
-        return '"' + re.sub(r'["\\]|[\0-\x1f]', lambda m: "\\" + m[0] if m[0] in '"\\' else f"\\u{ord(m[0]):04x}", value) + '"'
-    return "%.17g" % value if isinstance(value, float) else json.dumps(value)
-
-
-def sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 class Lines:

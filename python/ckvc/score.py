@@ -30,9 +30,10 @@ from .files import Error, check, owned, publish, read, refuse, regular
 from .fingerprint import check_model, fingerprint
 from .hf import Compression
 from .hf_model import device_of, geometry_of, with_cache
+from .json_text import canonical
 from .manifest_prompts import Prompt, digest, plain_ids, read_prompts
 from .prefill import Geometry, Kept, Prefill, _largest, _pool, attention_rows, log_softmax
-from .run_writer import LINES_MAX, Lines, canonical
+from .run_writer import LINES_MAX, Lines
 from .table import FEATURES, Score, Table, budget_tokens
 
 REFERENCES = ("full", "top-k", "snapkv", "adakv")

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .files import Error as Error, FilePath as FilePath, plain, read, refuse as refuse
+from .json_text import json_object
 
 Array = NDArray[Any]
 
@@ -107,22 +108,6 @@ def _unpack(packed, raw_size):
     frame = zstandard.get_frame_parameters(packed)
     refuse(frame.content_size != raw_size or frame.window_size > WINDOW_MAX, "zstd frame with another content size, or a window over 8 MiB")
     return zstandard.ZstdDecompressor().decompress(packed, allow_extra_data=False)
-
-
-def json_object(raw: bytes) -> Dict[str, Any]:
-    """A JSON object; ValueError or RecursionError: it must be UTF-8 without NUL, with no key twice, finite numbers, integers of 64 bits."""
-    def must(value, good, problem):
-        refuse(not good, problem)
-        return value
-
-    def finite(text):
-        return must(float(text), math.isfinite(float(text)), "a number is not finite")
-
-    out = json.loads(raw.decode(), object_pairs_hook=lambda pairs: must(dict(pairs), len(dict(pairs)) == len(pairs), "a key is there twice"),
-                     parse_int=lambda text: must(int(text), -(2**63) <= int(text) < 2**63, "a number is beyond 64 bits"), parse_float=finite,
-                     parse_constant=finite)
-    text = json.dumps(must(out, isinstance(out, dict), "not a JSON object"), ensure_ascii=False)
-    return must(out, text.encode() and "\\u0000" not in text.replace("\\\\", ""), "a NUL in a text")
 
 
 class Table:
