@@ -113,7 +113,9 @@ def prompt_ids(tokenizer: Any, entry: Dict[str, Any], text: str) -> List[int]:
         refuse(not ids, "\"messages\": the model's chat template writes nothing for them")
         return ids
     plain, whole = plain_ids(tokenizer, text), list(tokenizer(text, verbose=False)["input_ids"])
-    return whole[: next(i for i in range(len(whole) + 1) if whole[i : i + len(plain)] == plain)] + plain
+    front = next((whole[:i] for i in range(len(whole) + 1) if whole[i : i + len(plain)] == plain), None)
+    refuse(front is None, 'the tokenizer writes the text otherwise between its special tokens than without them; give "tokens"')
+    return front + plain
 
 
 def continuation_ids(tokenizer: Any, entry: Dict[str, Any]) -> List[int]:
