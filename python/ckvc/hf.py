@@ -194,7 +194,7 @@ class Compression:
         self.model, self.table, self.budget, self.mode, self.active = models[0], table, budget, mode, False
         self.geometry = g = geometry_of(self.model)
         table.check_model(g.n_layers, g.n_query_heads, g.n_kv_heads, g.head_dim)
-        check_model(table, model)
+        check_model(table, self.model)
         self.kept: List[Kept] = []
         self.holds: Optional[str] = None
         self.kept_bytes = self.full_bytes = 0
