@@ -1,4 +1,5 @@
-"""`python3 -m ckvc T.ckvt ...` prints a summary of each table; verbs are those of exchange.py, llama.py, render.py and, by torch, calibrate.py and score.py."""
+"""The program `python3 -m ckvc`. With tables as arguments (`T.ckvt ...`) it prints a summary of each. With a verb first it calls the `main` of that verb's
+module: exchange.py, llama.py or render.py, or calibrate.py or score.py, which need torch."""
 import errno
 import importlib
 import os
@@ -10,30 +11,32 @@ from . import Table
 from .files import Error, plain
 
 VERBS = {"export": "exchange", "import": "exchange", "calibrate": "calibrate", "score": "score", "compile": "score", "compact": "llama", "render": "render"}
-KEEPING = ("calibrate", "score", "compile")  # what they have done, for --resume
+# Verbs that keep what they have done when they are stopped, so that --resume goes on from it.
+KEEPING = ("calibrate", "score", "compile")
 USAGE = "usage: python3 -m ckvc T.ckvt ... | export TABLE ... | import FILE ... | calibrate, score or compile MODEL ... | compact SLOT ... | render MODEL ... (--help)"
 
 
 def show(*lines: str) -> None:
-    """On standard output; Error where that cannot be written."""
+    """Prints lines on standard output. An Error says that it cannot be written."""
     try:
         if sys.stdout is None:
             raise OSError(errno.EBADF, "it is closed")
         print(*map(plain, lines), sep="\n", flush=True)
     except OSError as why:
-        sys.stdout = None  # type: ignore[assignment]  # or the interpreter tries again at its end
+        sys.stdout = None  # type: ignore[assignment]  # otherwise the interpreter tries to write again as it ends
         raise Error(f"writing to standard output failed: {why.strerror}", 74) from None
 
 
 def status_of(why: BaseException) -> int:
-    """Of docs/cli.md's list."""
+    """The exit status for an exception, as docs/cli.md lists them."""
     if isinstance(why, OSError):
         return 73 if isinstance(why, FileExistsError) else 74 if why.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO) else 66
     return why.status if isinstance(why, Error) else 71 if isinstance(why, MemoryError) else 69 if isinstance(why, ImportError) else 70
 
 
 def main(words: list[str]) -> int:
-    """Prints; the exit status, as docs/cli.md lists them."""
+    """Does what a command line's words ask for, and prints the result, or one line on stderr that says what went wrong. Returns the exit status, as docs/cli.md
+    lists them."""
     verb = words[0] if words and words[0] in VERBS else ""
     try:
         if not words or words[0] in ("-h", "--help"):
@@ -60,20 +63,20 @@ def main(words: list[str]) -> int:
 
 
 def stop(*_: object) -> None:
-    """SIGTERM and SIGHUP are Ctrl-C; the second of them stops at once."""
+    """The handler of SIGINT, SIGTERM and SIGHUP, which all stop the program as Ctrl-C does. A second signal ends the process at once."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: os._exit(130))
     raise KeyboardInterrupt
 
 
 if __name__ == "__main__":
-    while (fd := os.open(os.devnull, os.O_RDWR)) < 3:  # no file of ours gets the number of a stream that is closed
+    while (fd := os.open(os.devnull, os.O_RDWR)) < 3:  # fill closed standard streams, so that no file of ours gets their numbers, 0 to 2
         pass
     os.close(fd)
     for signal_number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(signal_number) != signal.SIG_IGN:  # as nohup sets it
+        if signal.getsignal(signal_number) != signal.SIG_IGN:  # nohup lets a hangup be ignored, and so it stays
             signal.signal(signal_number, stop)
-    sys.stderr = sys.stderr or os.fdopen(2, "w")  # print(file=None) would print on standard output
+    sys.stderr = sys.stderr or os.fdopen(2, "w")  # with None, print would write to standard output
     if sys.stdout:
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     sys.exit(main(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""What the command lines of all verbs share."""
+"""What the command lines of all verbs share: how options are parsed, and the error that means a command line is wrong."""
 import argparse
 import math
 
@@ -6,19 +6,21 @@ from .files import Error
 
 
 class Usage(Error):
-    """What was asked for makes no sense."""
+    """The command line, or what it asks for, makes no sense. The program ends with status 64."""
 
     def __init__(self, problem: str):
         super().__init__(problem, 64)
 
 
 class Parser(argparse.ArgumentParser):
+    """argparse's parser, which raises Usage instead of printing its usage and ending the process."""
+
     def error(self, message):
         raise Usage(message)
 
 
 def numbers_of(text):
-    """Budgets."""
+    """The budgets that an option lists, separated by commas: whole tokens from 1 up are int, shares of the prompt below 1 are float."""
     try:
         values = [int(x) if x.isdigit() else float(x) for x in text.split(",")]
     except ValueError:

@@ -1,5 +1,6 @@
-"""Every file that this package makes or locks, and what it reads whole, passes through here, by the rules of docs/cli.md: an output has its name only
-when it is whole, and is never overwritten without force, an input never. Folders may come from elsewhere: nothing is written through a link in them."""
+"""Every file that this package makes or locks, or reads as a whole, passes through here, by the rules of docs/cli.md. An output gets its name only when it is
+whole. It is not overwritten without force, and an input is never overwritten. A folder may come from somebody else, so nothing is written through a link in
+it."""
 from __future__ import annotations
 
 import contextlib
@@ -14,11 +15,13 @@ import stat
 from typing import Iterator, Sequence, Type, Union
 
 FilePath = Union[str, os.PathLike]
-CONTROL = re.compile("[\0-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")  # of a terminal, and what turns the direction of text
+# Characters that control a terminal, or that change the direction of text.
+CONTROL = re.compile("[\0-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 class Error(ValueError):
-    """One line: file, place, got, wanted. status: what the program ends with."""
+    """Something outside is not as it must be. The message is one line: the file, the place, what was got, what was wanted. status is the program's exit
+    status."""
 
     def __init__(self, problem: str, status: int = 65):
         super().__init__(problem)
@@ -26,18 +29,19 @@ class Error(ValueError):
 
 
 def refuse(when: object, problem: str, kind: Type[Exception] = Error) -> None:
-    """Raises a problem's kind where `when` is true. Its text is made either way: it must hold, and cost little, where nothing is wrong."""
+    """Raises `kind` with the problem's text if `when` is true. Callers compute the text in any case, so it must cost little and raise nothing itself."""
     if when:
         raise kind(problem)
 
 
 def plain(text: object) -> str:
-    """Text for one line of a terminal: what a terminal obeys is a space or a question mark, as in the C program."""
+    """The text made safe to print on one line of a terminal: characters that a terminal obeys become spaces or question marks, as in the C program."""
     return CONTROL.sub(lambda m: " " if m[0].isspace() and m[0] < "\x1c" else "?", str(text))
 
 
 def regular(name: str, flags: int) -> int:
-    """`opener` of open(): a regular file, so that nothing waits for a FIFO; of one that is to be written, no link, and what stands there stays."""
+    """An `opener` for open(), which opens regular files only, so that nothing waits for a FIFO. A file that is to be written must not be a link, and what is
+    in it already stays there."""
     refuse(flags & os.O_CREAT and os.path.islink(name), f"{name}: is a link, which nothing is written through; give another name", FileExistsError)
     fd = os.open(name, flags | os.O_NONBLOCK | (os.O_NOFOLLOW if flags & os.O_CREAT else 0), 0o666)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -47,7 +51,7 @@ def regular(name: str, flags: int) -> int:
 
 
 def read(path: FilePath, most: int) -> bytes:
-    """A regular file of at most so many bytes."""
+    """The bytes of a regular file, which may have at most `most` of them."""
     with open(path, "rb", opener=regular) as f:
         size = os.fstat(f.fileno()).st_size
         refuse(size > most, f"{os.fspath(path)}: {size} bytes, at most {most} are read")
@@ -55,6 +59,7 @@ def read(path: FilePath, most: int) -> bytes:
 
 
 def sync(folder: str) -> None:
+    """Waits until the names in a folder are on disk. "" is the current folder."""
     fd = os.open(folder or ".", os.O_RDONLY)
     try:
         os.fsync(fd)
@@ -63,7 +68,7 @@ def sync(folder: str) -> None:
 
 
 def check(path: FilePath, force: bool = False, inputs: Sequence[FilePath] = (), folder: bool = False) -> None:
-    """FileExistsError where `begun` would not make this file (or folder), before the work whose result goes there."""
+    """Raises FileExistsError if `begun` would refuse to make this file (or folder). Called before long work, so that its result will have a place."""
     name = os.fspath(path)
     above, there, is_folder = os.path.dirname(name) or ".", os.path.lexists(name), os.path.isdir(name)
     read_from = [x for x in inputs if os.path.exists(name) and os.path.exists(x) and (
@@ -79,7 +84,8 @@ def check(path: FilePath, force: bool = False, inputs: Sequence[FilePath] = (), 
 
 
 def sweep(folder: str, of: str = "") -> None:
-    """Removes what killed processes left half written in a folder, of the file of that name or of any: NAME.tmp.R, on which its maker holds a lock."""
+    """Removes files NAME.tmp.R from a folder, which processes that were killed left half written; only those of the file `of`, if it is given. A process that
+    still writes such a file holds a lock on it, and its file stays."""
     for name in os.listdir(folder or "."):
         if re.fullmatch((re.escape(of) or ".+") + r"\.tmp\.[0-9a-f]{16}", name):
             at = os.path.join(folder, name)
@@ -94,8 +100,9 @@ def sweep(folder: str, of: str = "") -> None:
 
 @contextlib.contextmanager
 def begun(path: FilePath, force: bool = False, inputs: Sequence[FilePath] = (), folder: bool = False) -> Iterator[str]:
-    """The name of an empty file (or folder) beside `path`, which takes path's name when the block ends without an error; where path is a folder
-    already its files do, one by one. inputs: files, and folders with all that is in them, which are not overwritten even with force."""
+    """A context manager that gives the name of an empty file (or folder) beside `path`. When the block ends without an error, this file takes path's name. If
+    path is a folder that is there already, the files of the new folder move into it, one by one. inputs are files, and folders with all that is in them, which
+    are not overwritten even with force."""
     name = os.fspath(path).rstrip("/") or "/"
     check(name, force, inputs, folder)
     sweep(*os.path.split(name))
@@ -103,11 +110,11 @@ def begun(path: FilePath, force: bool = False, inputs: Sequence[FilePath] = (), 
         made = f"{name}.tmp.{secrets.token_hex(8)}"
         os.mkdir(made) if folder else open(made, "xb").close()
         held = os.open(made, os.O_RDONLY)
-        with contextlib.suppress(OSError):  # a file system without locks: nothing is swept there
+        with contextlib.suppress(OSError):  # this file system has no locks: nothing is swept on it either
             fcntl.flock(held, fcntl.LOCK_EX)
         if os.fstat(held).st_nlink:
             break
-        os.close(held)  # a sweep came between the making and the lock
+        os.close(held)  # another process's sweep removed it before it was locked
     try:
         yield made
         os.fsync(held)
@@ -124,16 +131,16 @@ def begun(path: FilePath, force: bool = False, inputs: Sequence[FilePath] = (), 
 
 
 def _rename(made: str, name: str, force: bool) -> None:
-    """Without force what has appeared meanwhile stays."""
+    """Gives a finished file its name. Without force, a file that has appeared under that name meanwhile stays."""
     try:
         (os.replace if force else os.link)(made, name)
     except OSError:
         check(name, force)
-        os.replace(made, name)  # a file system without hard links
+        os.replace(made, name)  # this file system has no hard links
 
 
 def put(data: Union[bytes, memoryview], *path: str) -> None:
-    """A whole file, on disk, of a name that `begun` gave, or in such a folder."""
+    """Writes a whole file and waits until it is on disk. The path, whose parts are joined, is one that `begun` gave, or lies in a folder that it gave."""
     with open(os.path.join(*path), "wb") as f:
         f.write(data)
         f.flush()
@@ -141,13 +148,13 @@ def put(data: Union[bytes, memoryview], *path: str) -> None:
 
 
 def publish(path: FilePath, data: Union[bytes, memoryview], force: bool = False, inputs: Sequence[FilePath] = ()) -> None:
-    """The whole file or none under its name."""
+    """Writes a file so that under its name there is either the whole file or none."""
     with begun(path, force, inputs) as made:
         put(data, made)
 
 
 def owned(path: FilePath, shared: bool = False) -> io.FileIO:
-    """The file of that name, made where it is not there, open for reading and appending, and locked until it is closed."""
+    """Opens a file for reading and appending, makes it if it is not there, and locks it until it is closed. An Error of status 75 says who holds the lock."""
     while True:
         f = open(path, "a+b", buffering=0, opener=regular)
         try:
@@ -162,4 +169,4 @@ def owned(path: FilePath, shared: bool = False) -> io.FileIO:
         if os.fstat(f.fileno()).st_nlink:
             sync(os.path.dirname(f.name))
             return f
-        f.close()  # its holder removed it meanwhile
+        f.close()  # its holder removed it before it was locked here

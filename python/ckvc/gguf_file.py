@@ -1,4 +1,4 @@
-"""Reads a GGUF file's metadata."""
+"""Reads the metadata of a GGUF file, with no library of llama.cpp, and counts every length against the file before it is followed."""
 from __future__ import annotations
 
 import os
@@ -9,11 +9,12 @@ import numpy as np
 from .files import Error, FilePath, refuse
 from .table import Array
 
-GGUF_TYPES = dict(zip(range(13), ("u1", "i1", "<u2", "<i2", "<u4", "<i4", "<f4", "u1", "", "", "<u8", "<i8", "<f8")))  # 8: text, 9: array
+# numpy's types by GGUF's number; 8 is text, 9 is an array.
+GGUF_TYPES = dict(zip(range(13), ("u1", "i1", "<u2", "<i2", "<u4", "<i4", "<f4", "u1", "", "", "<u8", "<i8", "<f8")))
 
 
 class Bytes:
-    """A cursor over bytes from outside; what lies behind their end is an Error."""
+    """A cursor over bytes that come from outside. Reading beyond their end is an Error that gives the place. name stands for the bytes in messages."""
 
     def __init__(self, name: str, data: Array, at: int = 0):
         self.name, self.data, self.at = name, data, at
@@ -38,7 +39,8 @@ class Bytes:
 
 
 def read_gguf(path: FilePath) -> Tuple[Dict[str, Any], Optional[Array]]:
-    """Metadata but for arrays, and the divisors of the frequencies (rope_freqs.weight), where there are any."""
+    """The file's metadata by key, where arrays are None, and the divisors of the rotary frequencies (tensor rope_freqs.weight, [D / 2]), or None if it has
+    none. An Error says that the file is cut off, or no GGUF file of version 2 or 3."""
     name = os.fspath(path)
     b = Bytes(name, np.memmap(name, np.uint8, "r") if os.path.getsize(name) else np.zeros(0, np.uint8))
     magic, version = b.one("<u4", "magic"), b.one("<u4", "version")

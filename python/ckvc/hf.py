@@ -181,12 +181,12 @@ class KeptLayer(DynamicLayer):
 class Compression:
     """What `compress` gives. Inside its `with` block every prefill of the model is compressed; after one:
 
-    kept: a Kept for each sequence of the batch, `whole` where the prompt was too short to cut; holds: `cut` (kept keys and values alone, all
-    heads of a layer alike), `ragged` (the same, each head its own number) or `masked` (the cache class cannot be cut, so nothing is saved: evicted positions are hidden);
+    kept: a Kept for each sequence of the batch, `whole` where the prompt was too short to cut; holds: `cut` (kept keys and values alone, all heads of a layer
+    alike), `ragged` (the same, each head its own number) or `masked` (the cache class cannot be cut, so nothing is saved: evicted positions are hidden);
     kept_bytes, full_bytes: of the prompt's keys and values, as held and before.
 
-    One call of the model at a time: another thread's is refused. The block's end waits for one that runs; an exception that ends the block ends it at
-    its next token. Error at the block's end where more tokens than the window has were read at once and no prompt was compressed."""
+    One call of the model at a time: another thread's is refused. The block's end waits for one that runs; an exception that ends the block ends it at its next
+    token. Error at the block's end where more tokens than the window has were read at once and no prompt was compressed."""
 
     def __init__(self, model: torch.nn.Module, table: Table, budget: Optional[float] = None, mode: Optional[str] = None):
         models = [m for m in model.modules() if isinstance(m, PreTrainedModel)]  # it, or what PEFT, torch.compile or others have wrapped
@@ -383,7 +383,8 @@ class Compression:
         self.install(cache)
 
     def check_rows(self, cache: Cache) -> None:
-        """Error where the layers that see every token did not all come by here, or keep less. A window that holds all need not slide: `_attention` refuses more."""
+        """Error where the layers that see every token did not all come by here, or keep less. A window that holds all need not slide: `_attention` refuses
+        more."""
         if self._before and len(self._queries) != len(self._rows):
             raise Error(f"{type(self.model).__name__}: {len(self._queries)} of its {len(self._rows)} layers that see every token use transformers' AttentionInterface")
         window = getattr(self.model.config.get_text_config(), "sliding_window", None) or 0

@@ -1,4 +1,4 @@
-"""JSON as the C program reads and hashes it."""
+"""JSON by the C program's rules: what it takes for an object, and the one text of a value that it hashes."""
 from __future__ import annotations
 
 import hashlib
@@ -11,7 +11,8 @@ from .files import refuse
 
 
 def json_object(raw: bytes) -> Dict[str, Any]:
-    """A JSON object; ValueError or RecursionError: it must be UTF-8 without NUL, with no key twice, finite numbers, integers of 64 bits."""
+    """The JSON object that these bytes hold. They must be UTF-8 without NUL, no key may be there twice, numbers must be finite, and integers must fit 64 bits;
+    otherwise this raises ValueError, or RecursionError where lists are nested too deeply."""
     def must(value, good, problem):
         refuse(not good, problem)
         return value
@@ -27,7 +28,7 @@ def json_object(raw: bytes) -> Dict[str, Any]:
 
 
 def canonical(value: Any) -> str:
-    """The JSON text that ckvc hashes: keys sorted, no spaces, numbers as printf's %.17g."""
+    """The JSON text of a value as ckvc hashes it: keys are sorted by their bytes, there are no spaces, and a float is written as printf's %.17g does."""
     if isinstance(value, dict):
         return "{" + ",".join(f"{canonical(k)}:{canonical(value[k])}" for k in sorted(value, key=str.encode)) + "}"
     if isinstance(value, (list, tuple)):

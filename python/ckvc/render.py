@@ -1,5 +1,5 @@
-"""A manifest's conversations as token ids: `python3 -m ckvc render MODEL --manifest chat.jsonl --out tokens.jsonl`, by transformers and the
-model's own chat template. The C program writes templates that it knows and sends the others here."""
+"""Turns a manifest's conversations into token ids, with transformers and the model's own chat template: `python3 -m ckvc render MODEL --manifest chat.jsonl
+--out tokens.jsonl`. The C program writes the templates that it knows itself, and sends users of others here."""
 from __future__ import annotations
 
 import json
@@ -14,8 +14,8 @@ from .manifest_prompts import continuation_ids, prompt_ids, read_lines
 
 
 def render(model: str, manifest: str) -> List[bytes]:
-    """The manifest's lines, those with "messages" with "tokens" in their place and "continuation_tokens" in that of their continuation, by the
-    tokenizer of a Hugging Face directory or GGUF file. Spans of files become "text", as the lines may lie elsewhere; others stay byte for byte."""
+    """The manifest's lines, with "tokens" in place of "messages" and "continuation_tokens" in place of their continuation. model is a Hugging Face directory
+    or a GGUF file, whose tokenizer makes them. A span of a file becomes "text", because the new lines may lie elsewhere. Other lines stay byte for byte."""
     folder, name = os.path.split(model) if model.endswith(".gguf") else (model, None)
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder or ".", **({"gguf_file": name} if name else {}))

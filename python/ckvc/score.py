@@ -245,8 +245,9 @@ def check_recent(said: Dict[str, Any], prompts: Sequence[Prompt], budgets: Seque
 @torch.no_grad()
 def score(model: PreTrainedModel, prompts: Sequence[Prompt], budgets: Sequence[float], tables: Sequence[Table] = (), policies: Sequence[str] = (),
           mode: Optional[str] = None, window: int = 64, quiet: bool = True, kvzap: Optional[PreTrainedModel] = None, done: int = 0) -> Iterator[Line]:
-    """A line for each prompt from `done` on, policy, table and budget (formats/lines/scores.md, without model and manifest). policies: REFERENCES, or
-    classes of kvpress (SnapKVPress); kvzap: what those of KVZAP score by. Errors (one line): a table for another model or window; a press that is not there, or fails; attention that is not plain; memory."""
+    """A line for each prompt from `done` on, policy, table and budget (formats/lines/scores.md, without model and manifest). policies: REFERENCES, or classes
+    of kvpress (SnapKVPress); kvzap: what those of KVZAP score by. Errors (one line): a table for another model or window; a press that is not there, or fails;
+    attention that is not plain; memory."""
     check_layers(model)
     check_policies(model, policies, mode)
     if kvzap and set(KVZAP).intersection(policies):

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """kvpress's own evaluation harness with a compiled table among its presses, and with the items of `ckvc eval --items` among its data sets.
 
-    python3 python/examples/harness_kvpress.py KVPRESS-CHECKOUT TABLE.ckvt|- ITEMS.jsonl|- [--press_name ckvc --dataset ckvc --model DIR --compression_ratio 0.75 ...]
+python3 python/examples/harness_kvpress.py KVPRESS-CHECKOUT TABLE.ckvt|- ITEMS.jsonl|- [--press_name ckvc --dataset ckvc --model DIR --compression_ratio 0.75
+...]
 
-The options are those of the checkout's evaluation/evaluate.py, which this runs as it is (its requirements: the extra `eval` of kvpress). Press and data
-set `ckvc` are the table and the items; its other presses and data sets (ruler, longbench: from the Hub) go by their names. Items are judged by its scorer
-for RULER, which knows two metrics: items with others are refused. The question is unseen unless --query_aware True is given."""
+The options are those of the checkout's evaluation/evaluate.py, which this runs as it is (its requirements: the extra `eval` of kvpress). Press and data set
+`ckvc` are the table and the items; its other presses and data sets (ruler, longbench: from the Hub) go by their names. Items are judged by its scorer for
+RULER, which knows two metrics: items with others are refused. The question is unseen unless --query_aware True is given."""
 import json
 import pathlib
 import runpy
