@@ -1,7 +1,9 @@
-"""Tables and records in other programs' formats, and back: `python3 -m ckvc export`, `python3 -m ckvc import`. README.md says what each holds.
+"""Writes tables and records in other programs' formats, and reads them back: `python3 -m ckvc export` and `python3 -m ckvc import`. README.md says what each
+format holds.
 
-A format is a function `to_NAME(table or run, path, options)`, which returns what a person should know of its rows, and, where it comes
-back, a function `from_NAME(path, options)`, which returns the bytes of a .ckvt. What comes in passes the reader of tables."""
+A format has a function `to_NAME(table or run, path, options)`, which writes it and returns a note for the user, or None. If the format can be imported, it
+also has a function `from_NAME(path, options)`, which returns the bytes of a .ckvt. These bytes always pass the reader of tables, so an import cannot make a
+bad table."""
 import binascii
 import hashlib
 import importlib
@@ -22,13 +24,14 @@ from .gguf_file import read_gguf
 from .table import ENTRY, FILE_MAX, FLAG_SHARES, HEADER, MAGIC, OPERATORS, SHAPE, SPECS, TYPES, Table, budget_tokens, identifying
 
 ORDER = [name for name in SPECS if name not in ("pROV", "xFER", "mODEL", "META")]
-ORDER.insert(ORDER.index("SHARE"), "META")  # as the program writes them: the content id follows from it
+ORDER.insert(ORDER.index("SHARE"), "META")  # the C program writes sections in this order, and the content id depends on it
 HEAD_GRID, GATE_GRID = (32 + np.arange(29)) / 40, (80 + np.arange(21)) / 100
 TEXT_MAX, NUMBERS_MAX = 16 << 20, 1 << 24
-OF_SAFETENSORS = ("U8", "F32", "F64", "U32", "U64")  # what it calls TYPES
+OF_SAFETENSORS = ("U8", "F32", "F64", "U32", "U64")  # its names for the types of table.TYPES, in the same order
 
 
 def needed(module, what):
+    """The module of that name, which `what` needs; an Error says how to install it."""
     try:
         return importlib.import_module(module)
     except ImportError:
@@ -36,14 +39,15 @@ def needed(module, what):
 
 
 def arrays_of(table):
-    """{section: array} of a table, META as the bytes of its JSON, FLAGS: all but pROV, which names a host and a command line."""
+    """A table as {section: array}. META and other JSON sections are the bytes of their text, and FLAGS holds the header's flags. pROV is left out, because it
+    names a host and a command line."""
     refuse(table.skipped, f"{table.name}: sections {' '.join(table.skipped)} are packed or unknown: pip install zstandard")
     arrays = dict(table.sections) | {name: np.frombuffer(raw, "u1") for name, raw in table.text.items() if name != "pROV"}
     return {name: arrays[name] for name in [*ORDER, "xFER", "mODEL"] if name in arrays} | {"FLAGS": np.array([table.flags], "<u8")}
 
 
 def table_bytes(path, arrays):
-    """Named arrays -> the bytes of a .ckvt (formats/table/table.md), nothing packed; Error where the reader of tables refuses them."""
+    """The bytes of a .ckvt (formats/table/table.md) with these arrays as sections, none of them packed. An Error says why the reader of tables refuses them."""
     arrays = dict(arrays)
     flags = arrays.pop("FLAGS", None)
     unknown = sorted(arrays.keys() - set(SPECS))
@@ -68,7 +72,8 @@ def table_bytes(path, arrays):
 
 
 def imported(path, o, name, numbers, shape, flags=0, **meta):
-    """A .ckvt of {section: numbers} and SHAPE, from a format that has no META."""
+    """The bytes of a .ckvt that comes from format `name`, which has no META. numbers: {section: values}; shape: the values of SHAPE; meta: more members of
+    META."""
     about = {"schema": "ckvc-table-1", "shape": dict(zip(SHAPE, shape)), "label": "imported", "fingerprint": None, "alpha_kind": "paper", "keep_window": 0,
              "imported_from": name, "model_name": o.heads and os.path.basename(os.path.abspath(o.model)), "family": o.heads and o.heads[3]} | meta
     text = json.dumps(about, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
@@ -95,7 +100,7 @@ def from_npz(path, o):
 
 def to_safetensors(t, path, o):
     arrays, head, data = arrays_of(t), {"__metadata__": {"format": "pt", "content_id": t.content_id}}, b""
-    for name in sorted(arrays, key=lambda x: -arrays[x].itemsize):  # wide types first: each is aligned
+    for name in sorted(arrays, key=lambda x: -arrays[x].itemsize):  # arrays of wide numbers come first, so that each is aligned
         a = arrays[name]
         head[name] = {"dtype": OF_SAFETENSORS[TYPES.index(a.dtype)], "shape": list(a.shape), "data_offsets": [len(data), len(data) + a.nbytes]}
         data += a.tobytes()
@@ -182,7 +187,7 @@ def to_compilerkv(t, path, o):
 def from_compilerkv(path, o):
     manifest = read_json(os.path.join(path, "manifest.json"))
     arrays = []
-    for key, usual, rank in (("head_table", "W_head.npy", 3), ("gate_table", "T_gate.npy", 4)):  # their first axis: budgets
+    for key, usual, rank in (("head_table", "W_head.npy", 3), ("gate_table", "T_gate.npy", 4)):  # budgets are the first axis of both
         name = manifest.get(key, usual)
         refuse(not isinstance(name, str) or not name or "/" in name or name.startswith("."), f"{path}: manifest.json: {key} is no plain file name")
         a = reals(os.path.join(path, name), rank).astype("<f4")
@@ -194,8 +199,8 @@ def from_compilerkv(path, o):
     if (budgets is None) != bool(o.budget):
         raise Usage(f"{path}: its manifest has {'no budget_values: --budget B says what they are' if budgets is None else 'budgets: leave out --budget'}")
     budgets = numbers(path, o.budget if budgets is None else budgets, "budgets")
-    grids = []
-    for key, usual in (("head_actions", HEAD_GRID), ("gate_actions", GATE_GRID)):  # from float32 to the doubles that they were
+    grids = []  # values became float32 on their way; they are taken back to the doubles that they were
+    for key, usual in (("head_actions", HEAD_GRID), ("gate_actions", GATE_GRID)):
         grid = numbers(path, manifest.get(key, usual.tolist()), key)
         nearest = usual[np.abs(grid[:, None] - usual).argmin(1)]
         grids.append(np.where(nearest.astype("f4") == grid.astype("f4"), nearest, grid))
@@ -218,7 +223,7 @@ def from_compilerkv(path, o):
 
 
 def graded(t, o, kv=True):
-    """[L, G] shares of a block over the largest."""
+    """The shares [L, G] of one budget, divided by the largest. kv: the format's rows are KV heads, so the table's must be, too."""
     refuse(t.share is None, f"{t.name}: this table has no budgets by head, and the format holds nothing else")
     refuse(kv and t.head_axis, f"{t.name}: the table's rows are query heads, the format's are KV heads, and how many share one is not known")
     if len(o.budget) > 1 or (not o.budget and t.n_budgets > 1):
@@ -248,7 +253,7 @@ def from_duo_attention(path, o):
         except ValueError:
             rows.append([])
         refuse(len(rows[-1]) != o.heads[2] or not np.isfinite(rows[-1]).all(), f"{file}: line {i}: want {o.heads[2]} numbers between tabs, one a KV head")
-    return from_scores(path, o, "duo-attention", np.clip(rows, 0, 1))  # as DuoAttention does
+    return from_scores(path, o, "duo-attention", np.clip(rows, 0, 1))  # DuoAttention clips them in the same way
 
 
 def to_headkv(t, path, o):
@@ -274,12 +279,12 @@ def to_kvzip(t, path, o):
 
 
 def from_scores(path, o, name, scores):
-    """A table of budgets for heads: shares in proportion to scores [L, G], mean 1, the same at every budget."""
+    """The bytes of a table whose shares are proportional to scores [L, G]. They have the mean 1 and are the same at every budget."""
     L, H, G, _ = o.heads
     check_heads(path, o, *(scores.shape if scores.ndim == 2 else (len(scores), 0)), 2)
     refuse(not (scores.min() >= 0 and 0 < scores.max() < np.inf), f"{path}: score {scores.min():g}: want finite numbers from 0 up, and one above 0")
     nB = len(o.budget)
-    mean = np.cumsum(scores / scores.size)[-1]  # one after the other: the same bits everywhere
+    mean = np.cumsum(scores / scores.size)[-1]  # cumsum adds one number after the other, which gives the same bits on every machine
     share = np.repeat(scores[..., None] / mean, nB, axis=-1)
     content = dict(BUDGET=o.budget, GRIDHEAD=HEAD_GRID, GRIDGATE=GATE_GRID, WEIGHT=np.ones((L, G, nB)), TAU=np.full((L, 1, 1, nB), 0.9), EDGEENT=[],
                    EDGEPPL=[], SHARE=share, CMIN=[[o.c_min, 8]] * nB, SCORE=[[1, 32, 7, 1, 0, 1]] * nB)
@@ -287,32 +292,35 @@ def from_scores(path, o, name, scores):
 
 
 def per_query(t, a):
-    """[L, G, n] -> [L, H, n]: each KV head for every query head that reads it, which keeps the same sets."""
+    """Repeats the row of each KV head for every query head that reads it, which keeps the same positions: [L, G, n] becomes [L, H, n]."""
     if a[0, 0].size * t.n_layers * t.n_query_heads > NUMBERS_MAX:
         raise Error(f"{t.name}: {t.n_layers} layers of {t.n_query_heads} query heads are more than {NUMBERS_MAX} numbers")
     return np.repeat(a, t.n_query_heads // t.n_heads, axis=1)
 
 
 def expanded(t):
+    """What a user should know of rows that `per_query` repeated; None if no KV head is shared."""
     if t.n_heads < t.n_query_heads:
         return f"rows are query heads there: each of {t.n_heads} KV heads stands {t.n_query_heads // t.n_heads} times, once for every query head that reads it"
 
 
 def npy(a):
+    """The bytes of a .npy file of float32."""
     f = io.BytesIO()
     np.save(f, np.ascontiguousarray(a, "<f4"))
     return f.getvalue()
 
 
 def array_of(path, data):
+    """The array in a .npy file's bytes, which may hold no Python objects."""
     try:
         return np.load(io.BytesIO(data), allow_pickle=False)
-    except Exception as problem:  # of any kind: its header is a program's text
+    except Exception as problem:  # numpy evaluates the header as Python text, which raises exceptions of many kinds
         raise Error(f"{path}: not a .npy file (numpy.save): {problem}") from None
 
 
 def reals(path, rank):
-    """A .npy of finite numbers."""
+    """The finite real numbers of a .npy file: an array of `rank` dimensions, or of one fewer."""
     a = array_of(path, read(path, 8 * NUMBERS_MAX + TEXT_MAX))
     if not isinstance(a, np.ndarray) or a.dtype.kind != "f" or a.ndim not in (rank, rank - 1) or not 0 < a.size <= NUMBERS_MAX:
         raise Error(f"{path}: not an array of real numbers of {rank} dimensions")
@@ -322,6 +330,7 @@ def reals(path, rank):
 
 
 def numbers(path, values, key):
+    """The list of finite numbers that is under a key of a manifest.json, as an array of doubles."""
     refuse(isinstance(values, list) and len(values) > 65535, f"{path}: manifest.json: {key} has {len(values)} numbers, at most 65535 are read")
     if not isinstance(values, list) or not all(type(x) in (int, float) and math.isfinite(x) for x in values):
         raise Error(f"{path}: manifest.json: {key} is missing, or no list of finite numbers")
@@ -346,7 +355,7 @@ def read_json(path):
 
 
 def model_heads(path):
-    """(layers, query heads, KV heads, family) of a model's folder or GGUF file."""
+    """[layers, query heads, KV heads, family] of a model, which is a Hugging Face folder or a GGUF file."""
     if os.path.isdir(path):
         c = read_json(os.path.join(path, "config.json"))
         found = [c.get("num_hidden_layers"), c.get("num_attention_heads"), c.get("num_key_value_heads", c.get("num_attention_heads")), c.get("model_type")]
@@ -359,13 +368,14 @@ def model_heads(path):
 
 
 def check_heads(path, o, n_layers, n_heads, axis):
+    """An Error if the model of --model has other layers or heads. axis: where o.heads counts them, 1 for query heads and 2 for KV heads."""
     if o.heads and (n_layers, n_heads) != (o.heads[0], o.heads[axis]):
         kind = ("query", "KV")[axis - 1]
         raise Error(f"{path}: {n_layers} layers of {n_heads} {kind} heads, the model {o.model} has {o.heads[0]} of {o.heads[axis]}")
 
 
 def model_card(t, o):
-    """The README.md of a folder on a model hub; --report puts the verdict in."""
+    """The text of README.md for a folder on a model hub. With --report it states the report's verdict."""
     text = lambda key: t.meta.get(key) or "unknown"  # noqa: E731
     amount = lambda b: f"{b:g} of the prompt" if b < 1 else f"{b:.0f} tokens"  # noqa: E731
     out = ["---\nlibrary_name: ckvc\ntags:\n- kv-cache\n- kv-cache-compression\n---\n", f"# A KV-cache table for {text('model_name')}\n",
@@ -387,7 +397,7 @@ def model_card(t, o):
         for at in found[0].get("budgets", []):
             cache = at.get("cache") or {}
             losses = [("{mean:.3f}" + " ({lo:.3f} to {hi:.3f})" * (of["lo"] is not None)).format(**of) if of and of["mean"] is not None else ""
-                      for of in (at.get("loss"), at.get("kl"))]  # one document has no interval
+                      for of in (at.get("loss"), at.get("kl"))]  # a single document has no interval
             rows.append(f"| {amount(at['budget'])} | {at['word']} | {losses[0]} | {losses[1]}"
                         + f" | {at.get('prompts', 0)} | " + (f"{cache['bytes']:.0f} of {cache['all_bytes']:.0f} |" if cache.get("all_bytes") else "|"))
         out.append("\n".join(rows) + "\n")
@@ -403,7 +413,7 @@ def model_card(t, o):
 
 
 def run(*words, to=subprocess.PIPE):
-    """What the C program says, where it does not go to a file; Error with its last line where it fails."""
+    """Runs the C program. Returns what it says, unless that goes to the open file `to`. If it fails, its last line becomes an Error."""
     try:
         done = subprocess.run(words, stdout=to, stderr=subprocess.PIPE, text=True, errors="replace")
     except OSError as why:
@@ -413,7 +423,7 @@ def run(*words, to=subprocess.PIPE):
 
 
 def to_records(folder, path, o):
-    """Lines of formats/shard/shard.md. The C program reads the shards, in a process that a crafted one cannot leave."""
+    """Writes a run's records as lines (formats/shard/shard.md). The C program reads the shards, so that a malicious one can harm only that process."""
     os.stat(folder)
     with open(path, "wb") as out:
         run(os.environ.get("CKVC", "ckvc"), "inspect", "--records", "--", folder, to=out)
@@ -432,6 +442,7 @@ FOLDERS = ("safetensors", "compilerkv", "duo-attention")
 
 
 def options(verb, words):
+    """The command line of `export` or `import`. Usage says which options do not go together."""
     p = Parser(prog=f"python3 -m ckvc {verb}", description="Tables and records in other programs' formats, and back.")
     p.add_argument("input")
     p.add_argument("--format", choices=FORMATS, required=True)
@@ -459,7 +470,7 @@ def options(verb, words):
 
 
 def main(verb, words):
-    """`export` or `import`: writes OUT whole or not at all, and returns the line that is printed."""
+    """Does `export` or `import`: writes OUT whole or not at all, and returns the line that is printed."""
     o = options(verb, words)
     write_it, read_it = FORMATS[o.format]
     refuse(verb == "import" and not read_it, f"--format {o.format} is written, never read", Usage)

@@ -1,6 +1,6 @@
-"""From a prefill to the kept sets by the C library (libckvc_policy, lib/policy/ckvc_policy.h) and ctypes, for engines that have no torch.
+"""Computes what a table keeps of a prompt with the C library (libckvc_policy, lib/policy/ckvc_policy.h) and ctypes, for engines that have no torch.
 
-Where the library is: $CKVC_LIBRARY, else libckvc_policy.so beside this file, else where the loader finds it."""
+The library is the one that $CKVC_LIBRARY names, or else libckvc_policy.so beside this file, or else the one that the system's loader finds."""
 from __future__ import annotations
 
 import ctypes
@@ -29,7 +29,7 @@ class _Request(ctypes.Structure):
 
 
 _u, _p = c_uint32, c_void_p
-_FUNCTIONS = {  # name: result, arguments
+_FUNCTIONS = {  # a function's name: the type of its result, then those of its arguments
     "ckvc_table_parse": (c_int, c_char_p, c_char_p, c_size_t, POINTER(c_void_p), c_char_p, c_size_t),
     "ckvc_table_free": (None, _p), "ckvc_prefill_bytes": (c_size_t, POINTER(_Request)),
     "ckvc_prefill_begin": (_p, _p, c_size_t, POINTER(_Request), c_char_p, c_size_t), "ckvc_prefill_message": (c_char_p, _p),
@@ -44,7 +44,7 @@ _FUNCTIONS = {  # name: result, arguments
 
 @functools.lru_cache(maxsize=None)
 def load(path: Optional[str] = None) -> ctypes.CDLL:
-    """The library with its functions' types; Error where it cannot be found or is another one. path: in place of the search."""
+    """Loads the library and declares its functions' types. path: this file, without a search. An Error says that it is not found or is another library."""
     beside = sorted(pathlib.Path(__file__).parent.glob("libckvc_policy.so*"))
     asked = path or os.environ.get("CKVC_LIBRARY")
     for name in [asked] if asked else [*map(str, beside), "libckvc_policy.so.1", "libckvc_policy.so"]:
@@ -63,13 +63,13 @@ def _at(array: Optional[Array]) -> Optional[c_void_p]:
 
 
 def _whole(what: str, x: Any, end: int = 2**32) -> int:
-    """A number that the library takes as it comes, for an index below `end`."""
+    """x as an int from 0 to end - 1, or an Error: ctypes would cut off other numbers without a word."""
     refuse(not isinstance(x, (int, np.integer)) or not 0 <= x < end, f"{what} is {x}, want a whole number from 0 to {end - 1}")
     return int(x)
 
 
 def _shaped(what: str, x: ArrayLike, dtype: Any, *shape: Optional[int]) -> Array:
-    """x as an array of this shape (None: any length), which the library does not see."""
+    """x as a contiguous array of this shape, where None is any length. The library gets a bare pointer and cannot see the shape, so an Error checks it here."""
     x = np.ascontiguousarray(x, dtype)
     if x.ndim != len(shape) or any(want not in (None, n) for n, want in zip(x.shape, shape)):
         raise Error(f"{what} has the shape {list(x.shape)}, want [{', '.join('n' if n is None else str(n) for n in shape)}]")
@@ -77,7 +77,7 @@ def _shaped(what: str, x: ArrayLike, dtype: Any, *shape: Optional[int]) -> Array
 
 
 class Table(NumpyTable):
-    """A Table that the library has read, too."""
+    """A table that was read twice: in numpy, for its numbers, and by the library, whose table is freed with this object."""
 
     def __init__(self, name: str, data: bytes):
         super().__init__(name, data)
@@ -90,15 +90,17 @@ class Table(NumpyTable):
 
 
 class Prefill:
-    """Statistics and kept sets of one prompt by the library, for engines without torch: for each layer `queries` (or `attention`) and then
-    `cache`, at the end `keep`. Float32 in, tile by tile; Error with the library's line where something is refused.
+    """What a table keeps of one prompt, computed by the library. For each layer, hand over `queries` (or `attention`) and then `cache`; at the end call
+    `keep`. Numbers are float32 and may come in tiles. If the library refuses something, its line is the message of an Error.
 
-    query_scale: the logits' scale, where queries are handed over; 0: attention rows are. inv_freq [D / 2]: cached keys' rotation; None: not yet."""
+    query_scale: what the product of queries and keys is multiplied with, if you hand over queries; 0 if you hand over attention rows. inv_freq [D / 2]: the
+    frequencies that cached keys were rotated with; None if keys are handed over before rotation."""
 
     def __init__(self, table: Table, n_query_heads: int, head_dim: int, n_tokens: int, budget: float, inv_freq: Optional[ArrayLike] = None,
                  query_scale: float = 0.0, n_layers: Optional[int] = None, n_kv_heads: Optional[int] = None,
                  score: Optional[Score] = None, floor: Optional[float] = None):
-        """n_layers, n_kv_heads: the model's, where they may not be the table's. score, floor: in place of what the budget's block recommends."""
+        """n_layers, n_kv_heads: those of the model, which are checked against the table's; None takes the table's. score, floor: used in place of those that
+        the table recommends for the budget."""
         self._c, self.table, self.head_dim = table._c, table, head_dim
         table.check_budget(budget)
         *model, self.n_tokens = map(_whole, ("n_layers", "n_query_heads", "n_kv_heads", "head_dim", "n_tokens"),
@@ -113,8 +115,8 @@ class Prefill:
         self._workspace = np.empty(size, np.uint8) if size < 2**48 else None
         self._p = self._c.ckvc_prefill_begin(_at(self._workspace), size, byref(request), message, MESSAGE)
         refuse(not self._p, f"{table.name}: {message.value.decode()}")
-        self.whole = bool(self._c.ckvc_prefill_keeps_all(self._p))  # no longer than the window: nothing needs to be handed over
-        self.rows: int = self._c.ckvc_prefill_rows(self._p)  # how many of the last queries or attention rows it wants
+        self.whole = bool(self._c.ckvc_prefill_keeps_all(self._p))  # True if the prompt is no longer than the window, so that nothing needs to be handed over
+        self.rows: int = self._c.ckvc_prefill_rows(self._p)  # how many of the last queries or attention rows the library wants
         self.needs_r_sem = bool(self._c.ckvc_prefill_reads_r_sem(self._p))
 
     def _checked(self, refused: int) -> None:
@@ -126,20 +128,20 @@ class Prefill:
         self._checked(hand_over(self._p, *at, len(x), *map(_at, (x, *more))))
 
     def queries(self, layer: int, query_head: int, queries: ArrayLike, first_row: int = 0) -> None:
-        """queries [n, D], after rotation, of rows first_row ... of the `rows`."""
+        """Hands over queries [n, D] of a query head, after rotation. They are those from first_row on among the last `rows` of the prompt."""
         self._rows(self._c.ckvc_prefill_queries, layer, query_head, first_row, _shaped("queries", queries, np.float32, None, self.head_dim))
 
     def attention(self, layer: int, query_head: int, rows: ArrayLike, first_row: int = 0) -> None:
-        """rows [n, T] after the softmax."""
+        """Hands over attention rows [n, T] of a query head, after the softmax, from first_row on among the last `rows` of the prompt."""
         self._rows(self._c.ckvc_prefill_attention, layer, query_head, first_row, _shaped("rows", rows, np.float32, None, self.n_tokens))
 
     def cache(self, layer: int, kv_head: int, keys: ArrayLike, values: ArrayLike, first: int = 0) -> None:
-        """keys, values [n, D] of positions first ... as cached."""
+        """Hands over keys and values [n, D] of a KV head as they are cached, of the positions from `first` on."""
         k = _shaped("keys", keys, np.float32, None, self.head_dim)
         self._rows(self._c.ckvc_prefill_cache, layer, kv_head, first, k, _shaped("values", values, np.float32, *k.shape))
 
     def keep(self, r_sem: float = 0.0) -> List[List[Array]]:
-        """[L][G] ascending positions. r_sem: where needs_r_sem says so."""
+        """The ascending positions that each head keeps, [L][G]. r_sem: the perplexity of the window, if needs_r_sem says that the table reads it."""
         self._checked(self._c.ckvc_prefill_keep(self._p, r_sem))
         n = c_uint32()
 
@@ -150,16 +152,16 @@ class Prefill:
         return [[positions(layer, g) for g in range(self.n_kv_heads)] for layer in range(self.n_layers)]
 
     def again(self, budget: float, floor: Optional[float] = None) -> None:
-        """The same prompt under another budget (and floor), before another `keep`: nothing is handed over again."""
+        """Sets another budget (and floor) for the same prompt. Call `keep` afterwards; nothing needs to be handed over again."""
         self.table.check_budget(budget)
         self._floor = None if floor is None else (c_double * 1)(floor)
         self._checked(self._c.ckvc_prefill_again(self._p, budget, self._floor))
 
     def scores(self, layer: int, kv_head: int) -> Optional[Array]:
-        """After `keep`: a head's log scores [T]; None where all is kept."""
+        """A head's log scores [T], after `keep`; None if all is kept."""
         at = self._c.ckvc_prefill_scores(self._p, _whole("layer", layer), _whole("kv_head", kv_head))
         return np.ctypeslib.as_array(at, (self.n_tokens,)).copy() if at else None
 
     def candidates(self, layer: int) -> int:
-        """After `keep`: how many positions of a layer the paper's threshold left."""
+        """How many positions of a layer the paper's threshold left, after `keep`."""
         return self._c.ckvc_prefill_candidates(self._p, _whole("layer", layer))

@@ -1,11 +1,14 @@
-"""Cuts a prompt's cache in an unmodified llama.cpp: `compact` for llama-cpp-python, `compact_file` for what llama-server saves of a slot.
+"""Cuts a prompt's cache in an unmodified llama.cpp: `compact` for llama-cpp-python, and `compact_file` for the file of a slot that llama-server saved.
 
-All layers and heads of llama.cpp's cache share its cells, but keys are cached after their rotation. So a cell may hold one token for one head and
-another for the next, and a set a head fits, all of one length. A sequence's state is read by llama.cpp's public call, cut, and put back; it then has
-B cells, and the next token's position is T still. README.md has an example.
+All layers and heads of llama.cpp's cache share its cells. But a key is cached after its rotation, so it does not matter in which cell it lies: a cell may hold
+one token for one head and another token for the next head. Each head can therefore keep its own set of positions, as long as all sets have the same size. ckvc
+reads a sequence's state by llama.cpp's public call, cuts it, and puts it back. The sequence then has B cells, and the next token's position is still T.
+README.md has an example.
 
-A state has no attention rows, so a table serves whose learned score needs none (`ckvc fit --features 2`). Of such a table its score is taken and not
-its shares: every head keeps B, as under the floor 1. L layers, G KV heads, D head_dim, T tokens, B budget."""
+A state holds no attention rows, so the table must have a learned score that needs none (`ckvc fit --features 2`). Only the score of the table is used and not
+its shares: every head keeps B positions, as it would under a floor of 1.
+
+Shapes: L layers, G KV heads, D head_dim, T tokens, B budget."""
 from __future__ import annotations
 
 import ctypes
@@ -21,15 +24,15 @@ from .files import Error, FilePath, check, publish, read, refuse
 from .gguf_file import Bytes, read_gguf
 from .table import FEATURES, Array, Score, budget_tokens
 
-MAGIC, FILE_MAGIC, VERSION = 0xAF143CD8, 0x67677371, 3  # of a state in memory; of a file ("ggsq") and the version of its layout
+MAGIC, FILE_MAGIC, VERSION = 0xAF143CD8, 0x67677371, 3  # magic of a state in memory; magic of a file ("ggsq"), and the version of its layout
 TYPES = {0: np.dtype("<f4"), 1: np.dtype("<f2")}  # ggml's F32 and F16
 CELL = np.dtype([("position", "<i4"), ("sequences", "<u4"), ("sequence", "<i4")])
-PAIRWISE = {"llama": True, "qwen2": False, "qwen3": False}  # architecture: is a key rotated as pairs (2i, 2i + 1), or (i, i + D / 2)?
-FILE_MAX, SIZE_MAX = 1 << 44, 1 << 20  # of a state, in bytes; layers, heads, streams
+PAIRWISE = {"llama": True, "qwen2": False, "qwen3": False}  # by architecture: True if a key is rotated in pairs (2i, 2i + 1), False if in pairs (i, i + D / 2)
+FILE_MAX, SIZE_MAX = 1 << 44, 1 << 20  # the most bytes of a state; the most layers, heads or streams
 
 
 class Model(NamedTuple):
-    """What of a model its cache depends on. inv_freq [D / 2]: a key's rotation, as float64; pairwise: PAIRWISE."""
+    """The properties of a model that its cache depends on. inv_freq [D / 2]: the frequencies of a key's rotation, float64. pairwise: as PAIRWISE says."""
     name: str
     n_layers: int
     n_query_heads: int
@@ -40,7 +43,8 @@ class Model(NamedTuple):
 
 
 class Compacted(NamedTuple):
-    """n_tokens: T, the next position. n_cells: what is kept, T where the prompt is kept whole. Bytes: of keys and values, before and after."""
+    """What became of a sequence. n_tokens: T, which is also the next position. n_cells: how many cells are kept; T if the prompt was kept whole. full_bytes and
+    kept_bytes: the size of keys and values before and after."""
     n_tokens: int
     n_cells: int
     full_bytes: int
@@ -48,7 +52,7 @@ class Compacted(NamedTuple):
 
 
 def model_of(path: FilePath) -> Model:
-    """The shape of a GGUF file of architecture llama, qwen2 or qwen3 whose keys are rotated whole; Error where it is another."""
+    """The Model of a GGUF file of architecture llama, qwen2 or qwen3 whose keys are rotated as a whole. An Error says what is otherwise."""
     (meta, factors), name = read_gguf(path), os.fspath(path)
     arch = meta.get("general.architecture")
     refuse(arch not in PAIRWISE, f"{name}: architecture {arch}: want one of {', '.join(PAIRWISE)}")
@@ -76,9 +80,10 @@ def model_of(path: FilePath) -> Model:
 
 
 class State(NamedTuple):
-    """A sequence's part of a cache. order [T]: each position's cell. keys: L of [T, G D], values: alike, or [G D, T] if transposed; views."""
+    """A sequence's part of a cache. order [T]: the cell of each position. keys: L arrays [T, G D]. values: the same, or [G D, T] if transposed. Both are views
+    of the state's bytes."""
     name: str
-    head: Array  # what is before the streams' sizes
+    head: Array  # the bytes before the number of streams
     n_streams: int
     stream: int
     sequence: int
@@ -89,8 +94,8 @@ class State(NamedTuple):
 
 
 def read_state(name: str, data: Array, model: Model) -> State:
-    """data [n] uint8: what llama_state_seq_get_data gives, or a file of llama_state_seq_save_file. Error where it is something else, of another
-    model, quantised, cut off, or does not have each position from 0 on once."""
+    """Reads a state. data [n] uint8: what llama_state_seq_get_data gives, or a file of llama_state_seq_save_file. An Error says that it is something else, of
+    another model, quantised or cut off, or that it does not hold each position from 0 on exactly once."""
     b = Bytes(name, data)
     magic, second = b.one("<u4", "magic"), b.one("<u4", "version")
     if magic == FILE_MAGIC:
@@ -131,7 +136,8 @@ def read_state(name: str, data: Array, model: Model) -> State:
 
 
 def score_of(table: library.Table, budget: float, n_tokens: int) -> Score:
-    """The learned score of a table, a set a head; Error where it reads attention, which a state does not have, or leaves heads of several lengths."""
+    """The learned score of a table, in mode `heads`. An Error says that the score reads attention, which a state does not hold, or that the table's thresholds
+    would leave heads with sets of different sizes."""
     refuse(not 0 < budget < 2**32, f"{table.name}: the budget is {budget}, want tokens from 1 up, or a share of the prompt below 1")
     refuse(table.relative, f"{table.name}: its thresholds below shares leave heads of different length, and llama.cpp's share their cells: make a "
            "table by `ckvc fit RUN --features 2`, of the demand alone")
@@ -143,14 +149,14 @@ def score_of(table: library.Table, budget: float, n_tokens: int) -> Score:
 
 
 def kept_sets(state: State, model: Model, table: library.Table, budget: float) -> Optional[Array]:
-    """[L, G, B] ascending positions; None: all are kept (T is at most B, or the table's window)."""
+    """The ascending positions [L, G, B] that each head keeps. None if all are kept, because T is at most B or the table's window."""
     T, G, D = len(state.order), model.n_kv_heads, model.head_dim
     p = library.Prefill(table, model.n_query_heads, D, T, budget, model.inv_freq, n_layers=model.n_layers, n_kv_heads=G, score=score_of(table, budget, T), floor=1.0)
     if p.whole or budget_tokens(budget, T) >= T:
         return None
     for layer, (k, v) in enumerate(zip(state.keys, state.values)):
         k, v = k[state.order].reshape(T, G, D), (v.T if state.transposed else v)[state.order].reshape(T, G, D)
-        if model.pairwise:  # as Hugging Face's: pairs (i, i + D / 2)
+        if model.pairwise:  # put the values in Hugging Face's order, whose pairs are (i, i + D / 2)
             k = np.concatenate([k[..., 0::2], k[..., 1::2]], axis=-1)
         for g in range(G):
             p.cache(layer, g, k[:, g], v[:, g])
@@ -158,8 +164,9 @@ def kept_sets(state: State, model: Model, table: library.Table, budget: float) -
 
 
 def cell_positions(sets: Array, n_tokens: int) -> Array:
-    """Positions [B] that the cells of sets [L, G, B] get. All heads end with the same r tokens, whose cells get their own positions; the others get
-    T - r - 1, so that llama-server, which goes by the least position, sees that a text that departs from the prompt before that starts anew."""
+    """The positions [B] that cells get which hold sets [L, G, B]. The last r tokens are those that all heads keep; their cells get their own positions. All
+    other cells get the position T - r - 1. llama-server looks at the least position of a sequence: so it sees that a text which departs from the prompt before
+    T - r - 1 cannot go on from this cache, and reads that text anew."""
     B = sets.shape[-1]
     own = n_tokens - B + np.arange(B)
     r = int(np.logical_and.accumulate((sets == own).all(axis=(0, 1))[::-1]).sum())
@@ -167,7 +174,8 @@ def cell_positions(sets: Array, n_tokens: int) -> Array:
 
 
 def cut_state(state: State, sets: Array) -> Array:
-    """The bytes [n] uint8 of the same state with what sets [L, G, B] keep. Error where sets are not ascending positions, or not of L layers."""
+    """The bytes [n] uint8 of the state with only the positions that sets [L, G, B] keep. An Error says that sets are not ascending positions or not of L
+    layers."""
     T, (L, G, B) = len(state.order), sets.shape
     if L != len(state.keys) or not B or sets.min() < 0 or sets.max() >= T or (np.diff(sets) <= 0).any():
         raise Error(f"{state.name}: sets [{L}, {G}, {B}]: want {len(state.keys)} layers of ascending positions below {T}")
@@ -188,7 +196,7 @@ def cut_state(state: State, sets: Array) -> Array:
 
 
 def _cut(name: str, data: Array, model: Model, table: Union[library.Table, FilePath], budget: float) -> Tuple[Optional[Array], Compacted]:
-    """The bytes of the cut state, None where all is kept; and what became of it."""
+    """The bytes of the cut state, or None if all is kept; and what became of it."""
     if not isinstance(table, library.Table):
         table = library.Table.read(os.fspath(table))
     state = read_state(name, data, model)
@@ -201,13 +209,16 @@ def _cut(name: str, data: Array, model: Model, table: Union[library.Table, FileP
 
 def compact(llama: Any, seq_id: int, table: Union[library.Table, FilePath], budget: float,
             model: Optional[Union[Model, FilePath]] = None, into: Any = None) -> Compacted:
-    """Cuts sequence seq_id of a context that has just read T tokens to `budget` (tokens from 1 up, a share of T below); position T comes next.
+    """Cuts sequence seq_id of a context that has just read T tokens. The next token's position is still T.
 
-    llama: a Llama or a llama_context pointer, with a cache of F16 or F32. Call a Llama's reset() before a text that does not begin with this whole
-    prompt: it would take what both begin with for cached. table: a library.Table or the path of a .ckvt. model: the GGUF file, where llama is a
-    pointer. into: another context of the same model and cache types, whose sequence seq_id gets what is kept (it may be as small as B and the
-    answer need); `llama` stays as it was. Error, with the sequence as it was: the state is not one that read_state takes, another sequence shares
-    cells, the table reads attention, has thresholds or is for another model, the budget is none."""
+    llama: a Llama or a llama_context pointer, with a cache of F16 or F32. Before a Llama reads a text that does not begin with this whole prompt, call its
+    reset(): otherwise it takes the beginning that both share for cached. table: a library.Table or the path of a .ckvt. budget: tokens from 1 up, or a share
+    of T below 1. model: the GGUF file; needed if llama is a pointer. into: another context of the same model and cache types. What is kept then goes to its
+    sequence seq_id, and `llama` stays as it was. This context may be as small as B and the answer need.
+
+    An Error leaves the sequence as it was. It says that the state is not one that read_state takes, that another sequence shares cells, that the table reads
+    attention, has thresholds or is for another model, or that the budget is none. If llama.cpp takes back neither the cut state nor its own, the Error says
+    so, and the sequence is empty."""
     import llama_cpp as c
 
     name = f"sequence {seq_id}"
@@ -231,7 +242,7 @@ def compact(llama: Any, seq_id: int, table: Union[library.Table, FilePath], budg
         return said
     of_cell = CELL.itemsize + said.full_bytes // said.n_tokens
     one_by_one = sum(c.llama_state_seq_get_size(context, s) // of_cell for s in range(c.llama_n_seq_max(context)))
-    # Shared cells are counted once where all sequences are asked for.
+    # The state of all sequences together (-1) counts a shared cell once, the states of single sequences count it each time.
     refuse(in_place and one_by_one > c.llama_state_seq_get_size(context, -1) // of_cell, f"{name}: sequences of this context share cells "
            "(llama_memory_seq_cp), which cannot be cut for one of them: cut before sharing, or into another context")
     cut = data if cut is None else cut
@@ -245,8 +256,8 @@ def compact(llama: Any, seq_id: int, table: Union[library.Table, FilePath], budg
 
 def compact_file(path: FilePath, model: Union[Model, FilePath], table: Union[library.Table, FilePath], budget: float,
                  out: FilePath, force: bool = False) -> Compacted:
-    """Cuts a file of llama-server's /slots/N?action=save (or of llama_state_seq_save_file), and writes `out`, whole or not at all; its tokens stay.
-    Error as of compact; FileExistsError where `out` is there and not `force`."""
+    """Cuts a file that llama-server's /slots/N?action=save or llama_state_seq_save_file wrote, and writes `out` whole or not at all. The list of tokens in the
+    file stays. Errors are those of compact, and FileExistsError if `out` is there already and `force` is not set."""
     source, goal = os.fspath(path), os.fspath(out)
     inputs = [source, *(x for x in (model, table) if isinstance(x, (str, os.PathLike)))]
     check(goal, force, inputs)
@@ -257,7 +268,7 @@ def compact_file(path: FilePath, model: Union[Model, FilePath], table: Union[lib
 
 
 def main(verb: str, words: List[str]) -> str:
-    """`python3 -m ckvc compact`: the line that is printed."""
+    """Does `python3 -m ckvc compact`, and returns the line that is printed."""
     p = Parser(prog=f"python3 -m ckvc {verb}", description="A slot that llama-server saved, cut to a budget; it restores it.")
     p.add_argument("slot", metavar="SLOT.bin")
     p.add_argument("--model", metavar="M.gguf", required=True, help="the server's; only its shape is read")
