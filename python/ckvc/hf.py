@@ -1,7 +1,8 @@
-"""Kept sets in transformers: a context manager, `compress`, that prefills, keeps, and lets `generate` go on; README.md has an example.
+"""Compresses caches in transformers. Inside the context manager `compress` a prompt's cache is cut after its prefill, and `generate` goes on from what is
+kept. README.md has an example.
 
-The prompt is what fills an empty cache. What is kept of it is decided when its last layer is there; new tokens attend to that and to
-each other, at positions T, T + 1, ... as ever. Shapes: B sequences, H query heads, G KV heads, T prompt tokens, D head_dim."""
+The prompt is what fills an empty cache. What is kept of it is decided when its last layer is computed. New tokens attend to what is kept and to each other;
+their positions are T, T + 1, ... as without compression. Shapes: B sequences, H query heads, G KV heads, T prompt tokens, D head_dim."""
 from __future__ import annotations
 
 import contextlib
@@ -27,28 +28,30 @@ REFUSED = {"prefill_chunk_size": "a prefill in chunks, of which the first would 
 
 
 class _Group(NamedTuple):
-    """Heads that keep nearly as many positions: one tensor for all, so that attention reads it as it lies."""
+    """Heads that keep nearly equally many positions. Their keys are one tensor and their values another, which attention reads without a copy."""
     heads: List[int]  # b * G + g
-    at: slice  # where they are among the heads of all groups, one group after the other
-    longest: int  # rows of kept positions; those of new tokens follow
-    filled: Optional[torch.Tensor]  # [n, 1, 1, longest]: which rows are; None: all
-    keys: torch.Tensor  # [n, rows, D], rows beyond the new tokens' for those to come
+    at: slice  # where these heads stand when the heads of all groups are listed, group after group
+    longest: int  # rows for kept positions; the rows of new tokens follow them
+    filled: Optional[torch.Tensor]  # [n, 1, 1, longest]: which rows hold a kept position; None if all do
+    keys: torch.Tensor  # [n, rows, D]; the rows behind those of new tokens are for tokens to come
     values: torch.Tensor
 
 
 class KeptLayer(DynamicLayer):
-    """A cache layer of a prompt's kept keys and values, each head's own number, and all new ones. To transformers it is as long as the sequence."""
+    """A cache layer that holds a prompt's kept keys and values, a different number for each head, and all those of new tokens. It tells transformers that it
+    is as long as the whole sequence."""
 
-    SPARE = 32  # rows of a group for tokens to come
+    SPARE = 32  # rows that a group has for tokens to come
 
     def __init__(self, keys: torch.Tensor, values: torch.Tensor, positions: List[torch.Tensor], queries: torch.Tensor, owner: Compression):
-        """keys, values [B, G, T, D] of the whole prompt: kept rows are copied; positions [B * G]: ascending; queries [B, H, rows, D]: its last."""
+        """keys, values [B, G, T, D] of the whole prompt, of which the kept rows are copied. positions [B * G]: the kept ones of each head, ascending. queries
+        [B, H, rows, D]: those of the prompt's last tokens."""
         self.is_initialized, self.dtype, self.device = True, keys.dtype, keys.device
         self.shape, self.owner, self.starts, self.queries, self.read = keys.shape, owner, owner.starts, queries, 0
         self._lay(positions, *([x[p] for x, p in zip(of.flatten(0, 1), positions)] for of in (keys, values)), new=0)
 
     def _lay(self, positions: List[torch.Tensor], keys: List[torch.Tensor], values: List[torch.Tensor], new: int) -> None:
-        """Puts heads of like length side by side: keys, values [B * G][kept + new, D]."""
+        """Makes the groups, of heads that keep nearly equally many positions. keys, values [B * G][kept + new, D]."""
         self.positions, self.new, self.groups, start = positions, new, [], 0
         kept = [len(p) for p in positions]
         order = sorted(range(len(kept)), key=lambda head: -kept[head])
@@ -63,18 +66,18 @@ class KeptLayer(DynamicLayer):
             filled = None if kept[heads[-1]] == longest else torch.arange(longest, device=self.device) < lengths[:, None, None, None]
             self.groups.append(_Group(heads, slice(start, start + len(heads)), longest, filled, *lying))
             start += len(heads)
-        self._order = torch.tensor(order, device=self.device)  # of heads, group by group
+        self._order = torch.tensor(order, device=self.device)  # numbers of heads, group by group
         self._place = self._order.argsort()
 
     def _heads(self, of: str) -> List[torch.Tensor]:
-        """keys or values [B * G][kept + new, D]."""
+        """The attribute `of` ("keys" or "values") of each head, [B * G][kept + new, D]."""
         out = {head: torch.cat([rows[: len(self.positions[head])], rows[group.longest : group.longest + self.new]])
                for group in self.groups for head, rows in zip(group.heads, getattr(group, of))}
         return [out[head] for head in range(len(out))]
 
     @torch.compiler.disable
     def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any) -> Tuple[torch.Tensor, torch.Tensor]:
-        """Takes new keys and values [B, G, n, D], and gives them back: `attend` reads what is held."""
+        """Stores new keys and values [B, G, n, D] and returns them as they came. What the layer holds is read by `attend` alone."""
         refuse(not self.owner.active, "a compressed cache is used inside `with ckvc.hf.compress(...)`, where it was made")
         n = key_states.shape[2]
         self.owner.check_new(self.owner._collecting is None)
@@ -88,21 +91,21 @@ class KeptLayer(DynamicLayer):
                 self.groups[i] = group = group._replace(keys=more[0], values=more[1])
             group.keys[:, at : at + n], group.values[:, at : at + n] = keys[group.at], values[group.at]
         self.new += n
-        key_states.ckvc_layer = self  # for the attention, which sees no cache
+        key_states.ckvc_layer = self  # the attention function gets no cache, and finds this layer by the keys
         return key_states, value_states
 
     def attend(self, query: torch.Tensor, scaling: Optional[float], sinks: Optional[torch.Tensor] = None) -> torch.Tensor:
-        """Attention of the last n new tokens, query [B, H, n, D], to all that is held, and to sinks [H]: [B, n, H, D]."""
+        """Attention of the last n new tokens, query [B, H, n, D], to all that the layer holds, and to sinks [H]. Returns [B, n, H, D]."""
         (B, H, n, D), self.read = query.shape, self.new
         if self.owner.rows:
             self.queries = torch.cat([self.queries, query], dim=2)[:, :, -self.owner.rows :]
         rows = query.reshape(len(self.positions), -1, n, D)[self._order]  # [heads, H / G, n, D]
-        rows = rows.transpose(1, 2) if n == 1 else rows  # a KV head's query heads see the same: they are rows of one product
+        rows = rows.transpose(1, 2) if n == 1 else rows  # the query heads of a KV head see the same keys, so that they become the rows of one product
         out = []
         for group in self.groups:
             queries, n_rows, mask = rows[group.at], group.longest + self.new, self._seen(group, n)
             keys, values = (x[:, None, :n_rows].expand(-1, rows.shape[1], -1, -1) for x in (group.keys, group.values))
-            if sinks is not None:  # a key of zeros, whose logit the mask adds
+            if sinks is not None:  # a sink is a key of zeros, whose logit the mask adds
                 bias = queries.new_zeros(*queries.shape[:3], n_rows + 1)
                 of_head = sinks.to(bias).view(self.shape[1], -1)[self._order[group.at] % self.shape[1]]
                 bias[..., -1] = of_head[:, None] if n == 1 else of_head[..., None]
@@ -113,7 +116,7 @@ class KeptLayer(DynamicLayer):
         return torch.cat(out)[self._place].view(B, H, n, D).transpose(1, 2).contiguous()
 
     def _seen(self, group: _Group, n: int) -> Optional[torch.Tensor]:
-        """What the last n new tokens see of a group's rows, [heads or 1, 1, n, rows], True: seen; None: all."""
+        """Which of a group's rows the last n new tokens see, [heads or 1, 1, n, rows] with True for those seen; None if they see all."""
         if group.filled is None and n == 1:
             return None
         t = torch.arange(self.new, device=self.device)
@@ -122,7 +125,7 @@ class KeptLayer(DynamicLayer):
         return torch.cat([kept.expand(-1, -1, n, -1), new.expand(len(kept), 1, -1, -1)], dim=3)
 
     def spread(self) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """keys, values [B, G, length, D] with 0 where a position was dropped, and which are held, [B, G, length]."""
+        """keys and values [B, G, length, D], with 0 where a position was dropped, and a mask [B, G, length] of the positions that are held."""
         B, G, T, D = self.shape
         keys = self.groups[0].keys.new_zeros(B * G, T + self.new, D)
         values, held = torch.zeros_like(keys), torch.zeros(keys.shape[:2], dtype=torch.bool, device=self.device)
@@ -132,7 +135,8 @@ class KeptLayer(DynamicLayer):
         return keys.unflatten(0, (B, G)), values.unflatten(0, (B, G)), held.unflatten(0, (B, G))
 
     def _one(self, of: int, *written: torch.Tensor) -> torch.Tensor:
-        """keys (0) or values (1) [B, G, length, D], for who reads them past `attend`: of a layer where nothing was dropped."""
+        """keys (of = 0) or values (of = 1) [B, G, length, D], for code that reads them without `attend`. That works only if nothing was dropped. written: what
+        a caller tried to set, which is refused."""
         spread = self.spread()
         refuse(written or not spread[2].all(), "a layer of a compressed cache holds each head's own positions, not one tensor of keys and one of values")
         return spread[of]
@@ -141,7 +145,8 @@ class KeptLayer(DynamicLayer):
     values = property(lambda self: self._one(1), lambda self, x: self._one(1, x))
 
     def reset(self) -> None:
-        """A plain layer again: what fills it next is a prompt. (transformers' own keep their length, and zeros, before 5.24.)"""
+        """Becomes a plain, empty layer, so that what fills it next is a prompt. (Before transformers 5.24 its own layers keep their length, filled with
+        zeros.)"""
         vars(self).clear()
         self.__class__ = DynamicLayer  # type: ignore[assignment]
         DynamicLayer.__init__(self)
@@ -150,11 +155,11 @@ class KeptLayer(DynamicLayer):
         return self.shape[2] + self.new
 
     def get_mask_sizes(self, query: Any) -> Tuple[int, int]:
-        """query: how many tokens come, or their positions, as transformers before 5.5 has it."""
+        """The length and the offset of masks. query: how many tokens come; before transformers 5.5, their positions."""
         return self.get_seq_length() + (query if isinstance(query, int) else len(query)), 0
 
     def crop(self, *by: int) -> None:
-        """As the installed transformers crops a layer of that length: what its argument says differs."""
+        """Crops new tokens. What the argument means differs between versions of transformers, so a plain layer of the same length is cropped to find out."""
         plain, length = DynamicLayer(), self.get_seq_length()
         plain.update(*[torch.empty(1, 1, length, 1)] * 2)
         plain.crop(*by)
@@ -179,17 +184,18 @@ class KeptLayer(DynamicLayer):
 
 
 class Compression:
-    """What `compress` gives. Inside its `with` block every prefill of the model is compressed; after one:
+    """What `compress` returns. Inside its `with` block every prefill of the model is compressed. After a prefill, it has these attributes:
 
-    kept: a Kept for each sequence of the batch, `whole` where the prompt was too short to cut; holds: `cut` (kept keys and values alone, all heads of a layer
-    alike), `ragged` (the same, each head its own number) or `masked` (the cache class cannot be cut, so nothing is saved: evicted positions are hidden);
-    kept_bytes, full_bytes: of the prompt's keys and values, as held and before.
+    kept: a Kept for each sequence of the batch, which is `whole` if the prompt was too short to cut. holds: `cut` (only kept keys and values are there,
+    equally many for all heads of a layer), `ragged` (the same, but each head has its own number) or `masked` (evicted positions are hidden, and no memory is
+    saved, because this class of cache cannot be cut). kept_bytes, full_bytes: the size of the prompt's keys and values as they are held, and before.
 
-    One call of the model at a time: another thread's is refused. The block's end waits for one that runs; an exception that ends the block ends it at its next
-    token. Error at the block's end where more tokens than the window has were read at once and no prompt was compressed."""
+    The model runs one call at a time, and another thread's call is refused. The end of the block waits for a call that still runs; if an exception ends the
+    block, that call ends at its next token. The end of the block is an Error if more tokens than the table's window were read at once and no prompt was
+    compressed."""
 
     def __init__(self, model: torch.nn.Module, table: Table, budget: Optional[float] = None, mode: Optional[str] = None):
-        models = [m for m in model.modules() if isinstance(m, PreTrainedModel)]  # it, or what PEFT, torch.compile or others have wrapped
+        models = [m for m in model.modules() if isinstance(m, PreTrainedModel)]  # the model itself, or one that PEFT, torch.compile or others have wrapped
         refuse(not models, f"{type(model).__name__}: want a model of transformers, or one that holds such a model")
         self.model, self.table, self.budget, self.mode, self.active = models[0], table, budget, mode, False
         self.geometry = g = geometry_of(self.model)
@@ -199,19 +205,19 @@ class Compression:
         self.holds: Optional[str] = None
         self.kept_bytes = self.full_bytes = 0
         self.rows = 0  # how many of the newest queries a layer remembers, for recompress
-        self.starts: List[Tuple[int, int]] = []  # of each sequence: the prompt's first column, and that token's position
+        self.starts: List[Tuple[int, int]] = []  # for each sequence, the column of the prompt's first token, and that token's position
         self._collecting: Optional[List[Prefill]] = None
         self._rows = {layer: row for row, layer in enumerate(g.layers)}
-        self._queries: List[torch.Tensor] = []  # [L] of [B, H, rows, D], the prompt's last
-        self._sinks: Dict[int, Optional[torch.Tensor]] = {}  # by row, [H]
-        self._hidden: Optional[torch.Tensor] = None  # [L, B, G, T] where the cache of the call in hand is masked: True: kept
-        self._lock, self._restored = threading.RLock(), contextlib.ExitStack()  # held during a call; what the block's end puts back
+        self._queries: List[torch.Tensor] = []  # [L] tensors [B, H, rows, D] of the prompt's last queries
+        self._sinks: Dict[int, Optional[torch.Tensor]] = {}  # by the table's row, [H]
+        self._hidden: Optional[torch.Tensor] = None  # [L, B, G, T], True for kept positions, if the cache of the current call is masked
+        self._lock, self._restored = threading.RLock(), contextlib.ExitStack()  # held during a call; what the block's end undoes
         self._context = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
-        self._attends, self._before = contextlib.ExitStack(), ""  # the implementation before `_attention`; "": the model has its own
+        self._attends, self._before = contextlib.ExitStack(), ""  # the implementation that `_attention` replaces; "" while it replaces none
         self._scaling = 1.0
 
     def __deepcopy__(self, memo: Any) -> Compression:
-        return self  # a copy of a cache is of the same block
+        return self  # a copy of a cache belongs to the same block
 
     def __reduce__(self) -> Any:
         raise Error("a compressed cache is used inside its `with` block: it cannot be pickled")
@@ -241,34 +247,38 @@ class Compression:
                         "compressed: want one that fills an empty cache by the model's own generate or forward")
 
     def _put(self, module: torch.nn.Module, name: str, value: Any) -> None:
-        """An attribute of the model's until the block's end."""
+        """Sets an attribute of one of the model's modules until the end of the block."""
         before = vars(module).get(name)
         self._restored.callback(lambda: delattr(module, name) if before is None else setattr(module, name, before))
         setattr(module, name, value)
 
     def _refused(self, what: str) -> Callable[..., None]:
+        """A function that stands in for one of the model's and refuses its call."""
         return lambda *args, **kwargs: refuse(True, f"{what} does not go inside `with ckvc.hf.compress(...)`: leave the block first")
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
+        """A context manager around one call of the model. It refuses the call of a second thread, and one that begins after the block."""
         refuse(not self._lock.acquire(blocking=False), "another thread is in a call of the compressed model: want one call at a time")
         read = self._read
         try:
             refuse(not self.active, "the `with ckvc.hf.compress(...)` in which this call was made has been left: want the call to begin inside it")
             yield
         except BaseException:
-            self._read = read  # who made the call knows that it failed
+            self._read = read  # the caller knows that the call failed, so the block's end need not say it
             raise
         finally:
             self._collecting = self._hidden = None
             self._lock.release()
 
     @torch.compiler.disable
-    def _notice(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:  # of every way through the layers, known or not
+    def _notice(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+        """A hook that notes how many tokens are read at once, in whatever way a caller goes through the layers."""
         hidden = kwargs.get("hidden_states", args[0] if args else None)
         self._read = max(self._read, 0 if hidden is None else hidden.shape[-2])
 
-    def _passing(self, forward: Callable[..., Any]) -> Callable[..., Any]:  # the decoder's, between `_begin` and `_end`
+    def _passing(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        """The decoder's forward, with `_begin` before it and `_end` after it."""
         @functools.wraps(forward)
         def checked(*args: Any, **kwargs: Any) -> Any:
             with self._alone():
@@ -279,17 +289,19 @@ class Compression:
         return checked
 
     def _attend_by(self, among: Optional[Sequence[str]]) -> None:
-        """From now on the model attends by `_attention`, in place of one of these implementations; None: as it did."""
+        """From now on the model attends by `_attention`, which replaces one of the implementations `among` (any, if the list is empty). None: it attends as it
+        did before."""
         if among is None:
             self._attends.close()
             self._before = ""
         elif not self._before:
             self._before = self._attends.enter_context(attention_of(self.model, self._attention, among))
-        elif among and self._before not in among:  # replaced for a cut cache, which any implementation prefills
+        elif among and self._before not in among:  # any implementation may prefill a cache that can be cut, and was replaced then
             raise Error(f"attention implementation {self._before}: want {' or '.join(among)}, for the score reads attention, or the cache cannot be cut")
 
     def _whole_prefill(self, generate: Callable[..., Any]) -> Callable[..., Any]:
-        """The model's generate, which no forward pass tells that its prompt is one of several chunks, or has guesses in it."""
+        """The model's generate, with a check of its options. Some of them make it feed a prompt in chunks, or feed guessed tokens, which forward passes alone
+        do not show."""
         signature = inspect.signature(generate)
 
         @functools.wraps(generate)
@@ -304,12 +316,12 @@ class Compression:
         return checked
 
     def check_context(self, n_tokens: int) -> None:
-        """Error where a sequence of n_tokens does not fit the model."""
+        """An Error if a sequence of n_tokens does not fit the model's context."""
         if self._context is not None and n_tokens > self._context:
             raise Error(f"{n_tokens} tokens are more than the model's context of {self._context} (config.json, max_position_embeddings)")
 
     def check_new(self, holds: bool) -> None:
-        """Error where what was taken for a prompt, for its call had no cache or an empty one, came behind others."""
+        """An Error unless `holds`. A call whose cache was not found, or was empty, was taken for a prompt; where it holds not, other tokens came before it."""
         refuse(not holds, f"{type(self.model).__name__}: it takes its cache by a name that is not known: want cache, or past_key_values")
 
     def _begin(self, args: Any, kwargs: Any) -> None:
@@ -326,14 +338,14 @@ class Compression:
                    "a later turn that is padded: want turns of equal length, or one sequence at a time")
             return
         self._ids, self._queries = ids, []
-        first = [0] * shape[0]  # of each sequence's prompt: behind what pads it on the left
+        first = [0] * shape[0]  # for each sequence, the column where its prompt begins, behind the padding on its left
         if padding is not None:
             first = (padding != 0).int().argmax(dim=1).tolist()
             refuse(not padding[:, -1].all(), "a batch that is padded on the right: want padding_side='left'")
             refuse(not all(row[start:].all() for row, start in zip(padding, first)), "an attention mask with a hole: want its zeros on the left alone")
         self._width = shape[1]
         self.check_context(self._width)
-        positions, at = kwargs.get("position_ids"), first  # of each prompt's first token, by which its key was rotated
+        positions, at = kwargs.get("position_ids"), first  # the position of each prompt's first token, by which its key was rotated
         if positions is not None:
             rows = [row[start:] for row, start in zip(positions.expand(len(first), -1), first)] if positions.ndim == 2 else []
             refuse(not rows or any((row.diff() != 1).any() for row in rows),
@@ -344,7 +356,7 @@ class Compression:
         dynamic = all(type(x) in (DynamicLayer, DynamicSlidingWindowLayer) for x in getattr(cache, "layers", ()))
         if self.rows or getattr(cache, "offloading", False) or not dynamic:
             return self._attend_by(IMPLEMENTATIONS)
-        self._attend_by(None)  # `_attention` sees new tokens alone: that attention is plain the configuration says
+        self._attend_by(None)  # `_attention` will see new tokens only, so the configuration must say whether attention is plain
         config = self.model.config.get_text_config()
         slide = not {"full_attention", "attention"}.intersection(getattr(config, "layer_types", None) or ())
         check_attention(self.model, self._width, {"sliding_window": getattr(config, "sliding_window", None) if slide else None,
@@ -366,14 +378,14 @@ class Compression:
         cache.ckvc, self._served = self, True
 
     def compress(self, cache: Cache, collected: List[Prefill], output: Any) -> None:
-        """Keeps what the table says of the prompts that have just filled a cache."""
+        """Decides by the table what is kept of the prompts that have just filled a cache, and cuts the cache to it."""
         self.check_new(cache.get_seq_length() == self._width)
         self.check_rows(cache)
         if not self._before:
             for row, layer in enumerate(cache.layers[l] for l in self.geometry.layers):
                 self._collect(collected, row, layer.keys[:, :, :0], layer.keys, layer.values)
         r_sem: List[Optional[float]] = [None] * len(collected)
-        if any(p.needs_r_sem for p in collected):  # exp of the mean loss of the last W prompt tokens
+        if any(p.needs_r_sem for p in collected):  # the perplexity: exp of the mean loss of the last W prompt tokens
             refuse(self._ids is None, "the table has perplexity bins, which need token ids: call the model with input_ids")
             W = self.table.window
             logits = self.model.get_output_embeddings()(output.last_hidden_state[:, -W - 1 : -1])
@@ -383,8 +395,8 @@ class Compression:
         self.install(cache)
 
     def check_rows(self, cache: Cache) -> None:
-        """Error where the layers that see every token did not all come by here, or keep less. A window that holds all need not slide: `_attention` refuses
-        more."""
+        """An Error if a layer that sees every token did not call `_attention`, or may keep less than the whole prompt. A layer with a sliding window that
+        holds the whole prompt becomes a plain layer; `_attention` refuses sequences that outgrow the window."""
         if self._before and len(self._queries) != len(self._rows):
             raise Error(f"{type(self.model).__name__}: {len(self._queries)} of its {len(self._rows)} layers that see every token use transformers' AttentionInterface")
         window = getattr(self.model.config.get_text_config(), "sliding_window", None) or 0
@@ -396,7 +408,7 @@ class Compression:
                 raise Error(f"{type(self.model).__name__}: layer {l} slides: the prompt of {self._width} tokens fills its window of {window}, or a static cache may")
 
     def install(self, cache: Cache) -> None:
-        """Cuts the cache of the prompts to what is kept, or hides the rest where its class cannot be cut."""
+        """Cuts the cache to what is kept of the prompts. If its class cannot be cut, hides the rest."""
         layers, (L, B, G) = [cache.layers[l] for l in self._rows], (len(self._rows), len(self.kept), self.geometry.n_kv_heads)
         of_token = [2 * x.keys.shape[1] * x.keys.shape[3] * x.keys.element_size() for x in layers] if layers[0].keys.ndim == 4 else []
         self.full_bytes = self.kept_bytes = sum(b * self._width * B for b in of_token)
@@ -410,7 +422,7 @@ class Compression:
         self._cut(cache, ((layer.keys, layer.values) for layer in layers))
 
     def _positions(self, row: int) -> List[torch.Tensor]:
-        """[B * G]: where a row's kept tokens lie in the cache."""
+        """Where the kept tokens of a table's row are in the cache, for each of B * G heads."""
         return [torch.from_numpy(p.astype("int64")) + first for kept, (first, _) in zip(self.kept, self.starts) for p in kept.positions[row]]
 
     def _cut(self, cache: Cache, whole: Iterable[Tuple[torch.Tensor, torch.Tensor]]) -> None:
@@ -422,15 +434,16 @@ class Compression:
         self.full_bytes = sum(n * x.shape[:3].numel() for n, x in zip(of_entry, layers))
         self.kept_bytes = sum(n * sum(map(len, x.positions)) for n, x in zip(of_entry, layers))
         self._queries = []
-        if sys.platform == "linux" and cache.layers[0].device.type == "cpu":  # glibc's allocator would keep resident what was dropped
+        if sys.platform == "linux" and cache.layers[0].device.type == "cpu":  # without this, glibc's allocator would keep the memory of what was dropped
             getattr(ctypes.CDLL(None), "malloc_trim", int)(0)
         self.holds = "cut" if all(len({len(p) for p in layer.positions}) == 1 for layer in layers) else "ragged"
 
     @torch.no_grad()
     def recompress(self, cache: Cache) -> List[Kept]:
-        """Cuts a cache again that was cut here and has grown, between turns: to the same budget of its whole length. What was dropped stays dropped;
-        what is held, later turns included, is ranked as if just prefilled, by the newest queries. Gives the new `kept`. Error where the cache was
-        not cut here, where cropping took the newest queries away, and where the table has bins of perplexity, which only a prefill knows."""
+        """Cuts a cache once more between turns, after it was cut in this block and has grown. The budget is the same, of the whole length that it has now.
+        What was dropped stays dropped. What is held, later turns included, is ranked by the newest queries, as if it had just been prefilled. Returns the new
+        `kept`. An Error says that the cache was not cut here, that a crop removed the newest queries, or that the table has bins of perplexity, which only a
+        prefill knows."""
         with self._alone():
             layers = [cache.layers[l] for l in self._rows if l < len(cache.layers)]
             refuse(not layers or any(getattr(x, "owner", None) is not self for x in layers), "recompress: want a cache that was cut inside this block")
@@ -447,7 +460,7 @@ class Compression:
             return self.kept
 
     def _collect(self, prefills: List[Prefill], row: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
-        """A layer of a prompt that fills an empty cache."""
+        """Takes the queries, keys and values of one layer while a prompt fills an empty cache."""
         n = self._width
         self._queries.append(query[:, :, max(n - self.rows, 0) :].clone())
         for b, (p, (first, _)) in enumerate(zip(prefills, self.starts)):
@@ -456,7 +469,7 @@ class Compression:
     def _attention(self, module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
                    attention_mask: Optional[torch.Tensor], **kwargs: Any) -> Any:
         layer, row, sinks = getattr(key, "ckvc_layer", None), self._rows.get(getattr(module, "layer_idx", -1)), kwargs.get("s_aux")
-        if row is None:  # it keeps what it keeps
+        if row is None:  # this layer does not see every token, and is left alone
             return original_attention(self._before, module, query, key, value, attention_mask, **kwargs)
         check_attention(module, layer.get_seq_length() if layer else key.shape[2], kwargs)
         if self._collecting is not None:
@@ -469,7 +482,7 @@ class Compression:
         return original_attention(self._before, module, query, key, value, attention_mask, **kwargs)
 
     def _merged(self, row: int, query: torch.Tensor, key: torch.Tensor, mask: Optional[torch.Tensor]) -> torch.Tensor:
-        """What is hidden, on top of the model's own mask: sdpa takes one of bool, eager one that is added."""
+        """The model's own mask, in which evicted positions are hidden as well. sdpa takes a mask of bool, eager one that is added to the logits."""
         kept = self._hidden[row].to(key.device)
         seen = torch.cat([kept, kept.new_ones((*kept.shape[:2], key.shape[2] - kept.shape[2]))], dim=2)
         seen = seen.repeat_interleave(query.shape[1] // kept.shape[1], dim=1)[:, :, None].expand(-1, -1, query.shape[2], -1)
@@ -478,17 +491,19 @@ class Compression:
 
 
 def compress(model: torch.nn.Module, table: Union[Table, FilePath], budget: Optional[float] = None, mode: Optional[str] = None) -> Compression:
-    """A context manager: inside it, prompts that fill an empty cache are compressed by the table, and `generate` goes on from what is kept.
-    What comes after the prompt, a second turn's text too, is kept whole until `recompress`.
+    """A context manager. Inside it, prompts that fill an empty cache are compressed by the table, and `generate` goes on from what is kept. What comes after
+    the prompt, a second turn's text included, is kept whole until `recompress`.
 
-    budget: mean positions a head keeps: tokens from 1 up, a share of the prompt below 1; None: the table's only one. mode: `heads`, `layers`
-    or `shared` in place of the one that the table recommends. Error (one line) where the table is for another model, has no shares for the
-    mode; at the prefill, where the budget is too low, or the model's attention implementation neither sdpa nor eager. With a score that
-    reads no attention (`ckvc fit --features 2`) a DynamicCache may be prefilled by any implementation; `_attention` then serves new tokens."""
+    budget: how many positions a head keeps on average: tokens from 1 up, or a share of the prompt below 1. None: the only budget of the table. mode: `heads`,
+    `layers` or `shared`, in place of the one that the table recommends.
+
+    An Error of one line says that the table is for another model or has no shares for the mode. During the prefill it says that the budget is too low, or that
+    the model's attention implementation is neither sdpa nor eager. If the table's score reads no attention (`ckvc fit --features 2`), any implementation may
+    prefill a DynamicCache; new tokens then attend by `_attention`."""
     return Compression(model, table if isinstance(table, Table) else Table.read(table), budget, mode)
 
 
 def calibrate(model: PreTrainedModel, tokenizer: Any, manifest: FilePath, budgets: Sequence[float], out: FilePath, **options: Any) -> None:
-    """`ckvc.calibrate.calibrate`; budgets and options: those of its `Options`."""
-    from .calibrate import Options, calibrate as run  # h5py is needed for nothing else here
+    """Runs `ckvc.calibrate.calibrate`, which logs what each head of the model asks for. budgets and options are the members of its `Options`."""
+    from .calibrate import Options, calibrate as run  # imported here because it needs h5py, which compressing does not
     run(model, tokenizer, manifest, Options(budgets=tuple(budgets), **options), out)

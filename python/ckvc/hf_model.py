@@ -1,4 +1,4 @@
-"""What this package asks of a model of transformers: its shape, where it lies, and to attend by a function of ours."""
+"""What this package asks of a model of transformers: its shape, the device that it is on, and to attend by a function of ours for a while."""
 from __future__ import annotations
 
 import contextlib
@@ -15,12 +15,12 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from .files import Error, refuse
 from .prefill import Geometry
 
-IMPLEMENTATIONS = ("sdpa", "eager")  # those that take a mask by head
-UNROTATED = ("afmoe", "cohere2", "cohere2_moe", "exaone4", "exaone_moe", "flint", "kolibri1")  # whose layers that see every token do not rotate keys
+IMPLEMENTATIONS = ("sdpa", "eager")  # attention implementations that take a mask for each head
+UNROTATED = ("afmoe", "cohere2", "cohere2_moe", "exaone4", "exaone_moe", "flint", "kolibri1")  # in these, layers that see every token do not rotate keys
 
 
 def geometry_of(model: PreTrainedModel) -> Geometry:
-    """The part of a model's configuration that tables depend on. Where only some layers see every token, those are a table's rows."""
+    """The Geometry of a model, by its configuration. If only some of its layers see every token, those are a table's rows."""
     config, decoder = model.config.get_text_config(), model.get_decoder()
     H, L, window = config.num_attention_heads, config.num_hidden_layers, getattr(config, "sliding_window", None)
     rotary, half = getattr(decoder, "rotary_emb", None), getattr(sys.modules[type(decoder).__module__], "rotate_half", None)
@@ -40,15 +40,16 @@ def with_cache(model: PreTrainedModel, cache: Cache) -> Dict[str, Cache]:
 
 
 def device_of(model: PreTrainedModel) -> torch.device:
-    """Where token ids go: the CPU, too, where weights are loaded as they are needed."""
+    """The device that token ids go to. It is the CPU if weights are loaded only as they are needed (device "meta")."""
     at = model.get_input_embeddings().weight.device
     return torch.device("cpu") if at.type == "meta" else at
 
 
 @contextlib.contextmanager
 def attention_of(model: PreTrainedModel, attention: Callable[..., Any], among: Sequence[str] = IMPLEMENTATIONS) -> Iterator[str]:
-    """Inside it the model attends by `attention`, which takes what transformers' AttentionInterface hands over; gives the name of the
-    implementation before. Error where that is not `among` these (none: any will do), and where the model has its own way."""
+    """A context manager inside which the model attends by `attention`, a function that takes what transformers' AttentionInterface hands over. Gives the name
+    of the implementation that the model had before, and has again afterwards. An Error says that this one is not `among` those given (an empty list admits
+    any), or that the model does not attend through AttentionInterface."""
     name, before = f"ckvc_{id(attention):x}", model.config.get_text_config()._attn_implementation
     refuse(among and before not in among, f"attention implementation {before}: want {' or '.join(among)} (attn_implementation of from_pretrained)")
     AttentionInterface.register(name, torch.compiler.disable(attention))
@@ -66,7 +67,8 @@ def attention_of(model: PreTrainedModel, attention: Callable[..., Any], among: S
 
 
 def original_attention(before: str, module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-    """What the implementation of that name gives: of eager each model file has its own; flash_attention_2 and its like look up their own name."""
+    """Attention by the implementation named `before`. Each model's file has its own function for `eager`. flash_attention_2 and its like look up their own
+    name in the configuration, so that the configuration gets it for the call."""
     attend = sys.modules[type(module).__module__].eager_attention_forward if before == "eager" else ALL_ATTENTION_FUNCTIONS[before]
     config, name = module.config, module.config._attn_implementation
     config._attn_implementation_internal = before
@@ -77,7 +79,7 @@ def original_attention(before: str, module: torch.nn.Module, *args: Any, **kwarg
 
 
 def check_attention(module: torch.nn.Module, n_tokens: int, kwargs: Dict[str, Any]) -> None:
-    """Error where a sequence of n_tokens is attended to otherwise than by a softmax over all of it, and sinks."""
+    """An Error if the module attends to a sequence of n_tokens in another way than by a softmax over all of it, and sinks."""
     window = kwargs.get("sliding_window")
     why = f"a sliding window of {window}, shorter than the sequence of {n_tokens}, in every layer: positions go by themselves" if window and window < n_tokens \
         else "it caps its logits" if kwargs.get("softcap") else "its logits have a bias" if kwargs.get("position_bias") is not None else ""
