@@ -1,4 +1,5 @@
-"""The prompts of a manifest (formats/lines/manifest.md) as token ids, cut to what a model can repeat: the C program's calib/prompt."""
+"""Reads the prompts of a manifest (formats/lines/manifest.md) as token ids, and cuts them to a length that the model can repeat, as the C program's
+calib/prompt does."""
 from __future__ import annotations
 
 import collections
@@ -15,23 +16,23 @@ from .json_text import json_object
 
 KEYS = ("id", "source", "document", "split", "text", "tokens", "file", "offset", "bytes", "messages", "continuation", "continuation_tokens")
 ROLES = ("system", "user", "assistant")
-DATE = "26 Jul 2024"  # that Llama 3.1's and 3.2's templates write, so that runs repeat: the C program's built-in --chat-date
+DATE = "26 Jul 2024"  # the date that Llama 3.1's and 3.2's templates write; fixed, so that runs repeat; the C program's --chat-date by default
 Taken = TypeVar("Taken")
-CHUNK = 2048  # tokens that are repeated at a time, where twice the prompt does not fit the context
+CHUNK = 2048  # how many tokens are repeated at a time if twice the prompt does not fit the context
 
 
 @dataclasses.dataclass
 class Prompt:
-    """T prompt tokens and the C that follow. heldout: no fit sees it; select: and settings are chosen by it."""
+    """T prompt tokens, and the C tokens that follow them. heldout: no fit sees this prompt. select: it is held out, and settings are chosen by it."""
     line: int
     id: str
     source: str
-    document: str  # of several prompts of the list; else empty
+    document: str  # the document's name if several prompts are of it, or else empty
     split: str
     tokens: List[int]  # [T + C]
     n_tokens: int
     n_continuation: int
-    cut: bool  # in the middle
+    cut: bool  # whether tokens were left out in the middle
     token_hash: int  # XXH64 of T, C and the ids
     heldout: bool
     select: bool
@@ -39,7 +40,8 @@ class Prompt:
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """What prompts must fit, in tokens. instruction: of the repetition, below 0: there is none; max_tokens 0: what can be repeated, or read."""
+    """What prompts must fit, in tokens. instruction: the length of the instruction to repeat the prompt; below 0, nothing is repeated. max_tokens: the longest
+    prompt; 0 allows as much as can be repeated, or read if nothing is repeated."""
     context: int
     vocabulary: int
     window: int
@@ -56,7 +58,7 @@ class Limits:
 
 
 def _text_of(folder: str, entry: Dict[str, Any]) -> str:
-    """The span of a file, which must lie below the manifest's folder."""
+    """The text of a span of a file, which must be below the manifest's folder."""
     path = os.path.realpath(os.path.join(folder, entry["file"]))
     if os.path.isabs(entry["file"]) or not path.startswith(os.path.join(os.path.realpath(folder), "")):
         raise Error(f"\"file\" {entry['file']} is not inside the manifest's folder")
@@ -69,7 +71,7 @@ def _text_of(folder: str, entry: Dict[str, Any]) -> str:
 
 
 def _check(entry: Dict[str, Any]) -> None:
-    """Error where a line is not as the format wants it."""
+    """An Error if a line is not as the format requires."""
     unknown = [k for k in entry if k not in KEYS]
     refuse(unknown, f"unknown key {unknown}; there are {' '.join(KEYS)}")
     refuse(sum(k in entry for k in ("text", "tokens", "file", "messages")) != 1 or ("continuation" in entry and "continuation_tokens" in entry),
@@ -97,7 +99,8 @@ def plain_ids(tokenizer: Any, text: str) -> List[int]:
 
 
 def prompt_ids(tokenizer: Any, entry: Dict[str, Any], text: str) -> List[int]:
-    """A prompt's ids: special tokens at the front alone, of a conversation those of its template."""
+    """The ids of a prompt. A text gets the special tokens that the tokenizer puts before it, but none of those behind it. A conversation gets those of its
+    template."""
     if "tokens" in entry:
         return list(entry["tokens"])
     refuse(tokenizer is None, 'is text, but there is no tokenizer; give "tokens"')
@@ -107,7 +110,7 @@ def prompt_ids(tokenizer: Any, entry: Dict[str, Any], text: str) -> List[int]:
         try:
             last = entry["messages"][-1]["role"]
             text = tokenizer.apply_chat_template(entry["messages"], tokenize=False, add_generation_prompt=last != "assistant", **date)
-        except Exception as why:  # of any kind: the template is a program
+        except Exception as why:  # a template is a program, and may raise exceptions of any kind
             raise Error(f"\"messages\": {why or type(why).__name__}; the model's chat template refuses them") from None
         ids = plain_ids(tokenizer, text)
         refuse(not ids, "\"messages\": the model's chat template writes nothing for them")
@@ -119,7 +122,7 @@ def prompt_ids(tokenizer: Any, entry: Dict[str, Any], text: str) -> List[int]:
 
 
 def continuation_ids(tokenizer: Any, entry: Dict[str, Any]) -> List[int]:
-    """Of the line's own continuation; none where it has none."""
+    """The ids of the line's own continuation; an empty list if it has none."""
     if "continuation" not in entry:
         return list(entry.get("continuation_tokens", ()))
     refuse(tokenizer is None, 'has a continuation as text, but there is no tokenizer; give "continuation_tokens"')
@@ -129,7 +132,7 @@ def continuation_ids(tokenizer: Any, entry: Dict[str, Any]) -> List[int]:
 
 
 def _build(tokenizer: Any, entry: Dict[str, Any], text: str, limits: Limits, line: int) -> Optional[Prompt]:
-    """None where it is too short, and such are dropped; Error where the prompt cannot be taken."""
+    """The Prompt of a line. None if it is too short and limits say to skip such prompts. An Error says why the prompt cannot be taken."""
     ids, own = prompt_ids(tokenizer, entry, text), continuation_ids(tokenizer, entry)
     C = min(len(own), limits.continuation) if own else limits.continuation
     T = len(ids) if own else len(ids) - C
@@ -149,7 +152,8 @@ def _build(tokenizer: Any, entry: Dict[str, Any], text: str, limits: Limits, lin
 
 
 def read_lines(path: str, take: Callable[[int, bytes, Dict[str, Any], str], Taken]) -> Tuple[List[Taken], bytes]:
-    """What `take` makes of each line: its number, bytes, object, and text where it has one; and all bytes. Error (one line) names the line."""
+    """Calls `take` for each line, with its number, its bytes, its object, and its text ("" if it has none). Returns what `take` returned of each, and the
+    bytes of the whole manifest. An Error of one line names the line that is wrong."""
     with open(path, "rb", opener=regular) as f:
         data = f.read()
     out: List[Taken] = []
@@ -170,7 +174,7 @@ def read_lines(path: str, take: Callable[[int, bytes, Dict[str, Any], str], Take
 
 
 def read_prompts(path: str, tokenizer: Any, limits: Limits) -> Tuple[List[Prompt], str]:
-    """All prompts, and the SHA-256 of the manifest's bytes. Error (one line) with the line that cannot be taken."""
+    """All prompts, and the SHA-256 of the manifest's bytes. An Error of one line names the line that cannot be taken."""
     if limits.longest < limits.window + 1:
         raise Error(f"the model's context of {limits.context} tokens holds no prompt of more than the window of {limits.window}, and its repetition")
     taken, data = read_lines(path, lambda line, raw, entry, text: _build(tokenizer, entry, text, limits, line))
@@ -182,5 +186,5 @@ def read_prompts(path: str, tokenizer: Any, limits: Limits) -> Tuple[List[Prompt
 
 
 def digest(prompts: List[Prompt]) -> str:
-    """SHA-256 of ids and tokens in order, as plans name prompts."""
+    """The SHA-256 of all prompts' ids and tokens in their order. Plans name a run's prompts by it."""
     return hashlib.sha256(b"".join(p.id.encode() + b"\0" + struct.pack("<Q", p.token_hash) for p in prompts)).hexdigest()

@@ -1,6 +1,8 @@
-"""From a prefill in torch to the kept sets of one prompt (docs/method.md, section 2): statistics of the last rows, K and V, layer by layer.
+"""Computes in torch what a table keeps of one prompt (docs/method.md, section 2), from the attention of its last rows, its keys and its values, layer by
+layer.
 
-Shapes: L layers, H query heads, G KV heads, D head_dim, T prompt tokens. One KV head's rows [H / G, rows, T] are there at a time, nothing T x T."""
+Shapes: L layers, H query heads, G KV heads, D head_dim, T prompt tokens. Only the attention rows of one KV head, [H / G, rows, T], are in memory at a time;
+nothing is T x T."""
 from __future__ import annotations
 
 import dataclasses
@@ -13,14 +15,14 @@ import torch.nn.functional as F
 
 from .table import FEATURES, Array, Table, bin_index, budget_tokens
 
-MOST_LEFT = 1280  # features (T - t)/1024 and log²(T - t) know no farther position
+MOST_LEFT = 1280  # in features (T - t)/1024 and log²(T - t), positions farther back count as this far
 
 
 @dataclasses.dataclass(frozen=True)
 class Geometry:
-    """What of a model's shape its tables depend on. inv_freq [n]: what keys are rotated with, pairs (i, i + n), or (2 i, 2 i + 1) where they are
-    interleaved, n at most head_dim / 2; None: keys come before rotation. layers: which of the model's are a table's rows, in order (those that see
-    every token, where others do not); None: all. unrotated: rows whose keys are not rotated."""
+    """The properties of a model that its tables depend on. inv_freq [n]: the frequencies that keys are rotated with, in pairs (i, i + n), or (2 i, 2 i + 1) if
+    `interleaved`. n is at most head_dim / 2. None: keys come before rotation. layers: the layers that are a table's rows, in order; None: all. If only some
+    layers see every token, these are the rows. unrotated: the rows whose keys are not rotated."""
     n_layers: int
     n_query_heads: int
     n_kv_heads: int
@@ -31,13 +33,13 @@ class Geometry:
     interleaved: bool = False
 
     def before_rotation(self, row: int, keys: torch.Tensor, first_position: int = 0) -> torch.Tensor:
-        """Cached keys [T, D] of a row as they were before rotation, [T, D] float64: in the order of the C program, whose pairs are (i, i + D / 2).
-        Where n is below D / 2 the values behind the first 2 n were not rotated; they are its last pairs."""
+        """Cached keys [T, D] of a row as they were before rotation, [T, D] float64. Their values are in the order of the C program, whose pairs are (i, i + D
+        / 2). If n is below D / 2, the values behind the first 2 n were not rotated, and become the last pairs."""
         keys = keys.double()
         if self.inv_freq is None or row in self.unrotated:
             return keys
         n, t = len(self.inv_freq), torch.arange(len(keys), device=keys.device)
-        angle = (first_position + t[:, None]).float() * self.inv_freq.to(keys.device).float()  # float32, as models rotate
+        angle = (first_position + t[:, None]).float() * self.inv_freq.to(keys.device).float()  # in float32, because models rotate in float32
         c, s, rotated = angle.cos().double(), angle.sin().double(), keys[:, : 2 * n]
         a, b = rotated.unflatten(1, (n, 2)).unbind(2) if self.interleaved else rotated.chunk(2, dim=1)
         first, second = keys[:, 2 * n :].chunk(2, dim=1)
@@ -46,26 +48,27 @@ class Geometry:
 
 @dataclasses.dataclass
 class Kept:
-    """What is kept of a prompt. positions [L][G]: ascending, one array for all heads of a layer in modes `layers` and `shared`."""
+    """What is kept of a prompt. positions [L][G]: ascending. In the modes `layers` and `shared` all heads of a layer have the same array."""
     mode: str
     n_tokens: int
     positions: List[List[Array]]
-    r_struct: Optional[float] = None  # nats; None where the table has no bins of it
+    r_struct: Optional[float] = None  # in nats; None if the table has no bins of it
     r_sem: Optional[float] = None
 
     @property
     def entries(self) -> int:
-        """How many (layer, KV head, position) are kept, of L * G * n_tokens."""
+        """How many of the L * G * n_tokens entries (layer, KV head, position) are kept."""
         return sum(len(p) for layer in self.positions for p in layer)
 
     @property
     def whole(self) -> bool:
-        """Nothing was dropped: the prompt is no longer than the table's window, or than the budget."""
+        """Whether nothing was dropped, because the prompt is no longer than the table's window or than the budget."""
         return all(len(p) == self.n_tokens for layer in self.positions for p in layer)
 
 
 def log_softmax(logits: torch.Tensor) -> torch.Tensor:
-    """[rows, vocabulary] float32. The sum is added up in float64: torch's own, of 150,000 terms in float32, is 1e-5 off, and always to one side."""
+    """The logarithm of the softmax, [rows, vocabulary] float32. The sum is added up in float64, because torch's own sum of 150,000 terms in float32 is off by
+    1e-5, and always to the same side."""
     logits = logits.float()
     return logits - torch.stack([row.double().logsumexp(dim=0) for row in logits])[:, None].float()
 
@@ -83,22 +86,24 @@ def _mean(rows: torch.Tensor, window: int) -> torch.Tensor:
 
 
 def _largest(s: torch.Tensor, first: torch.Tensor, n: int) -> torch.Tensor:
-    """The n positions that rank highest, ascending: those of `first`, then the larger s [T] (a NaN lowest), of equal ones the later."""
+    """The n positions that rank highest, in ascending order. Those of the mask `first` rank before others, then larger scores s [T] before smaller ones. A NaN
+    ranks lowest, and of equal scores the later position ranks higher."""
     order = s.nan_to_num(nan=-math.inf, posinf=math.inf, neginf=-math.inf).sort(stable=True).indices
     order = order[first[order].int().sort(stable=True).indices]
     return order[max(len(s) - n, 0) :].sort().values
 
 
 def _candidates(u: torch.Tensor, tau: float, budget: int, keep_window: int) -> torch.Tensor:
-    """What the paper's operator keeps of utilities u [T]: those of at least tau, at most `budget`; the last keep_window come first."""
+    """The positions that the paper's operator keeps, by utilities u [T]: those of at least tau, but at most `budget` of them. The last keep_window positions
+    are taken first, whatever their utility."""
     first = torch.arange(len(u)) >= len(u) - keep_window
     there = (u >= tau) | first
     return _largest(u.masked_fill(~there, -math.inf), first, min(budget, int(there.sum())))
 
 
 def _count_above(s: torch.Tensor, first: torch.Tensor, tau: float) -> int:
-    """How many positions a threshold on the scores over their mean leaves, of log scores s [T]: `first`, and of the others those with exp(s)
-    of at least tau times their mean; all where tau is 0, and where no score of the others is above 0."""
+    """How many positions remain under a threshold that is relative to the mean score. s [T]: logarithms of scores. Those of the mask `first` remain, and of
+    the others those whose score is at least tau times the others' mean. All remain if tau is 0, or if none of the others has a score above 0."""
     others = s[~first]
     others = others[~others.isnan()]
     if not tau > 0 or not len(others) or others.amax() == -math.inf:
@@ -109,8 +114,9 @@ def _count_above(s: torch.Tensor, first: torch.Tensor, tau: float) -> int:
 
 def attention_rows(queries: torch.Tensor, keys: torch.Tensor, scaling: float, held: Optional[torch.Tensor] = None,
                    sinks: Optional[torch.Tensor] = None) -> torch.Tensor:
-    """[group, rows, T] float32: the softmax of each of the last rows, queries [group, rows, D], over what it sees of keys [T, D]; 0 where it sees
-    nothing that is held [T]. sinks [group]: logits of one more column, which takes its part of the softmax."""
+    """Attention of the last rows, [group, rows, T] float32: the softmax of queries [group, rows, D] over those keys [T, D] that each row sees. held [T]: only
+    these positions are there; a row that sees none of them is 0. sinks [group]: logits of one more column, which takes its share of the softmax and is left
+    out."""
     logits = queries.float() @ keys.float().T * scaling
     position = torch.arange(len(keys), device=keys.device)
     unseen = position > position[-logits.shape[1] :, None]
@@ -123,8 +129,9 @@ def attention_rows(queries: torch.Tensor, keys: torch.Tensor, scaling: float, he
 
 
 def head_features(rows: Optional[torch.Tensor], keys: torch.Tensor, norm: torch.Tensor) -> torch.Tensor:
-    """The learned score's features but for the key's own and the 1 behind them (docs/method.md, section 2), [T, n] float64: version 1 by the
-    last rows [group, rows, T], its two late ones 0 until all layers are known; version 2 without rows. keys [T, D], value norms [T]."""
+    """The features [T, n] float64 of the learned score (docs/method.md, section 2), without the numbers of the key and the constant 1 that follow them. rows
+    [group, rows, T]: attention of the last rows, for features of version 1; None for version 2, which has none. The two late features of version 1 are 0 here,
+    because they need all layers. keys [T, D]; norm [T]: those of the values."""
     T, columns = len(keys), []
     if rows is not None:
         for window in (8, 32, 64):
@@ -139,16 +146,16 @@ def head_features(rows: Optional[torch.Tensor], keys: torch.Tensor, norm: torch.
 
 
 def late_features(attention: torch.Tensor, alpha: torch.Tensor) -> torch.Tensor:
-    """The two late ones, [T, 2]: of a layer's mean attention and of alpha / T, both [T] float64."""
+    """The two late features, [T, 2], which are known when all layers are: of a layer's mean attention and of alpha / T, both [T] float64."""
     return torch.stack([_log(_pool(attention, 5)), _log(alpha)], dim=1)
 
 
 class Prefill:
-    """Statistics of one prompt as its layers are prefilled: `layer` for each, in order, then `keep`.
+    """Collects what a table reads of one prompt while its layers are prefilled. Call `layer` for each layer in order, and then `keep`.
 
-    budget: tokens, or a share of the prompt below 1; None: the table's only one. mode: in place of the one that the table recommends.
-    first_position: that of the first token, which its key was rotated by. A prompt no longer than the table's window is kept whole.
-    Raises Error where the table does not suit the model or the prompt."""
+    budget: tokens from 1 up, or a share of the prompt below 1; None: the only budget of the table. mode: used in place of the one that the table recommends.
+    first_position: the position of the first token, by which its key was rotated. A prompt that is no longer than the table's window is kept whole. An Error
+    says that the table does not suit the model or the prompt."""
 
     def __init__(self, table: Table, geometry: Geometry, n_tokens: int, budget: Optional[float] = None, mode: Optional[str] = None, first_position: int = 0):
         self.table, self.geometry, self.n_tokens, self.first_position = table, geometry, n_tokens, first_position
@@ -159,7 +166,7 @@ class Prefill:
         self._needs_alpha = self.score.kind == "paper" or late or table.n_entropy_bins > 1
         self._short = n_tokens <= table.window
         self.needs_r_sem = table.n_ppl_bins > 1 and not self._short
-        self.rows = max(table.window if self._needs_alpha else 0, self.score.window)  # last queries that `layer` wants, or all of a shorter prompt
+        self.rows = max(table.window if self._needs_alpha else 0, self.score.window)  # how many of the last queries `layer` needs, or all of a shorter prompt
         self._late = [] if late else None
         self._scores: List[torch.Tensor] = []
         self._norms: List[torch.Tensor] = []
@@ -169,12 +176,12 @@ class Prefill:
     @torch.no_grad()
     def layer(self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scaling: float, held: Optional[torch.Tensor] = None,
               sinks: Optional[torch.Tensor] = None) -> None:
-        """The next layer: queries [H, rows or more, D] of the last positions, after rotation; keys, values [G, T, D] as cached. held [G, T]:
-        False where a position was dropped before, whose key and value are 0; None: all are there. sinks [H]: as attention_rows has them."""
+        """Takes the next layer. queries [H, rows or more, D]: of the last positions, after rotation. keys, values [G, T, D]: as they are cached. held [G, T]:
+        False for a position that was dropped before, whose key and value are 0; None: all are there. sinks [H]: as for attention_rows."""
         if self._short:
             return
         g, of_layer = self.geometry, []
-        first = self._norms[0].device if self._norms else keys.device  # where layers lie on several
+        first = self._norms[0].device if self._norms else keys.device  # layers may be on several devices: statistics go to the first layer's
         group, layer, total = g.n_query_heads // g.n_kv_heads, len(self._scores), 0.0
         norms = values.double().norm(dim=-1)
         for head in range(g.n_kv_heads):
@@ -184,7 +191,7 @@ class Prefill:
             rows = attention_rows(last, keys[head], scaling, seen, sink) if self.rows else None
             if self._needs_alpha:
                 self._mass = self._mass + rows[:, -self.table.window :].sum((0, 1), dtype=torch.float64).to(first)
-            if self.score.window:  # the score's own rows, of a table whose window is longer
+            if self.score.window:  # the table's window may be longer than the score's
                 rows = rows[:, -self.score.window :]
             if self.score.kind == "window":
                 pooled = _pool(_mean(rows, self.score.window), self.score.pool)
@@ -206,7 +213,7 @@ class Prefill:
         self._scores.append(scores.to(first))
 
     def _form(self, layer: int, head: int, rows: Optional[torch.Tensor], keys: torch.Tensor, norm: torch.Tensor) -> torch.Tensor:
-        """theta . f[t], but for the two late features, [T]."""
+        """The product of theta and the features of each position, [T], without the two late features."""
         theta = torch.from_numpy(self.table.theta[layer, head].astype(np.float64)).to(keys.device)
         f = head_features(rows if self._late is not None else None, keys, norm)
         n = f.shape[1]
@@ -214,7 +221,8 @@ class Prefill:
 
     @torch.no_grad()
     def keep(self, r_sem: Optional[float] = None) -> Kept:
-        """The kept sets, when all layers are there. r_sem: the perplexity of the window (docs/paper.md, section 1), where needs_r_sem says so."""
+        """What is kept, after all layers were taken. r_sem: the perplexity of the window (docs/paper.md, section 1), if needs_r_sem says that the table reads
+        it."""
         t, alpha, r_struct, g = self.table, None, None, self.geometry
         if self._short:
             return Kept(self.mode, self.n_tokens, [[np.arange(self.n_tokens)] * g.n_kv_heads] * g.n_layers)
@@ -227,12 +235,12 @@ class Prefill:
         sets = [[p.numpy() for p in of_layer] for of_layer in self._sets(scores, cell, alpha)]
         if self.mode != "heads":
             sets = [of_layer * g.n_kv_heads for of_layer in sets]
-        if self._held:  # a capacity may be more than a head still holds
+        if self._held:  # a head may hold fewer positions than its capacity
             sets = [[p[held[p]] for p, held in zip(*of_layer)] for of_layer in zip(sets, self._held)]
         return Kept(self.mode, self.n_tokens, sets, r_struct, r_sem)
 
     def _sets(self, scores: torch.Tensor, cell: Tuple[int, int], alpha: Optional[Array]) -> List[List[torch.Tensor]]:
-        """[L][G] positions, ascending; [L][1] but in mode `heads`. scores [L, G, T]: log scores; of the score `paper` rho."""
+        """The kept positions, ascending: [L][G] in mode `heads`, [L][1] in the others. scores [L, G, T]: as _finished gives them."""
         t, b, T = self.table, self.block, self.n_tokens
         if self.score.kind == "paper":
             weight = np.ones((t.n_layers, t.n_heads)) if self.mode == "heads" else t.head_grid[t.head_action[:, :, b]]
@@ -254,7 +262,7 @@ class Prefill:
         return [[_largest(s, first, int(n)) for s, n in zip(*of_layer)] for of_layer in zip(scores, counts)]
 
     def _finished(self, layer: int, alpha: Optional[Array]) -> torch.Tensor:
-        """What a layer's positions are ranked by, [G, T]: log scores; of the score `paper` rho."""
+        """What the positions of a layer are ranked by, [G, T]: logarithms of scores, or rho if the score is `paper`."""
         s = self._scores[layer]
         if self.score.kind != "learned":
             return s

@@ -1,6 +1,6 @@
-"""A press for kvpress: `CompilerKVPress(table, compression_ratio=0.75)`, in pipelines and as `with press(model)`.
+"""A press for kvpress: `CompilerKVPress(table, compression_ratio=0.75)`, for pipelines and for `with press(model)`.
 
-What a table keeps depends on all layers of the prompt, so the cache is compressed when the last layer is there, not layer by layer."""
+What a table keeps depends on all layers of the prompt. So the cache is compressed when the last layer is computed, and not layer by layer."""
 from __future__ import annotations
 
 import contextlib
@@ -23,7 +23,7 @@ TABLE, CONFIG = "table.ckvt", "press_config.json"
 
 
 class _Pressing(Compression):
-    """Leaves a cache as kvpress has it: cut tensors, or `masked_key_indices` that its patched attention heeds."""
+    """Leaves a cache as kvpress's presses do: its tensors are cut, or `masked_key_indices` tell kvpress's patched attention which keys to hide."""
 
     def install(self, cache: Cache) -> None:
         refuse(len(self.kept) > 1, f"a batch of {len(self.kept)}: CompilerKVPress takes one prompt at a time")
@@ -49,10 +49,11 @@ class _Pressing(Compression):
 class CompilerKVPress(BasePress):
     """Keeps what a compiled table says.
 
-    table: a Table, or the path of a .ckvt file. compression_ratio: the share of entries that goes, as in every press; the budget is the rest,
-    and the table's nearest block serves it. mode: `heads`, `layers` or `shared` in place of the recommended one. After a prefill: kept (a
-    Kept: positions [L][G]) and holds: `cut` (the cache's tensors hold what is kept) where all sets are of one length, else `masked` (as AdaKV's
-    press: evicted keys are hidden by kvpress's patched attention, and their memory stays)."""
+    table: a Table, or the path of a .ckvt file. compression_ratio: the share of entries that is dropped, as in every press. The rest is the budget, and the
+    table's nearest block serves it. mode: `heads`, `layers` or `shared`, in place of the one that the table recommends.
+
+    After a prefill, kept is a Kept with positions [L][G]. holds is `cut` if all sets have one size: the cache's tensors then hold only what is kept. Otherwise
+    it is `masked`: kvpress's patched attention hides the evicted keys, as for its AdaKV press, and they stay in memory."""
 
     table: Union[Table, FilePath]
     compression_ratio: float = 0.0
@@ -66,14 +67,14 @@ class CompilerKVPress(BasePress):
 
     @classmethod
     def from_pretrained(cls, folder: FilePath, **fields: Any) -> CompilerKVPress:
-        """From a folder that holds table.ckvt (as `python3 -m ckvc export --format safetensors` writes one) and, if it likes, press_config.json
-        (compression_ratio, mode); fields go before it."""
+        """A press by a folder that holds table.ckvt, such as `python3 -m ckvc export --format safetensors` writes. If the folder has a press_config.json, it
+        gives compression_ratio and mode; `fields` take precedence over it."""
         config = pathlib.Path(folder) / CONFIG
         said = json.loads(config.read_text()) if config.exists() else {}
         return cls(str(pathlib.Path(folder) / TABLE), **{**{k: said[k] for k in ("compression_ratio", "mode") if k in said}, **fields})
 
     def save_pretrained(self, folder: FilePath) -> None:
-        """Writes what from_pretrained reads."""
+        """Writes a folder that from_pretrained reads."""
         pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
         said = {"compression_ratio": self.compression_ratio, "mode": self.mode}
         for name, data in (TABLE, read(self.table.name, FILE_MAX)), (CONFIG, json.dumps(said).encode() + b"\n"):
@@ -84,7 +85,7 @@ class CompilerKVPress(BasePress):
 
     @contextlib.contextmanager
     def __call__(self, model: PreTrainedModel) -> Iterator[None]:
-        """Inside it the prompt (one sequence) that fills an empty cache is compressed."""
+        """A context manager inside which the prompt that fills an empty cache is compressed. It must be a single sequence."""
         if self.compression_ratio == 0:
             yield
             return
