@@ -1,12 +1,14 @@
-"""What each head of a model asks for, measured in transformers: the pass of `ckvc calibrate --side demand` (docs/method.md, sections 3
-and 5), whose records `ckvc fit` makes tables of.
+"""Measures in transformers what each head of a model needs of a prompt: the pass of `ckvc calibrate --side demand` (docs/method.md, sections 3 and 5). `ckvc
+fit` makes tables from its records.
 
-A prompt is prefilled; its continuation is read behind it, and then the prompt once more behind an instruction, on its own full cache: in one
-piece where twice the prompt fits the context, else in chunks of 2,048 tokens that do not see each other. Queries, keys and values are those
-that transformers hands to attention. Shapes: L layers, H query heads, G KV heads, D head_dim, T prompt tokens, F features, P of them logged.
+A prompt is prefilled, and its continuation is read behind it. Then an instruction and the prompt once more are read behind the prompt's full cache. This is
+one piece if twice the prompt fits the context, and otherwise chunks of 2,048 tokens that do not see each other. Queries, keys and values are those that
+transformers hands to attention.
 
-Memory beside the model: the cache of twice the prompt; tiles of attention of TILE numbers, some at a time, and masks of MASK; of the prompt
-on the CPU 5 arrays [L, G, T] float64. Nothing is T x T."""
+Shapes: L layers, H query heads, G KV heads, T prompt tokens, F features, P logged positions.
+
+Beside the model, memory holds the cache of twice the prompt, a few tiles of attention of TILE numbers each, masks of MASK cells, and on the CPU 5 arrays [L,
+G, T] of float64. Nothing is T x T."""
 from __future__ import annotations
 
 import dataclasses
@@ -33,21 +35,22 @@ from .prefill import attention_rows, head_features, late_features, log_softmax
 from .run_writer import Run
 from .table import Array, budget_tokens, head_floor
 
-REPEAT = "Repeat the previous context exactly."  # behind a blank line
-TILE = 1 << 24  # numbers of attention at a time, float32
-MASK = 1 << 25  # cells of a mask that transformers may make: rows that are fed times columns
-MIXES = (0.25, 0.5, 0.75, 1.0)  # w of mixed_demand; demand is of 0
-SINKS = 4  # first positions, which attract rows whatever they hold
-ROWS, LATE, FIXED = 64, 10, 24  # version 1: last rows, the first late feature, features beside the key's
+REPEAT = "Repeat the previous context exactly."  # the instruction, which follows a blank line
+TILE = 1 << 24  # how many float32 of attention are computed at a time
+MASK = 1 << 25  # the largest mask that transformers may make, in cells: rows that are fed, times columns
+MIXES = (0.25, 0.5, 0.75, 1.0)  # the weights w of mixed_demand; column demand has the weight 0
+SINKS = 4  # how many first positions are not counted, because they attract attention whatever they hold
+ROWS, LATE, FIXED = 64, 10, 24  # of features of version 1: last rows that they read, number of the first late one, and how many there are beside the key's
 RANGES = (("window", 1, 10**6), ("continuation", 1, 10**6), ("floor", 0, 1), ("recent", 0, 10**6), ("positions", 32, 65536), ("judges", 0, 10**9),
           ("seed", 0, 2**53 - 1), ("max_tokens", 0, 10**9), ("max_failures", 0, 10**9))
-DRAW = 0x5C000000  # names the random numbers of a head's sample
+DRAW = 0x5C000000  # the number of the random stream for a head's sample
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """As the options of `ckvc calibrate --side demand`. budgets: tokens from 1 up, shares of the prompt below. part (i, n): every n-th prompt
-    from the i-th on, for n processes; None: those of torchrun or of a Slurm array. resume: go on with `out`."""
+    """The same as the options of `ckvc calibrate --side demand`. budgets: tokens from 1 up, or shares of the prompt below 1. part (i, n): take every n-th
+    prompt from the i-th on, if n processes share the prompts; None: the part that torchrun or a Slurm array gives this process. resume: go on with the run in
+    `out`."""
     budgets: Tuple[float, ...]
     window: int = 64
     continuation: int = 128
@@ -74,7 +77,7 @@ class Options:
 
 
 def part_of_job() -> Optional[Tuple[int, int]]:
-    """This process among those of torchrun, or of a Slurm array (of any first index and step)."""
+    """This process's part (i, n) of a job of torchrun, or of a Slurm array with any first index and step. None if it is the only process."""
     e = {k: int(v) for k, v in os.environ.items() if v.isdecimal() and (k in ("RANK", "WORLD_SIZE") or k.startswith("SLURM_ARRAY_TASK_"))}
     part = (e.get("RANK", 0), e.get("WORLD_SIZE", 1))
     if part[1] == 1 and "SLURM_ARRAY_TASK_ID" in e:
@@ -84,7 +87,8 @@ def part_of_job() -> Optional[Tuple[int, int]]:
 
 
 def demand_counts(score: torch.Tensor, budget: int, floor: float, recent: int) -> torch.Tensor:
-    """Entries [units] of score [units, T]: the units * budget highest, beside what each has anyway (demand_meter.h); of equals the lower unit's."""
+    """How many entries each unit keeps when the units * budget highest of score [units, T] are kept, [units]. Every unit has some entries in any case
+    (demand_meter.h). Of equal scores, that of the lower unit comes first."""
     n, T = score.shape
     B = min(budget, T)
     m, forced = head_floor(floor, recent, B, T), min(recent + 1, T)
@@ -100,7 +104,8 @@ def demand_counts(score: torch.Tensor, budget: int, floor: float, recent: int) -
 
 
 def mixed(y_r: torch.Tensor, y_c: torch.Tensor, w: float) -> torch.Tensor:
-    """Scores of heads: w y_c / sum y_c + (1 - w) y_r / sum y_r; where one of them is 0 everywhere, or its share is, the other as it is."""
+    """The mixed scores of heads: w y_c / sum y_c + (1 - w) y_r / sum y_r. If one of them is 0 everywhere, or its weight is 0, the result is the other as it
+    is."""
     of_r, of_c = float(y_r.sum()), float(y_c.sum())
     if of_c == 0 or (w == 0 and of_r > 0):
         return y_r
@@ -110,7 +115,7 @@ def mixed(y_r: torch.Tensor, y_c: torch.Tensor, w: float) -> torch.Tensor:
 
 
 def philox(seed: int, key: int, stage: int, n_blocks: int) -> List[int]:
-    """The first numbers of a stream of lib/base/hash.h, two of 64 bits a block."""
+    """The first numbers of a random stream of lib/base/hash.h. A block is two numbers of 64 bits."""
     c = [np.arange(n_blocks, dtype=np.uint64), *(np.full(n_blocks, x, np.uint64) for x in (stage, key & 0xFFFFFFFF, key >> 32))]
     k, low = [seed & 0xFFFFFFFF, seed >> 32], np.uint64(0xFFFFFFFF)
     for _ in range(10):
@@ -121,7 +126,8 @@ def philox(seed: int, key: int, stage: int, n_blocks: int) -> List[int]:
 
 
 def draw_positions(target: Array, P: int, seed: int, prompt_id: str, head: int) -> Array:
-    """Logged positions of a head, at most P: first 4, last 8, highest targets [T] (of equals the later), P / 2 ascending; others, drawn evenly."""
+    """The positions that are logged of a head, at most P. The first P / 2 are the first 4, the last 8, and those with the highest target [T] (of equal targets
+    the later position), in ascending order. The others are drawn at random from all that are left."""
     T = len(target)
     if T <= P:
         return np.arange(T)
@@ -133,7 +139,7 @@ def draw_positions(target: Array, P: int, seed: int, prompt_id: str, head: int) 
     numbers = iter(philox(seed, xxhash.xxh64_intdigest(prompt_id.encode()), DRAW + head, P))
     while len(sample) < P:
         n, v = len(others), next(numbers)
-        if v >= 2**64 % n:  # below it small results would be likelier
+        if v >= 2**64 % n:  # smaller numbers are drawn again: with them, small remainders would be likelier than large ones
             sample.append(others[v % n])
             others[v % n] = others[-1]
             others.pop()
@@ -141,20 +147,20 @@ def draw_positions(target: Array, P: int, seed: int, prompt_id: str, head: int) 
 
 
 class Meter:
-    """Measures prompts on a model, one by one. `attention` is what the model attends by while it does."""
+    """Measures prompts on a model, one after the other. Meanwhile the model attends by the method `attention`."""
 
     def __init__(self, model: PreTrainedModel, instruction: Sequence[int], context: int, options: Options):
         self.model, self.instruction, self.context, self.o = model, list(instruction), context, options
         self.g, self.device = geometry_of(model), device_of(model)
         self.group = self.g.n_query_heads // self.g.n_kv_heads
-        self.before = ""  # the implementation of attention that computes what the model goes on with
+        self.before = ""  # the implementation of attention that the model had, whose results it goes on with
         self._take: Optional[Callable[..., None]] = None
         self._rows = {layer: row for row, layer in enumerate(self.g.layers)}
-        self.sinks: Dict[int, Optional[torch.Tensor]] = {}  # by row, [H]
+        self.sinks: Dict[int, Optional[torch.Tensor]] = {}  # by the table's row, [H]
 
     def attention(self, module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, *more: Any, **kwargs: Any) -> Any:
         g, row = self.g, self._rows.get(getattr(module, "layer_idx", -1))
-        if row is None:  # of a layer that does not see every token
+        if row is None:  # this layer does not see every token
             return original_attention(self.before, module, query, key, *more, **kwargs)
         check_attention(module, key.shape[2], kwargs)
         if query.shape[1] != g.n_query_heads or key.shape[1] != g.n_kv_heads or key.shape[3] != g.head_dim or g.head_dim % 2:
@@ -167,7 +173,8 @@ class Meter:
         return original_attention(self.before, module, query, key, *more, **kwargs)
 
     def _feed(self, cache: DynamicCache, ids: List[int], targets: List[int], take: Callable[..., None]) -> torch.Tensor:
-        """Feeds tokens behind the cache: take(start, layer, queries [H, n, D], keys [G, all, D]). Losses of `targets`, the last, float64."""
+        """Feeds tokens behind the cache, and calls take(start, layer, queries [H, n, D], keys [G, all, D]) for each piece and layer. targets: what the last
+        tokens are to predict. Returns their losses, float64."""
         past, start, losses = cache.get_seq_length(), 0, [torch.zeros(0, dtype=torch.float64)]
         first, cells = len(ids) - len(targets), MASK // (self.g.n_query_heads if self.before == "eager" else 1)
         while start < len(ids):
@@ -186,12 +193,13 @@ class Meter:
         return torch.cat(losses)
 
     def _rows_of(self, layer: int, head: int, queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
-        """attention_rows of a KV head: queries [H, rows, D], keys [T, D]."""
+        """attention_rows for one KV head. queries [H, rows, D], keys [T, D]."""
         of, sinks = slice(head * self.group, (head + 1) * self.group), self.sinks[layer]
         return attention_rows(queries[of].to(keys.device), keys, self.scaling, None, None if sinks is None else sinks[of])
 
     def _tiles(self, layer: int, queries: torch.Tensor, keys: torch.Tensor, T: int, mean: bool) -> torch.Tensor:
-        """What the first T positions get of rows, the last of keys [G, N, D]: the sum over rows and query heads, or the largest, [G, T] float64."""
+        """The attention that the first T positions get from the rows of the last of keys [G, N, D], in tiles. mean: its sum over rows and query heads, or else
+        its largest value. Returns [G, T] float64."""
         group, n, N = self.group, queries.shape[1], keys.shape[1]
         out, step = torch.zeros(len(keys), T, dtype=torch.float64, device=keys.device), max(1, TILE // (group * N))
         for head in range(len(keys)):
@@ -202,7 +210,8 @@ class Meter:
         return out.cpu()
 
     def _look(self, cache: DynamicCache, p: Prompt) -> Tuple[float, float]:
-        """One pass over a prompt: self.y_r, y_c [L, G, T], last [L] of [H, rows, D], cache. The window's perplexity, the continuation's loss."""
+        """Reads a prompt, its continuation and its repetition. Fills the cache, self.y_r and self.y_c [L, G, T], and self.last, which has L tensors [H, rows,
+        D] of the last queries. Returns the perplexity of the window, and the loss of the continuation."""
         g, T, W, ids, behind = self.g, p.n_tokens, self.o.window, p.tokens[: p.n_tokens], p.tokens[p.n_tokens :]
         self.y_r, self.y_c = (torch.zeros(g.n_layers, g.n_kv_heads, T, dtype=torch.float64) for _ in range(2))
         self.last: List[torch.Tensor] = [torch.zeros(0)] * g.n_layers
@@ -234,7 +243,8 @@ class Meter:
         return r_sem, float(full.mean())
 
     def _head(self, p: Prompt, layer: int, head: int, keys: torch.Tensor, values: torch.Tensor, columns: Dict[str, Array]) -> Tuple[torch.Tensor, ...]:
-        """A head's row of each column but demand's. Attention of window and last rows (sums), value norms, targets, all [T]; which are logged."""
+        """Fills a head's place in each column but those of demand. Returns the sums of attention over the window's and the last rows, the values' norms and
+        the targets, all [T], and which positions are logged."""
         g, T, W, group = self.g, p.n_tokens, self.o.window, self.group
         rows = self._rows_of(layer, head, self.last[layer], keys)
         mass, recent = rows[:, -W:].sum((0, 1), dtype=torch.float64).cpu(), rows[:, -ROWS:]
@@ -256,7 +266,7 @@ class Meter:
 
     @torch.no_grad()
     def measure(self, p: Prompt, columns: Dict[str, Array]) -> Optional[str]:
-        """Fills a prompt's row [1, ...] of the columns; a text: why it leaves none."""
+        """Fills the columns [1, ...] of a prompt. Returns None, or a text that says why the prompt leaves no records."""
         g, T, W, cache = self.g, p.n_tokens, self.o.window, DynamicCache()
         r_sem, loss = self._look(cache, p)
         alpha, norms = torch.zeros(T, dtype=torch.float64), torch.zeros_like(self.y_r)
@@ -290,7 +300,7 @@ class Meter:
 
 
 def empty_columns(g: Any, o: Options, n: int, documents: bool) -> Dict[str, Array]:
-    """Columns of /prompt (formats/shard/shard.md) for n rows, of zeros."""
+    """The columns of /prompt (formats/shard/shard.md) for n rows, filled with zeros."""
     L, G, B, F = g.n_layers, g.n_kv_heads, len(o.budgets), FIXED + g.head_dim
     text = ("id", "source", "split") + (("document",) if documents else ())
     shapes: Dict[str, Tuple[str, Tuple[int, ...]]] = {
@@ -303,15 +313,16 @@ def empty_columns(g: Any, o: Options, n: int, documents: bool) -> Dict[str, Arra
 
 
 def limits_of(config: Any, o: Options, n_instruction: int) -> Limits:
-    """What a model's prompts must fit."""
+    """The limits that a model sets to its prompts. n_instruction: the length of the instruction to repeat them."""
     rope = getattr(config, "rope_parameters", None) or {}
-    stretched = rope.get("factor", 1.0) if rope.get("rope_type") == "linear" else 1.0  # whose point is to reach beyond
+    stretched = rope.get("factor", 1.0) if rope.get("rope_type") == "linear" else 1.0  # linear scaling of positions is there to reach beyond the context
     context = int((getattr(config, "max_position_embeddings", None) or 1 << 26) * stretched)
     return Limits(context, config.vocab_size, o.window, o.continuation, n_instruction, o.max_tokens, o.skip_short)
 
 
 def _check(o: Options, prompts: List[Prompt], config: Any, limits: Limits) -> None:
-    """Error where a budget is below what heads keep, or a position's angle depends on the sequence's length: keys could not be turned back."""
+    """An Error if a budget is less than what every head keeps, or if the angle of a position depends on the sequence's length, so that a key's rotation could
+    not be undone."""
     rope, longest = getattr(config, "rope_parameters", None) or {}, max(p.n_tokens for p in prompts)
     kind, original = rope.get("rope_type"), rope.get("original_max_position_embeddings") or limits.context
     refuse(kind in ("dynamic", "longrope") and 2 * longest + limits.instruction > original, f"rotary frequencies of the kind {kind} change beyond "
@@ -324,7 +335,7 @@ def _check(o: Options, prompts: List[Prompt], config: Any, limits: Limits) -> No
 
 
 def _header(o: Options, g: Any, model: PreTrainedModel, tokenizer: Any, manifest: str) -> Dict[str, Any]:
-    """Attributes of the shards but the plan's hash; settings of their neutral value are left out (formats/setting)."""
+    """The attributes of the shards, except the plan's hash. Settings that have their neutral value are left out (formats/setting)."""
     folder = os.path.normpath(folder_of(model) or type(model).__name__)
     of_hub = os.path.basename(os.path.dirname(folder)) == "snapshots"
     counts = dict(n_layers=g.n_layers, n_heads=g.n_query_heads, n_kv_heads=g.n_kv_heads, window=o.window, continuation=o.continuation, keep_window=0,
@@ -338,7 +349,7 @@ def _header(o: Options, g: Any, model: PreTrainedModel, tokenizer: Any, manifest
 
 
 def _plan(o: Options, header: Dict[str, Any], model: PreTrainedModel, tokenizer: Any, prompts: List[Prompt], limits: Limits) -> Dict[str, Any]:
-    """run.json: what decides the records."""
+    """The plan of a run, for run.json: everything that decides what the records are."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     words = backend.to_str() if backend is not None else repr(sorted(tokenizer.get_vocab().items()))
     options = {k: v for k, v in dataclasses.asdict(o).items() if k not in ("budgets", "part", "resume", "quiet")}
@@ -350,7 +361,7 @@ def _plan(o: Options, header: Dict[str, Any], model: PreTrainedModel, tokenizer:
 
 
 def check_layers(model: PreTrainedModel) -> None:
-    """Error where a layer has more of a sequence than keys and values."""
+    """An Error if a layer remembers more of a sequence than keys and values."""
     kinds = set(getattr(model.config.get_text_config(), "layer_types", None) or ()) - {"full_attention", "sliding_attention", "chunked_attention", "attention"}
     if kinds or "logits_to_keep" not in inspect.signature(model.forward).parameters:
         has = f" has layers of {', '.join(sorted(kinds))}, whose state cannot be taken back to the end of a prompt" if kinds else ""
@@ -358,9 +369,11 @@ def check_layers(model: PreTrainedModel) -> None:
 
 
 def calibrate(model: PreTrainedModel, tokenizer: Any, manifest: FilePath, o: Options, out: FilePath) -> int:
-    """The pass over a manifest's prompts into the run directory `out`; how many it did. Killed, it goes on with resume; of a prompt in hand
-    nothing is logged. Errors (one line): a model whose attention is not plain, or does not come through AttentionInterface; a prompt that
-    cannot be taken; a budget below what heads keep; a folder of another model or setting; a disk that is full; too little device memory."""
+    """Measures the prompts of a manifest, and logs them in the run directory `out`. Returns how many prompts it measured. If it is killed, resume goes on from
+    the last whole prompt.
+
+    An Error of one line says that the model's attention is not plain or does not go through AttentionInterface, that a prompt cannot be taken, that a budget
+    is less than what heads keep, that the folder is of another model or other settings, that the disk is full, or that there is too little device memory."""
     check_layers(model)
     g, config = geometry_of(model), model.config.get_text_config()
     instruction = plain_ids(tokenizer, "\n\n" + o.repeat)
@@ -402,7 +415,7 @@ def calibrate(model: PreTrainedModel, tokenizer: Any, manifest: FilePath, o: Opt
 
 
 def parser(verb: str, description: str, options: Sequence[str]) -> Parser:
-    """Of `python3 -m ckvc VERB MODEL ...`, with these of Options."""
+    """The parser of `python3 -m ckvc VERB MODEL ...`. options: the names of those members of Options that are options of the verb."""
     p = Parser(prog=f"python3 -m ckvc {verb}", description=description)
     p.add_argument("model", help="a Hugging Face folder, or a name that transformers loads")
     p.add_argument("--manifest", required=True)
@@ -418,7 +431,7 @@ def parser(verb: str, description: str, options: Sequence[str]) -> Parser:
 
 
 def options_of(a: Any, **more: Any) -> Options:
-    """Options from a command line."""
+    """The Options that a parsed command line says. more: members with other values."""
     try:
         return Options(**{"budgets": tuple(dict.fromkeys(a.budget or ())), **{f.name: getattr(a, f.name) for f in dataclasses.fields(Options) if hasattr(a, f.name)}, **more})
     except Error as why:
@@ -426,13 +439,13 @@ def options_of(a: Any, **more: Any) -> Options:
 
 
 def loaded(a: Any) -> Tuple[PreTrainedModel, Any]:
-    """The model of a command line, where it says, and its tokenizer."""
+    """The model that a command line names, on the device that it names, and its tokenizer."""
     try:
         tokenizer = AutoTokenizer.from_pretrained(a.model)
         own = a.device or (f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu")
         model = AutoModelForCausalLM.from_pretrained(a.model, dtype=a.dtype, **({"device_map": "auto"} if own == "auto" else {}))
         return (model if own == "auto" else model.to(own)), tokenizer
-    except Exception as why:  # of any kind: each model's classes and file formats have their own
+    except Exception as why:  # models' classes and file formats raise exceptions of many kinds
         raise Error(f"{a.model}: {type(why).__name__}: {' '.join(str(why).split())[:300]}") from None
 
 
@@ -440,7 +453,7 @@ OPTIONS = [f.name for f in dataclasses.fields(Options) if f.name not in ("budget
 
 
 def main(verb: str, words: List[str]) -> str:
-    """`python3 -m ckvc calibrate MODEL ...`; what to say."""
+    """Does `python3 -m ckvc calibrate MODEL ...`, and returns the line that is printed."""
     p = parser(verb, "Logs what each head of a model asks for, by torch; `ckvc fit` makes a table of it.", OPTIONS)
     p.add_argument("--shard", metavar="I/N", type=lambda x: tuple(map(int, x.split("/"))),
                    help="every N-th prompt from the I-th on; torchrun and Slurm arrays say it themselves")

@@ -1,9 +1,9 @@
-"""Losses of prompts under tables and under references, measured in transformers: the lines of `ckvc score` (formats/lines/scores.md), which `ckvc
-fit --choose` and `ckvc report` read; and `compile`, which calibrates, fits, chooses and judges as `ckvc compile` does by demand.
+"""Measures in transformers what prompts lose under tables and under reference policies, and writes the lines of `ckvc score` (formats/lines/scores.md), which
+`ckvc fit --choose` and `ckvc report` read. Its verb `compile` calibrates, fits, chooses and judges a table, as `ckvc compile` does by demand.
 
-A prompt is prefilled once. Each policy's cache is cut from that, and its continuation is fed in one piece. References: full, top-k, snapkv and adakv
-as the C program has them, and kvpress's presses by their class, each with a prefill of its own and the continuation token by token.
-KVzap by a model of scripts/kvzap.py is cut from the prompt's prefill, as tables are."""
+A prompt is prefilled once. Each policy's cache is cut from that one, and the continuation is fed behind it in one piece. The reference policies full, top-k,
+snapkv and adakv are those of the C program. kvpress's presses are named by their class; each of them prefills the prompt itself, and then the continuation is
+fed token by token. KVzap with a model of scripts/kvzap.py is cut from the prompt's prefill, as tables are."""
 from __future__ import annotations
 
 import argparse
@@ -37,22 +37,23 @@ from .run_writer import LINES_MAX, Lines
 from .table import FEATURES, Score, Table, budget_tokens
 
 REFERENCES = ("full", "top-k", "snapkv", "adakv")
-KVZAP, SINKS = ("KVzapPress", "DMSPress"), 4  # by a count, by a threshold; positions that both keep as KVzip does, beside the last
-SAME = 1e-4  # nats that two programs' losses of a prompt differ by at most, where the weights are the same: 1.4e-5 of SmolLM2
-LINE_MAX = 16 << 20  # bytes of a line of scores
-LAST = 32  # rows that snapkv and adakv look at, whose positions they keep
+# KVzapPress keeps by a count, DMSPress by a threshold. Like KVzip, both also keep the first SINKS positions, and some of the last.
+KVZAP, SINKS = ("KVzapPress", "DMSPress"), 4
+SAME = 1e-4  # the most nats by which two programs' losses of a prompt may differ under the same weights; SmolLM2's differ by 1.4e-5
+LINE_MAX = 16 << 20  # the most bytes of a line of scores
+LAST = 32  # snapkv and adakv look at the last LAST rows, and keep their positions
 Line = Dict[str, Any]
 
 
 def top_k_table(g: Geometry, window: int) -> Table:
-    """A table that weighs nothing and whose threshold all pass: what policy top-k keeps by."""
+    """The table of policy top-k: its weights are 1, and every position passes its threshold."""
     L, G = g.n_layers, g.n_kv_heads
     content = dict(BUDGET=[1], GRIDHEAD=[1], GRIDGATE=[0], WEIGHT=np.ones((L, G, 1)), TAU=np.zeros((L, 1, 1, 1)), EDGEENT=[], EDGEPPL=[])
     return Table("top-k", imported("top-k", argparse.Namespace(heads=None), "top-k", content, (L, g.n_query_heads, G, 1, 1, 1, window, 0)))
 
 
 def recommending(table: Table, kind: Optional[str] = None, floor: Optional[float] = None) -> Table:
-    """The table with another score (window, learned, paper) or floor for every budget."""
+    """A copy of the table that recommends another score (window, learned or paper) or another floor for every budget."""
     refuse(kind == "learned" and table.theta is None, f"{table.name}: has no learned score")
     t = copy.copy(table)
     if kind:
@@ -64,26 +65,27 @@ def recommending(table: Table, kind: Optional[str] = None, floor: Optional[float
 
 
 class Scoring(Compression):
-    """Inside its `with` block `prefill` takes a prompt, and `under` says what a policy keeps of it and what the model predicts from that."""
+    """Inside its `with` block, `prefill` reads a prompt, and `under` says what a policy keeps of it and what the model predicts from that."""
 
     def __init__(self, model: PreTrainedModel, window: int, kvzap: Optional[PreTrainedModel] = None):
         super().__init__(model, top_k_table(geometry_of(model), window), 1)
         self.window, self.device, self.kvzap = window, device_of(model), kvzap
 
     def _prefills(self, width: int) -> List[Prefill]:
-        self.rows = max(self.window, 64)  # what scores read
+        self.rows = max(self.window, 64)  # as many queries as any score reads
         return []
 
     def compress(self, *args: Any) -> None:
         self.rows = 0
 
     def feed(self, ids: Sequence[int], cache: Cache, n: int = 1, **more: Any) -> torch.Tensor:
-        """log-probabilities [n, vocabulary] behind the last n of the ids, float32."""
+        """Feeds ids behind the cache. Returns the log-probabilities [n, vocabulary] of what follows each of the last n, float32."""
         out = self.model(input_ids=torch.tensor([list(ids)], device=self.device), use_cache=True, logits_to_keep=n, **with_cache(self.model, cache), **more)
         return log_softmax(out.logits[0, -n:])
 
     def prefill(self, p: Prompt) -> None:
-        """The prompt's cache, last queries, risks; `full`, log-probabilities [C, vocabulary] of the continuation."""
+        """Reads a prompt: keeps its cache, its last queries and its risks, and in `full` the log-probabilities [C, vocabulary] of the continuation under the
+        full cache."""
         self.p, self.cache, self._done, T = p, DynamicCache(), {}, p.n_tokens
         self.zapped: Dict[int, torch.Tensor] = {}
         with reading(self.model if self.kvzap else None, lambda layer, x: self.zapped.update({layer: self.kvzap.layers[layer](x).T})):
@@ -97,16 +99,16 @@ class Scoring(Compression):
             raise Error(f'prompt "{p.id}": a loss of the full cache is not finite')
 
     def _layers(self) -> Iterator[Tuple[torch.Tensor, torch.Tensor, torch.Tensor, float, None, Optional[torch.Tensor]]]:
-        """What Prefill.layer takes, row by row."""
+        """The arguments of Prefill.layer for each of the table's rows."""
         for row, l in enumerate(self.geometry.layers):
             keys, values = (x[0, :, : self.p.n_tokens] for x in (self.cache.layers[l].keys, self.cache.layers[l].values))
             yield self._queries[row][0], keys, values, self._scaling, None, self._sinks[row]
 
     def _by_table(self, table: Table, budget: float, mode: Optional[str]) -> Tuple[Kept, Line]:
-        """What a table keeps, and what its line says of the setting."""
+        """What a table keeps, and the members of its line that name the table and its settings."""
         p = Prefill(table, self.geometry, self.p.n_tokens, budget, mode)
         key = p.score[:5], p._needs_alpha, table.alpha_kind, table.theta.tobytes() if p.score.kind == "learned" else b""
-        if key in self._done:  # statistics of one score are taken once
+        if key in self._done:  # tables with the same score share its statistics, which are taken once
             vars(p).update({k: v for k, v in vars(self._done[key]).items() if k in ("_late", "_scores", "_norms", "_mass")})
         else:
             for layer in self._layers():
@@ -114,7 +116,7 @@ class Scoring(Compression):
         self._done[key], kept, made = p, p.keep(self.r_sem), {}
         if table is not self.table:
             made.update(table=table.content_id, score=p.score.kind)
-            with contextlib.suppress(KeyError, TypeError, AttributeError):  # a table that was not fitted from demand
+            with contextlib.suppress(KeyError, TypeError, AttributeError):  # the table was not fitted from demand
                 made["mix"] = sum(x.get("mix", 0) for x in table.meta["diagnostics"]["demand"]["by_budget"] if x["budget"] == table.budgets[p.block])
             if kept.mode != "shared" and self.p.n_tokens > self.window:
                 made["floor"] = float(table.c_min[p.block][0])
@@ -123,7 +125,8 @@ class Scoring(Compression):
         return kept, made
 
     def _by_head(self, policy: str, B: int, mode: str) -> Kept:
-        """snapkv or adakv: scores of the last rows, largest of 7, and the last themselves. `shared`, `layers`: B of each layer, by its heads' sum."""
+        """What snapkv or adakv keeps: the last rows' positions, and the others by the last rows' attention, of which the largest of 7 neighbours counts. In
+        the modes `shared` and `layers` each layer keeps B positions, by the sum over its heads."""
         T, G, positions = self.p.n_tokens, self.geometry.n_kv_heads, []
         for q, keys, _, scaling, _, sinks in self._layers():
             s, before = torch.full((G, T), math.inf, dtype=torch.float64), max(T - LAST, 0)
@@ -131,7 +134,7 @@ class Scoring(Compression):
                 rows = attention_rows(queries[:, -LAST:], keys[g], scaling, None, None if sinks is None else sinks.view(G, -1)[g])
                 s[g, :before] = _pool(rows.mean((0, 1), dtype=torch.float64)[:before], 7).cpu()
             s, counts = s if mode == "heads" else s.sum(dim=0, keepdim=True), [B] * G
-            if policy == "adakv" and mode == "heads":  # a fifth of B to each head, the rest to the best of all
+            if policy == "adakv" and mode == "heads":  # each head gets a fifth of B, and the best of all heads share the rest
                 least = min(max(int(0.2 * B), LAST), B)
                 others = s.sort(dim=1, descending=True).values[:, least:]
                 best = others.flatten().sort(descending=True, stable=True).indices[: G * (B - least)] // max(others.shape[1], 1)
@@ -141,7 +144,8 @@ class Scoring(Compression):
         return Kept(mode, T, positions)
 
     def _by_kvzap(self, policy: str, budget: float, B: int) -> Kept:
-        """KVzap's scores, the first and last positions above all: the B·L·G best of all heads and layers, or all from the budget's threshold on."""
+        """What KVzap keeps. The first and the last positions come first, and then the best by its scores: B·L·G entries of all heads and layers (KVzapPress),
+        or all that reach the threshold of the budget (DMSPress)."""
         said = self.kvzap.config.ckvc[f"{budget:g}"]  # check_recent
         s = torch.stack([x for _, x in sorted(self.zapped.items())]).double().cpu()  # [L, G, T]
         s[..., :SINKS] = s[..., s.shape[2] - said["recent"] :] = math.inf
@@ -153,7 +157,7 @@ class Scoring(Compression):
         return Kept("heads", s.shape[2], [[np.flatnonzero(head) for head in layer] for layer in kept.view(s.shape).numpy()])
 
     def _from(self, kept: Kept) -> torch.Tensor:
-        """log-probabilities [C, vocabulary] of the continuation from a cache that holds what is kept, and all of the layers that are no rows."""
+        """The log-probabilities [C, vocabulary] of the continuation, from a cache that holds what is kept. Layers that are no rows of the table hold all."""
         cache, queries, ids = copy.copy(self.cache), self._queries, self.p.tokens[self.p.n_tokens : -1]
         cache.layers, self.kept = [copy.copy(x) for x in self.cache.layers], [kept]
         if not kept.whole:
@@ -162,7 +166,8 @@ class Scoring(Compression):
         return torch.cat([self.first, self.feed(ids, cache, len(ids))]) if ids else self.first
 
     def _pressed(self, name: str, B: int) -> Tuple[Kept, torch.Tensor]:
-        """As many positions as kvpress's press of that class keeps of each head, when told to keep B (which they are is not known), and as `_from`."""
+        """How many positions kvpress's press of that class keeps of each head if it is told to keep B, as a Kept whose positions are only counted, since which
+        they are is not known. And the log-probabilities of the continuation, as `_from` returns them."""
         kvpress = needed("kvpress", name)
         p, cache, kind, queries = self.p, DynamicCache(), getattr(kvpress, name), self._queries
         try:
@@ -170,7 +175,7 @@ class Scoring(Compression):
             press.compression_ratio = max(0.0, 1 - (B + 0.5) / p.n_tokens)
             with press(self.model):
                 self.feed(p.tokens[: p.n_tokens], cache)
-        except Exception as why:  # of any kind: each press has its own
+        except Exception as why:  # presses raise exceptions of many kinds
             raise Error(f"{name}: {type(why).__name__}: {' '.join(str(why).split())[:200]}") from None
         hidden = {m.layer_idx: m for m in self.model.modules() if getattr(m, "masked_key_indices", None) is not None}
         positions = [[np.arange(x.keys.shape[2] - (int((hidden[l].masked_key_indices[1] == g).sum()) if l in hidden else 0))
@@ -182,7 +187,7 @@ class Scoring(Compression):
         return Kept("heads", p.n_tokens, positions), torch.cat([self.first, *rows])
 
     def under(self, policy: str, table: Table, budget: float, mode: Optional[str]) -> Line:
-        """A policy's line (formats/lines/scores.md), but for model and manifest."""
+        """The line of a policy (formats/lines/scores.md), without the model and the manifest."""
         p, rows, made, inside = self.p, None, {}, None
         T, B = p.n_tokens, min(budget_tokens(budget, p.n_tokens), p.n_tokens)
         if policy in ("table", "top-k"):
@@ -213,7 +218,8 @@ class Scoring(Compression):
 
 @contextlib.contextmanager
 def reading(model: Optional[PreTrainedModel], read: Callable[[int, torch.Tensor], None]) -> Iterator[None]:
-    """Inside it `read` is told what each layer's attention reads of the one sequence that is fed: its number, [T, width]. No model: nothing."""
+    """A context manager inside which `read` is called for each layer, with its number and the hidden states [T, width] that its attention reads of the single
+    sequence that is fed. Without a model it does nothing."""
     def told(module: torch.nn.Module, _: Any, kwargs: Any) -> None:
         read(module.layer_idx, kwargs["hidden_states"][0])
 
@@ -224,7 +230,7 @@ def reading(model: Optional[PreTrainedModel], read: Callable[[int, torch.Tensor]
 
 
 def check_policies(model: PreTrainedModel, policies: Sequence[str], mode: Optional[str] = None) -> None:
-    """Error where one is neither a reference nor a press of kvpress, or a press would cut what slides, or have no such mode."""
+    """An Error if a policy is neither a reference nor a press of kvpress, or if a press would cut layers that slide or does not have that mode."""
     for x in sorted(set(policies).difference(REFERENCES)):
         refuse(not x.endswith("Press") or not hasattr(needed("kvpress", x), x), f"{x}: want {', '.join(REFERENCES)}, or a class of kvpress (SnapKVPress ...)")
         if geometry_of(model).n_layers < model.config.get_text_config().num_hidden_layers:
@@ -233,7 +239,7 @@ def check_policies(model: PreTrainedModel, policies: Sequence[str], mode: Option
 
 
 def check_recent(said: Dict[str, Any], prompts: Sequence[Prompt], budgets: Sequence[float], window: int) -> None:
-    """Error where KVzap cannot serve a budget: said, of each (`0.125`) how many last positions stay (`recent`)."""
+    """An Error if KVzap cannot serve a budget. said: for each budget of its folder (such as `0.125`), how many last positions stay (`recent`)."""
     for key, b in ((f"{b:g}", b) for b in budgets):
         refuse(key not in said, f"KVzap: budget {key} is none of {', '.join(said)}, which its folder has: scripts/kvzap.py -B makes others")
         for p in prompts:
@@ -245,9 +251,10 @@ def check_recent(said: Dict[str, Any], prompts: Sequence[Prompt], budgets: Seque
 @torch.no_grad()
 def score(model: PreTrainedModel, prompts: Sequence[Prompt], budgets: Sequence[float], tables: Sequence[Table] = (), policies: Sequence[str] = (),
           mode: Optional[str] = None, window: int = 64, quiet: bool = True, kvzap: Optional[PreTrainedModel] = None, done: int = 0) -> Iterator[Line]:
-    """A line for each prompt from `done` on, policy, table and budget (formats/lines/scores.md, without model and manifest). policies: REFERENCES, or classes
-    of kvpress (SnapKVPress); kvzap: what those of KVZAP score by. Errors (one line): a table for another model or window; a press that is not there, or fails;
-    attention that is not plain; memory."""
+    """Gives a line (formats/lines/scores.md, without model and manifest) for each prompt from number `done` on, each policy or table, and each budget.
+
+    policies: names of REFERENCES, or of kvpress's classes (SnapKVPress). kvzap: the model by which those of KVZAP score. An Error of one line says that a
+    table is for another model or window, that a press does not exist or failed, that attention is not plain, or that there is too little memory."""
     check_layers(model)
     check_policies(model, policies, mode)
     if kvzap and set(KVZAP).intersection(policies):
@@ -274,8 +281,8 @@ def score(model: PreTrainedModel, prompts: Sequence[Prompt], budgets: Sequence[f
 
 
 def read_beside(path: str, prompts: Sequence[Prompt]) -> Tuple[str, Dict[Tuple[str, str], float]]:
-    """The model of score lines of the same prompts (.jsonl, .xz), of another file of the same weights, and the full cache's losses, by id and
-    token_hash. Error where a line is none, or a prompt is not there with its tokens."""
+    """Reads score lines (.jsonl, .xz) of the same prompts, which were made with another file of the same weights. Returns the name of their model, and the
+    full cache's losses by id and token_hash. An Error says which line is wrong, or which prompt is not there with the same tokens."""
     losses, model, n, size = dict.fromkeys((p.id, f"{p.token_hash:016x}") for p in prompts), "", 0, 0
     try:
         with open(path, "rb", opener=regular) as packed, lzma.open(packed) if path.endswith(".xz") else packed as f:
@@ -295,8 +302,11 @@ def read_beside(path: str, prompts: Sequence[Prompt]) -> Tuple[str, Dict[Tuple[s
 def write_scores(out: str, model: PreTrainedModel, manifest: str, prompts: Sequence[Prompt], budgets: Sequence[float], tables: Sequence[Table] = (),
                  policies: Sequence[str] = (), beside: Optional[str] = None, resume: bool = False, force: bool = False, inputs: Sequence[str] = (),
                  tokenizer: Any = None, **what: Any) -> int:
-    """The lines of `score` into `out`, which appears whole; how many. manifest: its SHA-256. beside: whose full losses must agree (read_beside). Until
-    then out.checkpoint has those of finished prompts: resume goes on behind them, force begins anew; Error without both, or with other settings."""
+    """Writes the lines of `score` into `out`, which appears only when it is whole. Returns how many lines there are. manifest: the SHA-256 of the manifest.
+    beside: a file of score lines, whose losses of the full cache must agree (read_beside).
+
+    Until `out` is whole, out.checkpoint holds the lines of finished prompts. If it is there, resume goes on behind them, and force begins anew. With neither,
+    or with other settings, there is an Error."""
     name, losses = read_beside(beside, prompts) if beside else (fingerprint(model), {})
     for t in tables:
         check_model(t, model, tokenizer, name)
@@ -321,18 +331,19 @@ def write_scores(out: str, model: PreTrainedModel, manifest: str, prompts: Seque
                     refuse(not abs(other - x["loss_full"]) <= SAME, f'{beside}: prompt "{x["id"]}": the full cache\'s loss is {other:.6f}, here {x["loss_full"]:.6f}: want the same model')
                 log.append(*([] if log.all else [settings]), *({"model": name, "manifest": manifest, **x} for x in of_prompt))
         except BaseException:
-            if len(log.all) < 2:  # nothing to go on from
+            if len(log.all) < 2:  # there is nothing that --resume could go on from
                 os.unlink(log.path)
             raise
         data = "".join(canonical(x) + "\n" for x in log.all[1:]).encode()
-        ended = resume and os.path.lexists(out) and read(out, LINES_MAX) == data  # a command before this one was killed as it ended
+        ended = resume and os.path.lexists(out) and read(out, LINES_MAX) == data  # an earlier command was killed after it had published and before it removed the checkpoint
         publish(out, data, force or ended, inputs)
         os.unlink(log.path)
         return len(log.all) - 1
 
 
 def kvzap_model(folder: Optional[str], model: PreTrainedModel) -> Optional[PreTrainedModel]:
-    """kvpress's KVzapModel of a folder of scripts/kvzap.py, where the model is. Error: of another shape, or without what budgets want."""
+    """kvpress's KVzapModel from a folder of scripts/kvzap.py, on the model's device. An Error says that it has another shape, or was not made by that
+    script."""
     if not folder:
         return None
     needed("kvpress", "KVzapPress")
@@ -340,7 +351,7 @@ def kvzap_model(folder: Optional[str], model: PreTrainedModel) -> Optional[PreTr
     refuse(not os.path.isdir(folder), f"{folder}: no such folder: scripts/kvzap.py makes one", FileNotFoundError)
     try:
         out, g = KVzapModel.from_pretrained(folder, dtype=model.dtype), geometry_of(model)
-    except Exception as why:  # of any kind, as in `loaded`
+    except Exception as why:  # exceptions of many kinds, as in `loaded`
         raise Error(f"{folder}: {type(why).__name__}: {' '.join(str(why).split())[:300]}") from None
     c, want = out.config, (g.n_layers, model.config.get_text_config().hidden_size, g.n_kv_heads)
     if (c.n_modules, c.input_dim, c.output_dim) != want or not hasattr(c, "ckvc"):
@@ -349,8 +360,9 @@ def kvzap_model(folder: Optional[str], model: PreTrainedModel) -> Optional[PreTr
 
 
 def compiled(a: Any, model: PreTrainedModel, tokenizer: Any) -> str:
-    """Calibrate, `ckvc fit`, scores on select, `ckvc fit --choose`, scores on heldout, `ckvc report`; what was tried, and the report's words. The C
-    program drops losing candidates early; here each is scored on every prompt of select."""
+    """Does `compile`: calibrates, runs `ckvc fit`, scores candidates on split select, runs `ckvc fit --choose`, scores the table on split heldout, and runs
+    `ckvc report`. Returns what was tried, and the report's words. The C program drops losing candidates early; here each is scored on every prompt of
+    select."""
     check_policies(model, a.policy)
     o, (demand, chosen, report, select, heldout) = options_of(a), (os.path.join(a.out, x) for x in ("demand", "table.ckvt", "report", "select.jsonl", "heldout.jsonl"))
     os.makedirs(os.path.join(a.out, "tables"), exist_ok=True)
@@ -385,7 +397,7 @@ def compiled(a: Any, model: PreTrainedModel, tokenizer: Any) -> str:
 
 
 def main(verb: str, words: List[str]) -> str:
-    """`python3 -m ckvc score` or `compile MODEL ...`; what to say."""
+    """Does `python3 -m ckvc score MODEL ...` or `compile MODEL ...`, and returns what is printed."""
     scores = verb == "score"
     p = parser(verb, "Losses of prompts under tables and references, by torch, as lines for `ckvc report`." if scores else
                "A table that is chosen and judged, by torch and `ckvc fit`.", ["window", "continuation", "max_tokens", "resume", "quiet"] if scores else OPTIONS)
