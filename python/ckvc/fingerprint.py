@@ -1,7 +1,9 @@
-"""Which model it is: the SHA-256 that shards and tables name it by.
+"""Says which model a model is: by its fingerprint, the SHA-256 by which shards and tables name it, and by its sketch, which also tells the same model in
+another file.
 
-Of a Hugging Face folder whose family the C program runs it is the C program's (first line ckvc-model-1). Of others the text that is hashed begins
-with ckvc-model-torch-1 and the configuration; then come the tensors: of the folder's safetensors files, or of the model as it is loaded."""
+If the model comes from a Hugging Face folder of a family that the C program runs, its fingerprint is the one that the C program computes; the text that is
+hashed begins with the line ckvc-model-1. For other models this text begins with ckvc-model-torch-1 and the configuration, and the tensors follow: those of the
+folder's safetensors files, or those of the model as it is loaded."""
 from __future__ import annotations
 
 import concurrent.futures
@@ -22,9 +24,9 @@ from transformers.utils import cached_file
 from .json_text import canonical, sha256
 from .table import Array, Table, refuse
 
-# Families of the C program, and what of formats/model/model_config.c is theirs: biases of q, k, v and o, of the MLP.
+# The families of the C program, with what formats/model/model_config.c says of each: which key gives q, k, v and o biases, and whether the MLP may have them.
 FAMILIES = {"llama": ("attention_bias", True), "mistral": (None, False), "qwen2": (None, False), "qwen3": ("attention_bias", False), "phi3": (None, False)}
-# Its rules for keys that make another network than the family's, by the value that does not: 1 is true, too, and 0 is false and what is empty.
+# Its rules for keys that make another network than the family's. They are listed by the value that changes nothing: 1 or true, and 0, false or empty.
 FOREIGN = {1: "is_causal logit_scale logits_scaling embedding_multiplier residual_multiplier",
            0: "use_bidirectional_attention quantization_config compression_config quantization num_local_experts num_experts n_routed_experts "
               "transformers_weights attention_chunk_size per_layer_config pruned_heads kv_sharing_modes num_kv_shared_layers kv_lora_rank "
@@ -32,15 +34,16 @@ FOREIGN = {1: "is_causal logit_scale logits_scaling embedding_multiplier residua
               "rope_interleaved mrope_section use_mrope no_rope_layers no_rope_layer_interval"}
 NAMES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 Line = Tuple[str, str, List[int], str]
-# Of a sketch (lib/base/sketch.h): numbers of vectors and as many of matrices, layers at most, steps of a number, where signs of tensors begin;
-# by what a type rounds, in 1/10000, and where that is not known.
+# Of a sketch (lib/base/sketch.h): how many numbers it has of vectors, and as many of matrices; how many layers at most; the steps that 1 is divided into; where the
+# signs of tensors begin; by how much a type rounds, in 1/10000; and the value that says that this is not known.
 NUMBERS, LAYERS, STEPS, TENSOR, ROUNDING, NO_MATRICES = 24, 16, 8192, 1 << 24, {torch.float32: 0, torch.float16: 3, torch.bfloat16: 15}, 0xFFFF
 FLOATS = ("rms_eps", "rope_theta", "rope_factor", "rope_low_freq", "rope_high_freq")
 _sketches: MutableMapping[PreTrainedModel, List[str]] = weakref.WeakKeyDictionary()
 
 
 def _shape_lines(config: Any) -> Optional[str]:
-    """model_shape_lines of lib/model/model_spec.c behind its first line; None: not a model of the C program."""
+    """The lines of a model's shape, as model_shape_lines of lib/model/model_spec.c writes them, after a first line of their own. None if the C program does
+    not run the model."""
     rope, kind = dict(config.rope_parameters or {}), config.model_type
     scheme = rope.get("rope_type") or "default"
     share, said = float(rope.get("partial_rotary_factor") or 1), {**rope, **config.to_dict()}
@@ -74,13 +77,13 @@ def _shape_lines(config: Any) -> Optional[str]:
 
 
 def _line(name: str, kind: str, t: torch.Tensor) -> Line:
-    """A tensor's name, type, shape, and the SHA-256 of its bytes."""
+    """The name, type and shape of a tensor, and the SHA-256 of its bytes."""
     data = t.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
     return name, kind, list(t.shape), hashlib.sha256(data).hexdigest()
 
 
 def folder_of(model: PreTrainedModel) -> Optional[str]:
-    """The folder that the model was loaded from, of the hub's cache, too; None: it was not."""
+    """The folder that the model was loaded from, which may be in the hub's cache. None if it was not loaded from one."""
     name = model.config._name_or_path
     if not name or os.path.isdir(name):
         return name or None
@@ -91,7 +94,7 @@ def folder_of(model: PreTrainedModel) -> Optional[str]:
 
 
 def fingerprint(model: PreTrainedModel) -> str:
-    """The SHA-256, in hex. Weights that were changed after loading from a folder are not noticed."""
+    """The model's fingerprint in hex. If it was loaded from a folder, the files are hashed, so that weights which were changed afterwards are not noticed."""
     folder, config = folder_of(model), model.config.get_text_config()
     one, index = (os.path.join(folder or "", name) for name in ("model.safetensors", "model.safetensors.index.json"))
     files: List[str] = []
@@ -101,7 +104,7 @@ def fingerprint(model: PreTrainedModel) -> str:
         with open(index, encoding="utf-8") as f:
             files = [os.path.join(folder, name) for name in sorted(set(json.load(f)["weight_map"].values()))]
     tensors: List[Line] = []
-    for path in files:  # some tensors at a time: hashing is what takes long
+    for path in files:  # some tensors at a time in parallel, because hashing takes long
         with safe_open(path, "pt") as f, concurrent.futures.ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
             tensors += pool.map(lambda name: _line(name, f.get_slice(name).get_dtype(), f.get_tensor(name)), f.keys())
     if not files:
@@ -115,7 +118,7 @@ def fingerprint(model: PreTrainedModel) -> str:
 
 
 def _signs(first: int, n: int) -> Array:
-    """sketch_signs of lib/base/sketch.c, of first, first + 1, ...: [NUMBERS, n] of 1 and -1."""
+    """The signs that sketch_signs of lib/base/sketch.c gives to first, first + 1, ...: [NUMBERS, n] of 1 and -1."""
     h = np.arange(first + 1, first + n + 1, dtype=np.uint32) * np.uint32(0x9E3779B1)
     h = (h ^ h >> 15) * np.uint32(0x85EBCA77)
     h = (h ^ h >> 13) * np.uint32(0xC2B2AE3D)
@@ -123,13 +126,14 @@ def _signs(first: int, n: int) -> Array:
 
 
 def _digest(lines: Iterable[str]) -> str:
-    """sketch_digest; zeros, which stand for what is not known, where there are no lines."""
+    """The digest of lines, as sketch_digest of lib/base/sketch.c computes it. Without lines it is zeros, which means that it is not known."""
     text = "".join(f"{line}\n" for line in lines)
     return hashlib.sha256(text.encode()).digest()[5::-1].hex() if text else "0" * 12
 
 
 def sketch(model: PreTrainedModel, tokenizer: Any = None) -> str:
-    """lib/model/model_sketch.c of a model in torch; "" where its weights cannot be read. Taken once: what is trained later is not noticed."""
+    """The sketch of a model in torch, as lib/model/model_sketch.c computes it. "" if the weights cannot be read. It is taken once of each model, so that what
+    is trained later is not noticed."""
     if model not in _sketches:
         sums, counts, rounding, L = np.zeros((2, NUMBERS)), [0, 0], 0, model.config.get_text_config().num_hidden_layers
         layers = next((m for m in model.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == L), ())
@@ -137,7 +141,7 @@ def sketch(model: PreTrainedModel, tokenizer: Any = None) -> str:
         for layer in (layers[i * L // min(L, LAYERS)] for i in range(min(L, LAYERS)) if layers):
             named = {k.replace(".base_layer", ""): t for k, t in layer.named_parameters() if ".lora_" not in k}
             for kind, t in ((t.ndim - 1, t) for k, t in sorted(named.items()) if k.endswith((".weight", ".bias")) and 0 < t.ndim < 3):
-                if t.dtype not in ROUNDING or t.is_meta:  # a library's own bits, or not in memory
+                if t.dtype not in ROUNDING or t.is_meta:  # the weights are in a format of some library, or not in memory
                     rounding = NO_MATRICES
                     continue
                 rows = t.detach()[(2 * torch.arange(NUMBERS, device=t.device) + 1) * t.shape[0] // (2 * NUMBERS)] if kind else t.detach()[None]
@@ -147,7 +151,7 @@ def sketch(model: PreTrainedModel, tokenizer: Any = None) -> str:
                 counts[kind] += 1
                 rounding = max(rounding, ROUNDING[t.dtype] * kind)
         steps = np.clip(np.rint(sums / np.sqrt(np.maximum(counts, 1))[:, None] * STEPS) + STEPS * 4, 0, 8 * STEPS - 1).astype(int)
-        same = {"family": "", "vocab": "0", "tied": None}  # whatever the container; numbers are those that GGUF keeps
+        same = {"family": "", "vocab": "0", "tied": None}  # what a container may change without changing the model; other numbers are rounded as in GGUF
         lines = [(k, same.get(k, f"{float(v):.6g}" if k in FLOATS else v))
                  for k, v in (x.split("=") for x in (_shape_lines(model.config) or "").splitlines()[1:])]
         _sketches[model] = [f"{rounding if counts[1] else NO_MATRICES:04x}", _digest(f"{k}={v}" for k, v in lines if v is not None),
@@ -161,7 +165,8 @@ def sketch(model: PreTrainedModel, tokenizer: Any = None) -> str:
 
 
 def same_model(table: Table, model: PreTrainedModel, tokenizer: Any = None) -> Tuple[Optional[bool], str]:
-    """sketch_same of lib/base/sketch.c: was the table made for this model, whatever file either is of? And what tells. None: not known."""
+    """Whether the table was made for this model, even if from another file, as sketch_same of lib/base/sketch.c decides. None if it is not known. The text
+    says why."""
     a, b = table.sketch.split(), sketch(model, tokenizer).split()
     if len(a) != 6 or len(b) != 6 or a[0] != b[0]:
         return None, "one of them has no sketch of its model"
@@ -176,8 +181,8 @@ def same_model(table: Table, model: PreTrainedModel, tokenizer: Any = None) -> T
 
 
 def check_model(table: Table, model: PreTrainedModel, tokenizer: Any = None, name: Optional[str] = None) -> None:
-    """Error where a table is known to be for another model; a line on stderr where it is for this one in another file. name: the model's fingerprint.
-    A table without a sketch is held against the shape alone."""
+    """An Error if a table is known to be for another model. If it is for this model in another file, a line on stderr says so. name: the model's fingerprint,
+    if it is known. Of a table without a sketch nothing is known here; Table.check_model compares its shape."""
     made = table.meta.get("fingerprint")
     same, why = (None, "") if not made or made == name else same_model(table, model, tokenizer)
     ours = os.path.basename(model.config._name_or_path.rstrip("/")) or type(model).__name__

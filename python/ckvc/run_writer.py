@@ -1,4 +1,4 @@
-"""Writes a run directory (formats/run/run.md) of one demand pass, a prompt a shard (formats/shard/shard.md), by h5py: what is published stays."""
+"""Writes a run directory (formats/run/run.md) of one demand pass with h5py. Each prompt is a shard (formats/shard/shard.md), and what is published stays."""
 from __future__ import annotations
 
 import contextlib
@@ -18,22 +18,23 @@ from .files import Error, owned, publish, read, refuse, sweep, sync
 from .json_text import canonical, json_object, sha256
 from .table import Array
 
-with contextlib.suppress(ImportError):  # without it columns are deflated, which readers take, too
+with contextlib.suppress(ImportError):  # without it columns are packed by deflate, which readers take as well
     import hdf5plugin  # noqa: F401  (tells HDF5 of the zstd filter)
 
 PASS = "pass-01-demand"
-PLAN_MAX, LINES_MAX = 16 << 20, 1 << 30  # bytes that are read
-NONE = {  # of groups that have no rows here: columns by type
+PLAN_MAX, LINES_MAX = 16 << 20, 1 << 30  # the most bytes that are read of a plan, and of a file of lines
+NONE = {  # the columns of groups that have no rows in such a shard, by their type
     "<u4": "baseline/prompt record/prompt record/n_candidates record/n_kept", "u1": "record/side record/action", "<u8": "record/set_hash",
     "<u2": "baseline/budget record/layer record/head record/budget", "<f8": "baseline/loss record/reward record/baseline record/loss"}
 OF_LAYERS = "n_candidates n_kept n_kept_window n_candidates_lo n_candidates_hi"  # of /baseline, u32 [rows, L]
 
 
 class Lines:
-    """JSON lines of an open file: `all` that stand there, each whole; what is appended is synced, and cuts a torn last one off. anew: all goes."""
+    """The JSON lines of an open file. all: the whole lines that are there. A torn last line is cut off by the next `append`, which waits until its lines are
+    on disk. anew: the lines that are there are dropped."""
 
     def __init__(self, file: io.FileIO, anew: bool = False):
-        self.path, self._file, self._ends = str(file.name), file, [0]  # in bytes, of none, one, two lines ...
+        self.path, self._file, self._ends = str(file.name), file, [0]  # where lines end, in bytes: after none, one, two ...
         self.all: List[Dict[str, Any]] = []
         refuse(os.fstat(file.fileno()).st_size > LINES_MAX, f"{self.path}: more than {LINES_MAX} bytes")
         file.seek(0)
@@ -47,7 +48,7 @@ class Lines:
                 refuse(number < len(raws) or not ours, f"{self.path}:{number}: a damaged line ({why}); choose another out, or begin a score anew with --force")
 
     def keep(self, n: int) -> None:
-        """The first n alone, from the next `append` on."""
+        """Keeps only the first n lines. The file is cut by the next `append`."""
         del self.all[n:], self._ends[n + 1 :]
 
     def append(self, *lines: Dict[str, Any]) -> None:
@@ -63,7 +64,7 @@ class Lines:
 
 
 def shard_image(header: Dict[str, Any], columns: Dict[str, Array]) -> bytes:
-    """A shard's bytes. header: attributes, text or numpy values; columns [rows, ...] of /prompt."""
+    """The bytes of a shard. header: its attributes, which are text or numpy values. columns: those of /prompt, [rows, ...]."""
     packed = dict(compression=32015, compression_opts=(3,)) if h5py.h5z.filter_avail(32015) else dict(compression="gzip")
     image = io.BytesIO()
     with h5py.File(image, "w", libver=("v110", "v110")) as f:
@@ -77,7 +78,7 @@ def shard_image(header: Dict[str, Any], columns: Dict[str, Array]) -> bytes:
         none.update((f"baseline/{k}", np.zeros((0, int(header["n_layers"])), "<u4")) for k in OF_LAYERS.split())
         for name, data in {**{f"prompt/{k}": v for k, v in columns.items()}, **none}.items():
             chunk = [max(1, min(65536, len(data)) if data.ndim == 1 else 65536 // math.prod(data.shape[1:])), *data.shape[1:]]
-            while math.prod(chunk) * data.itemsize > 32 << 20:  # readers refuse chunks over 64 MiB
+            while math.prod(chunk) * data.itemsize > 32 << 20:  # readers refuse chunks of more than 64 MiB
                 widest = chunk.index(max(chunk))
                 chunk[widest] = (chunk[widest] + 1) // 2
             kind = h5py.string_dtype("utf-8", 255) if data.dtype.kind == "S" else data.dtype
@@ -87,11 +88,14 @@ def shard_image(header: Dict[str, Any], columns: Dict[str, Array]) -> bytes:
 
 
 class Run:
-    """The run directory `out`, open for one process, or for one of several that share the prompts (part (i, n): every n-th from i on).
+    """The run directory `out`, open and locked for one process, or for one of several that share the prompts. part (i, n): this process takes every n-th
+    prompt from the i-th on.
 
-    header: attributes of the shards but the plan's hash; empty: their columns of /prompt [0, ...]. backend: arithmetic that does not mix.
-    n_ours, todo: prompts of this part, and the numbers of those that are not done. Error (one line) where the folder is another run's, is in
-    use, or damaged; and, of `publish`, where it cannot be written: what is published stays."""
+    header: the attributes of the shards, except the plan's hash. empty: their columns of /prompt without rows, [0, ...]. backend: the arithmetic that makes
+    the records; a run has only one. n_ours: how many prompts this part has. todo: the numbers of those that are not done.
+
+    An Error of one line says that the folder belongs to another run, is in use, or is damaged. `publish` also says that it cannot write; what is published
+    stays."""
 
     def __init__(self, out: str, plan: Dict[str, Any], header: Dict[str, Any], empty: Dict[str, Array], n_prompts: int, backend: str,
                  part: Optional[Tuple[int, int]] = None, resume: bool = False):
@@ -105,14 +109,14 @@ class Run:
             self._open(plan, end, resume)
             self._read_journal()
             self._begin({"pass": PASS, "n_prompts": n_prompts, "shard_prompts": 1, "backend": backend, "header": sha256(canonical(said))})
-            for i in sorted(self._skipped() - self._published()):  # killed between the two lines
+            for i in sorted(self._skipped() - self._published()):  # a process was killed before it wrote the empty shard of a prompt without records
                 self._shard(i, empty)
         except OSError as why:
             self.close()
             raise Error(f"{self.out}: cannot be written: {why}", 73) from None
         except Error:
             if part and len(self._locks) == 2 and not os.path.exists(self._journal):
-                os.unlink(self._locks[1].name)  # it would stand in the way of parts of another number
+                os.unlink(self._locks[1].name)  # the lock file alone would stand in the way of a run with another number of parts
             self.close()
             raise
         ours, done = [i for i in range(n_prompts) if part is None or i % part[1] == part[0]], self._published()
@@ -139,7 +143,7 @@ class Run:
             f.write(b"%d\n" % os.getpid())
 
     def _open(self, plan: Dict[str, Any], end: str, resume: bool) -> None:
-        """Folder, locks, plan."""
+        """Makes or takes the folder, its locks and its plan, which must be the same as that of a run that is there."""
         file, whole = os.path.join(self.out, "run.json"), os.path.join(self.out, "journal.jsonl")
         fresh = not os.path.isdir(self.out) or all(name.startswith(("lock", "run.json.tmp.", "plan-")) for name in os.listdir(self.out))
         if (os.path.exists(self._journal) if self.part else not fresh) and not resume:
@@ -156,7 +160,7 @@ class Run:
             raise Error(f"{self.out}: is a run in {max(others)} parts; go on with as many, or choose another out")
         sweep(self.out)
         if not os.path.exists(file):
-            with contextlib.suppress(FileExistsError):  # another part's: the same, or it is said below
+            with contextlib.suppress(FileExistsError):  # another part wrote it meanwhile; whether it is the same is checked below
                 publish(file, (canonical(plan) + "\n").encode())
         try:
             was, now = json_object(read(file, PLAN_MAX)), json.loads(canonical(plan))
@@ -203,7 +207,7 @@ class Run:
         self.bytes += len(data)
 
     def publish(self, i: int, rows: Dict[str, Array], prompt_id: str, bad: Optional[str]) -> int:
-        """Prompt i's columns [1, ...] of /prompt; bad: why it leaves none. How many left none so far."""
+        """Publishes the columns [1, ...] of prompt i. bad: why it leaves no records, or None. Returns how many prompts left none so far."""
         try:
             if bad is not None:
                 self._log.append({"pass": PASS, "prompt": i, "id": prompt_id, "reason": bad})
@@ -213,7 +217,7 @@ class Run:
         return len(self._skipped())
 
     def say(self, done: int, rate: float, last: bool) -> None:
-        """A line on stderr, which a terminal writes over: prompts, rate, time left."""
+        """Prints progress on stderr: prompts, rate and time left. On a terminal the next line overwrites it."""
         at_terminal, left = sys.stderr.isatty(), (self.n_ours - done) / rate if rate else 0.0
         print(f"{PASS}: {done} of {self.n_ours} prompts, {rate:.3g} prompts/s, {left // 3600:.0f}:{left // 60 % 60:02.0f}:{left % 60:02.0f} left, "
               f"{self.bytes / 1e6:.1f} MB written", file=sys.stderr, end="\r" if at_terminal and not last else "\n", flush=True)

@@ -335,7 +335,7 @@ def write_scores(out: str, model: PreTrainedModel, manifest: str, prompts: Seque
                 os.unlink(log.path)
             raise
         data = "".join(canonical(x) + "\n" for x in log.all[1:]).encode()
-        ended = resume and os.path.lexists(out) and read(out, LINES_MAX) == data  # an earlier command was killed after it had published and before it removed the checkpoint
+        ended = resume and os.path.lexists(out) and read(out, LINES_MAX) == data  # an earlier command was killed when it had published these
         publish(out, data, force or ended, inputs)
         os.unlink(log.path)
         return len(log.all) - 1

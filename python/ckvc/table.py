@@ -1,4 +1,4 @@
-"""The reader of tables (.ckvt, formats/table/table.md), and what a table says of a prompt: block, risk bins, capacities."""
+"""Reads tables (.ckvt, formats/table/table.md), and says what a table decides for a prompt: the block that serves it, its risk bins and its capacities."""
 from __future__ import annotations
 
 import binascii
@@ -18,18 +18,18 @@ from .json_text import json_object
 Array = NDArray[Any]
 
 MAGIC = b"\x89CKV\r\n\x1a\n"
-HEADER, ENTRY = struct.Struct("<8s4H4Q2I32sI28s2I"), struct.Struct("<8s4H5Q2Q32s2I")  # of the file, and of a section in the directory
+HEADER, ENTRY = struct.Struct("<8s4H4Q2I32sI28s2I"), struct.Struct("<8s4H5Q2Q32s2I")  # of the file's header, and of a section's entry in the directory
 TYPES = [np.dtype("u1"), np.dtype("<f4"), np.dtype("<f8"), np.dtype("<u4"), np.dtype("<u8")]
 REQUIRED = ("SHAPE", "BUDGET", "GRIDHEAD", "GRIDGATE", "WEIGHT", "TAU", "EDGEENT", "EDGEPPL", "META")
 EVIDENCE = ("QHEAD", "QGATE", "NHEAD", "NGATE", "MHEAD", "MGATE", "LGATE")
-SHARES = ("SHARE", "CMIN", "SCORE")  # all or none; SHARELAY may come with them, and LEARNED, both
+SHARES = ("SHARE", "CMIN", "SCORE")  # a table has all or none of these; with them may come SHARELAY, and LEARNED, both or neither
 LEARNED = ("THETA", "MASS")
 RAW = REQUIRED + SHARES + ("SHARELAY",) + LEARNED
-# A section's type and dimensions: E and P bins, e and p their inner edges, B budgets, h and g actions, D features, S numbers of SHAPE.
+# A section's type and dimensions: L layers, G KV heads, E and P bins, e and p their inner edges, B budgets, h and g actions, D features, S numbers of SHAPE.
 SPECS = dict(SHAPE="3S", BUDGET="2B", GRIDHEAD="2h", GRIDGATE="2g", WEIGHT="1LGB", TAU="1LEPB", EDGEENT="2e", EDGEPPL="2p", SHARE="2LGB",
              SHARELAY="2LB", CMIN="2B2", SCORE="3B6", THETA="1LGD", MASS="2LG", QHEAD="2LGBh", QGATE="2LEPBg", NHEAD="4LGBh", NGATE="4LEPBg",
              MHEAD="2LGBh", MGATE="2LEPBg", LGATE="2LEPBg", sHEAD="1LGBh", sGATE="1LEPBg", sSHARE="2LGB2", hSIG="2LG3", META="0", pROV="0", xFER="0", mODEL="0")
-RULES = {  # of a section's values
+RULES = {  # what the values of sections must be
     "BUDGET": ("whole tokens from 1 up, or shares of the prompt between 0 and 1", lambda x: (x > 0) & (x < 2**32) & ((x < 1) | (x == np.floor(x)))),
     "GRIDHEAD GRIDGATE": ("values are finite, from 0 up, ascending in float32", lambda x: (x >= 0) & (np.diff(x.astype("f4"), append=np.inf) > 0)),
     "EDGEENT EDGEPPL": ("bin edges are finite and do not descend", lambda x: np.isfinite(x) & (x[1:] >= x[:-1]).all()),
@@ -43,8 +43,8 @@ RULES = {  # of a section's values
 FILE_MAX, UNPACKED_MAX, JSON_MAX, WINDOW_MAX = 1 << 31, 1 << 30, 1 << 26, 8 << 20
 OPERATORS = ("paper", "no-utility", "no-threshold", "mean-pool")  # the header's incompatible flags, 0 to 3
 FLAG_SHARES, FLAG_RELATIVE = 4, 8
-FEATURES = {1: (24, 64), 2: (11, 0)}  # by version: how many beside the numbers of the key; last rows of the attention that they read
-SHAPE = ("n_layers", "n_heads", "n_kv_heads", "n_entropy_bins", "n_perplexity_bins", "n_budgets", "window", "head_axis")  # as META names its values
+FEATURES = {1: (24, 64), 2: (11, 0)}  # by version: how many features there are beside those of the key, and how many last rows of attention they read
+SHAPE = ("n_layers", "n_heads", "n_kv_heads", "n_entropy_bins", "n_perplexity_bins", "n_budgets", "window", "head_axis")  # the names of its values in META
 SCORES, MODES = ("paper", "window", "learned"), ("shared", "heads", "layers")
 
 Score = collections.namedtuple("Score", "kind window pool norm features mode")  # what a table recommends for a budget
@@ -52,22 +52,23 @@ PAPER_SCORE = Score("paper", 0, 0, False, 0, "shared")
 
 
 def bin_index(edges: ArrayLike, value: float) -> int:
-    """Number of inner edges <= value."""
+    """The number of a value's bin: how many of the inner edges are at most the value."""
     return int(np.count_nonzero(np.asarray(edges) <= value))
 
 
 def budget_tokens(budget: float, n_tokens: int) -> int:
-    """A budget entry in tokens: itself from 1 up, a share of the prompt below."""
+    """A budget in tokens. From 1 up it is a number of tokens already; below, it is a share of the prompt."""
     return int(budget) if budget >= 1 else math.floor(budget * n_tokens)
 
 
 def head_floor(f: float, recent: int, budget: int, n_tokens: int) -> int:
-    """The least that a head or layer keeps."""
+    """The least number of positions that a head or layer keeps: the share f of the budget, but at least the recent ones and the first, and at most all."""
     return min(max(recent + 1, math.floor(f * budget)), n_tokens)
 
 
 def capacities(share: ArrayLike, budget: int, n_tokens: int, floor: int) -> Array:
-    """How many positions each unit keeps, in share's shape: `budget` on the mean, none below floor (table.md). The library's steps, in doubles."""
+    """How many positions each unit (a head or layer) keeps, in the shape of share: `budget` on average, and none less than floor (formats/table/table.md). The
+    steps are those of the C library, in doubles, so that the numbers are the same."""
     units = np.asarray(share, np.float64)
     unit = "head" if units.ndim == 2 else "layer"
     refuse(floor > budget, f"a budget of {budget} tokens is below what every {unit} must keep; the least is {floor}")
@@ -89,18 +90,18 @@ def capacities(share: ArrayLike, budget: int, n_tokens: int, floor: int) -> Arra
     x = at(lo).ravel()
     kept = np.floor(x).astype(int)
     takers = np.flatnonzero((units.ravel() > 0) & (x < n_tokens))
-    takers = takers[np.argsort((kept - x)[takers], kind="stable")]  # the largest fraction first
+    takers = takers[np.argsort((kept - x)[takers], kind="stable")]  # those with the largest fraction come first
     kept[takers[: total - kept.sum()]] += 1
     return kept.reshape(units.shape)
 
 
 def identifying(entry: bytes) -> bytes:
-    """What of a section's entry the content id is made of: name, type, dimensions, SHA-256."""
+    """The parts of a section's entry from which the content id is made: name, type, dimensions and SHA-256."""
     return entry[:8] + entry[10:12] + entry[16:56] + entry[72:104]
 
 
 def _unpack(packed, raw_size):
-    """The content of one zstd frame of raw_size bytes, or None without the zstandard module."""
+    """The content of a single zstd frame, which must have raw_size bytes. None if the module zstandard is not installed."""
     try:
         import zstandard
     except ImportError:
@@ -111,13 +112,14 @@ def _unpack(packed, raw_size):
 
 
 class Table:
-    """A table that was read: arrays as in the file, plus meta, prov, xfer (dicts or None), sections {name: array}, skipped.
+    """A table that was read and checked.
 
-    weight [L, G, nB], tau [L, E, P, nB], budgets [nB]; share [L, G, nB], layer_share [L, nB], c_min [nB, 2] (floor, recent), theta
-    [L, G, D] and mass [L, G], or None; score: a Score for each budget."""
+    weight [L, G, nB], tau [L, E, P, nB] and budgets [nB] are there always. share [L, G, nB], layer_share [L, nB], c_min [nB, 2] (floor, recent), theta [L, G,
+    D] and mass [L, G] are None if the table has none. score: a Score for each budget. sections: {name: array}, as they are in the file. skipped: names of
+    sections that were not read. meta, prov, xfer: the objects of META, pROV and xFER, or None."""
 
     def __init__(self, name: str, data: bytes):
-        """data: the file's bytes; name stands for it in messages."""
+        """data: the bytes of the file. name stands for it in messages."""
         self.name = name
         self.sections: Dict[str, Array] = {}
         self.skipped: List[str] = []
@@ -127,7 +129,7 @@ class Table:
 
     @classmethod
     def read(cls, path: FilePath) -> Table:
-        """Reads a file and checks every sum: Error with one line, or OSError."""
+        """Reads a file and checks all its sums. Raises an Error of one line if it is no good table, or OSError if it cannot be read."""
         return cls(str(path), read(path, FILE_MAX))
 
     def _refuse(self, when: object, text: str) -> None:
@@ -203,10 +205,10 @@ class Table:
             self.meta, self.prov, self.xfer, of_model = (json_object(self.text[k]) if k in self.text else None for k in ("META", "pROV", "xFER", "mODEL"))
         except (ValueError, RecursionError) as problem:
             raise Error(f"{self.name}: section META, pROV, xFER or mODEL: {problem}")
-        self.sketch = str((of_model or {}).get("sketch", ""))  # of its model (lib/base/sketch.h); "": there is none
+        self.sketch = str((of_model or {}).get("sketch", ""))  # the sketch of the model that it was made for (lib/base/sketch.h), or ""
 
     def _check_shape(self, *shape):
-        """SHAPE, and every section's dimensions by it, before anything is unpacked."""
+        """Checks SHAPE, and by it the dimensions of every section, before anything is unpacked."""
         self._refuse(len(shape) not in (8, 10), "section SHAPE: want 8 or 10 values of u32")
         (self.n_layers, self.n_query_heads, self.n_heads, self.n_entropy_bins, self.n_ppl_bins, self.n_budgets, self.window,
          self.head_axis), (visible, self.keep_window) = shape[:8], shape[8:] or (0, 0)
@@ -233,13 +235,13 @@ class Table:
         for q, n in (("QHEAD", "NHEAD"), ("QGATE", "NGATE")):
             self._refuse({q, n} <= s.keys() and not np.where(s[n] > 0, np.isfinite(s[q]), np.isneginf(s[q])).all(),
                          f"section {q}: want a finite value where an action was logged, -inf elsewhere")
-        # The float32 of a table stand for the doubles of its grids: those are what every machine multiplies with.
+        # A table's float32 values stand for the doubles of its grids. Every machine multiplies with these doubles.
         self.head_action, self.gate_action = self._on_grid("WEIGHT", self.head_grid), self._on_grid("TAU", self.gate_grid)
         self._check_shares()
         self._refuse(self.relative and not (self.has_shares and self.operator == "no-threshold"),
                      "section TAU: thresholds on scores over their mean are of tables with shares and the operator no-threshold")
         got, want = (self.meta.get("schema"), self.meta.get("shape")), ("ckvc-table-1", dict(zip(SHAPE, shape)))
-        self._refuse(json.dumps(got, sort_keys=True) != json.dumps(want, sort_keys=True),  # 1 is neither 1.0 nor true
+        self._refuse(json.dumps(got, sort_keys=True) != json.dumps(want, sort_keys=True),  # as text, so that 1 is neither 1.0 nor true
                      "section META: schema is not ckvc-table-1, or shape does not agree with SHAPE")
         alpha, keep, probe = self.meta.get("alpha_kind"), self.meta.get("keep_window", self.keep_window), self.meta.get("probe")
         self._refuse((isinstance(alpha, str) and (alpha == "visible") != (self.alpha_kind == "visible"))
@@ -248,7 +250,7 @@ class Table:
             raise Error(f"{self.name}: section META: probe is {probe}, but the header's flags say the operator {self.operator}")
 
     def _check_shares(self):
-        """Budgets for heads, and the score of each budget: what the class names from `share` on."""
+        """Checks the shares and the score of each budget, and sets share, layer_share, c_min, theta, mass and score."""
         s, nB = self.sections, self.n_budgets
         self.share, self.layer_share, self.c_min, self.theta, self.mass = (s.get(name) for name in ("SHARE", "SHARELAY", "CMIN", *LEARNED))
         self.score = [PAPER_SCORE] * nB
@@ -285,23 +287,24 @@ class Table:
         return index
 
     def bins(self, r_struct: float, r_sem: float) -> Tuple[int, int]:
-        """Entropy and perplexity bin of a prompt."""
+        """The entropy bin and the perplexity bin of a prompt."""
         return bin_index(self.edges_entropy, r_struct), bin_index(self.edges_ppl, r_sem)
 
     def budget_index(self, budget: float) -> int:
-        """Index of a budget as it was calibrated (512, or a share such as 0.25)."""
+        """The index of a budget that the table was calibrated for (such as 512 tokens, or the share 0.25)."""
         found = np.flatnonzero(self.budgets == budget)
         refuse(not len(found), f"{self.name}: no budget {budget:g}; it has {', '.join(f'{b:g}' for b in self.budgets)}")
         return int(found[0])
 
     def nearest_budget(self, budget: float, n_tokens: int) -> int:
-        """The block that serves a budget (tokens, or a share below 1) of n_tokens: its own, else the nearest by ratio, the lower of two."""
+        """The index of the block that serves a budget (tokens, or a share below 1) for a prompt of n_tokens. It is the budget's own block if there is one, or
+        else the one whose budget has the nearest ratio to it; of two equally near, that of the lower budget."""
         have, want = (np.where(b >= 1, b, b * n_tokens) for b in (self.budgets, np.float64(budget)))
         return int(np.lexsort((have, np.maximum(have, want) / np.minimum(have, want), self.budgets != budget))[0])
 
     def capacities(self, b: int, n_tokens: int, mode: Optional[str] = None, budget: Optional[float] = None) -> Array:
-        """How many positions each head [L, G] (mode heads) or layer [L] (layers) keeps of a prompt, by block b's shares and floor.
-        budget: this one (tokens, or a share below 1) in place of block b's own. mode: in place of the recommended one."""
+        """How many positions each head (mode `heads`, [L, G]) or layer (mode `layers`, [L]) keeps of a prompt, by the shares and the floor of block b. budget
+        (tokens, or a share below 1) takes the place of the block's own, and mode that of the mode that it recommends."""
         mode = mode or self.score[b].mode
         share = {"heads": self.share, "layers": self.layer_share}.get(mode)
         refuse(share is None, f"{self.name}: no shares for mode {mode}")
@@ -313,7 +316,7 @@ class Table:
             raise Error(f"{self.name}: {problem}")
 
     def check_model(self, n_layers: int, n_query_heads: int, n_kv_heads: int, head_dim: int) -> None:
-        """Error where the table is for another model, or nobody should deploy it: the library's words."""
+        """An Error, in the words of the C library, if the table is for another model, or is a probe's, which nobody should deploy."""
         self._refuse(self.operator != "paper" and not (self.has_shares and self.operator == "no-threshold"),
                      f"a probe's table, fitted for the operator {self.operator}; deploy one of the paper's operator")
         self._refuse((self.n_layers, self.n_heads) != (n_layers, n_kv_heads) or (self.head_axis and n_query_heads != n_kv_heads),
@@ -329,8 +332,8 @@ class Table:
                      "a budget of 1.0, which may be a token or a share: write 1 for 1 token, 0.99 for nearly all of a prompt")
 
     def begin(self, budget: Optional[float], n_tokens: int, mode: Optional[str] = None) -> Tuple[int, float, str]:
-        """Block, budget and mode that serve a prompt; Error where it cannot be served. budget: tokens, or a share of the prompt below 1;
-        None: the table's only one. mode: in place of the one that the block recommends."""
+        """The block, budget and mode that serve a prompt. An Error says why it cannot be served. budget: tokens, or a share of the prompt below 1; None: the
+        only budget of the table. mode: used in place of the one that the block recommends."""
         if budget is None:
             self._refuse(self.n_budgets > 1, f"which budget? It has {', '.join(f'{b:g}' for b in self.budgets)}")
             budget = float(self.budgets[0])
@@ -340,21 +343,21 @@ class Table:
                      f"a budget of {budget:.10g}: want whole tokens from 1 up, or a share of the prompt between 0 and 1")
         b, tokens = self.nearest_budget(budget, n_tokens), budget_tokens(budget, n_tokens)
         mode = mode or self.score[b].mode
-        if mode != "shared" and n_tokens > self.window:  # a shorter one is kept whole
-            self.capacities(b, n_tokens, mode, budget)  # or its refusal
+        if mode != "shared" and n_tokens > self.window:  # a shorter prompt is kept whole
+            self.capacities(b, n_tokens, mode, budget)  # which refuses budgets that are too low
         elif tokens < 1 and n_tokens > self.window:
             raise Error(f"{self.name}: a budget of 0 tokens is below what every layer must keep; the least is 1")
         return b, budget, mode
 
     def window_alpha(self, mass: ArrayLike) -> Array:
-        """alpha [T], mean 1, as the table wants it: from mass [T], the attention of the last `window` rows added over rows, layers and heads."""
+        """The table's alpha [T], whose mean is 1. mass [T]: the attention of the last `window` rows, added over rows, layers and heads."""
         alpha = np.array(mass, np.float64)
         if self.alpha_kind == "visible":
             alpha /= np.minimum(np.arange(len(alpha), 0, -1), self.window) / self.window
         return alpha * (len(alpha) / alpha.sum())
 
     def info(self) -> str:
-        """What `python3 -m ckvc T.ckvt` prints of it: some lines, each `plain`, no newline at the end."""
+        """A summary in a few lines, as `python3 -m ckvc T.ckvt` prints it. Each line is safe for a terminal (files.plain). There is no newline at the end."""
         axis = "query" if self.head_axis else "KV"
         lines: List[str] = [f"{self.name}: ckvt table {self.content_id}", "  model    {model_name}  label {label}  fingerprint {fingerprint}".format(
             **{k: self.meta.get(k) for k in ("model_name", "label", "fingerprint")})]
