@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A model of transformers goes on from a full and from a compressed cache; prints both texts and the bytes of both caches. Seconds on the
-embedded model.
+"""Lets a model of transformers continue a text from its full cache and from a compressed one, and prints both continuations and the sizes of both caches. It
+takes seconds on the model that comes with the repository.
 
     python3 python/examples/generate_transformers.py MODEL-DIR TABLE.ckvt TEXT-FILE [BUDGET [MODE]]
 """

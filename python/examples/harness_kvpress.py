@@ -1,25 +1,26 @@
 #!/usr/bin/env python3
-"""kvpress's own evaluation harness with a compiled table among its presses, and with the items of `ckvc eval --items` among its data sets.
+"""Runs kvpress's own evaluation harness with a compiled table among its presses, and with the items of `ckvc eval --items` among its data sets.
 
-python3 python/examples/harness_kvpress.py KVPRESS-CHECKOUT TABLE.ckvt|- ITEMS.jsonl|- [--press_name ckvc --dataset ckvc --model DIR --compression_ratio 0.75
-...]
+    python3 python/examples/harness_kvpress.py KVPRESS-CHECKOUT TABLE.ckvt|- ITEMS.jsonl|- \\
+        [--press_name ckvc --dataset ckvc --model DIR --compression_ratio 0.75 ...]
 
-The options are those of the checkout's evaluation/evaluate.py, which this runs as it is (its requirements: the extra `eval` of kvpress). Press and data set
-`ckvc` are the table and the items; its other presses and data sets (ruler, longbench: from the Hub) go by their names. Items are judged by its scorer for
-RULER, which knows two metrics: items with others are refused. The question is unseen unless --query_aware True is given."""
+The options are those of the checkout's evaluation/evaluate.py, which is run unchanged and needs kvpress's extra `eval`. The press `ckvc` is the table, and
+the data set `ckvc` holds the items; `-` leaves one of them out. The harness's other presses and data sets have their own names; ruler and longbench come
+from the Hub. Items are judged by the scorer for RULER, which knows two metrics. Items with other metrics are refused. The press does not see the question
+unless --query_aware True is given."""
 import json
 import pathlib
 import runpy
 import sys
 import tempfile
 
-METRICS = {"match-all": "", "match-part": "qa_"}  # its scorer goes by the task's name
+METRICS = {"match-all": "", "match-part": "qa_"}  # the scorer chooses its metric by the task's name
 
 if len(sys.argv) < 4:
     sys.exit(__doc__)
 folder, table, items = pathlib.Path(sys.argv[1]).resolve() / "evaluation", sys.argv[2], sys.argv[3]
 sys.path[:0] = [str(folder), str(pathlib.Path(__file__).resolve().parents[1])]
-import evaluate_registry  # noqa: E402  (the checkout's, of the folder added above)
+import evaluate_registry  # noqa: E402  (from the checkout's folder, which was added above)
 
 if table != "-":
     from ckvc.press import CompilerKVPress

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What a table keeps of a prompt, without torch and without a model: a made-up prefill handed to the C library, sizes and sets printed. Seconds.
+"""Shows what a table keeps of a prompt, without torch and without a model: hands the numbers of a made-up prefill to the C library, and prints how many
+positions each head keeps, and some of them. It takes seconds.
 
     CKVC_LIBRARY=build/release/libckvc_policy.so python3 python/examples/keep_library.py TABLE.ckvt [BUDGET]
 """
@@ -19,7 +20,7 @@ print(f"{budget:g} of {T} tokens: mode {score.mode}, score {score.kind}")
 rng, H, G = np.random.default_rng(0), table.n_query_heads, table.n_heads
 D = table.theta.shape[2] - ckvc.FEATURES[score.features][0] if table.theta is not None else 64
 p = ckvc.library.Prefill(table, H, D, T, budget, inv_freq=np.ones(D // 2), query_scale=D**-0.5)
-for layer in range(table.n_layers):  # a model's own queries, keys and values, as its prefill computes them
+for layer in range(table.n_layers):  # an engine hands over the queries, keys and values that its model's prefill computes
     for h in range(H):
         p.queries(layer, h, rng.standard_normal((p.rows, D)))
     for g in range(G):

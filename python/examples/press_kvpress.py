@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""kvpress's pipeline with a compiled table beside SnapKV at the same compression ratio. Seconds on the embedded model.
+"""Runs kvpress's pipeline without a press, with SnapKV, and with a compiled table at the same compression ratio, and prints the three answers. It takes seconds
+on the model that comes with the repository.
 
     python3 python/examples/press_kvpress.py MODEL-DIR TABLE.ckvt TEXT-FILE [COMPRESSION-RATIO]
 """
