@@ -20,6 +20,7 @@ from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLa
 
 from .fingerprint import check_model
 from .hf_model import IMPLEMENTATIONS, attention_of, check_attention, geometry_of, original_attention
+from .hf_model import device_of, with_cache  # noqa: F401  (callers take these from here, too)
 from .prefill import Kept, Prefill, log_softmax
 from .table import Error, FilePath, Table, refuse
 
