@@ -86,7 +86,7 @@ static ckvc_status print_repeat_dry_run(const run_setup_options *c, run_setup *j
 static ckvc_status calibrate_repeated(const run_setup_options *c, run_setup *j, const char *pass,
                                       ckvc_err *err) {
     pass_counts n = {0};
-    if (j->options.kind != SHARD_SHARES) { CKVC_TRY(run_setup_open_repeat(c, j, err)); }
+    CKVC_TRY(run_setup_open_repeat(c, j, err));
     if (c->dry_run) { return print_repeat_dry_run(c, j, err); }
     CKVC_TRY(run_setup_begin_run(c, j, NULL, err));
     CKVC_TRY(calibrate_repeat(j->run, pass, &j->inputs, &j->options, &n, err));
@@ -94,25 +94,11 @@ static ckvc_status calibrate_repeated(const run_setup_options *c, run_setup *j, 
         json_t *o = json_pack("{s:s, s:s}", "run", run_plan_hash(j->run), "pass", pass);
         JSON_NUMBERS(o, {"prompts", n.prompts}, {"resumed", n.resumed}, {"skipped", n.skipped},
                      {"seconds", n.seconds});
-        if (n.rollouts > 0) {
-            JSON_NUMBERS(o, {"rollouts", n.rollouts}, {"rollouts_per_second", rollout_rate(&n)});
-        }
         json_print_as_given(o);
     } else if (!c->inputs.quiet) {
-        char rate[64] = "";
-        CKVC_AUTO_FREE char *next =
-            ckvc_format("fit %s%s%s --out T.ckvt", c->out, n.rollouts > 0 ? " --tables " : "",
-                        n.rollouts > 0 ? c->tables : "");
-        if (n.rollouts > 0) {
-            snprintf(rate, sizeof rate, "; %llu rollouts (%.1f/s)", (unsigned long long)n.rollouts,
-                     rollout_rate(&n));
-        }
-        if (n.checked > 0) {
-            say("checked the plain way: %llu rollouts, none differs\n",
-                (unsigned long long)n.checked);
-        }
-        say("%s: %u prompts now, %u before, %u skipped, %.1f s%s\n", pass, n.prompts, n.resumed,
-            n.skipped, n.seconds, rate);
+        CKVC_AUTO_FREE char *next = ckvc_format("fit %s --out T.ckvt", c->out);
+        say("%s: %u prompts now, %u before, %u skipped, %.1f s\n", pass, n.prompts, n.resumed,
+            n.skipped, n.seconds);
         say_next(c, j, next);
     }
     return CKVC_OK;
@@ -125,15 +111,16 @@ static ckvc_status calibrate(const verb_call *call, ckvc_err *err) {
     char pass[32];
     snprintf(pass, sizeof pass, "pass-01-%s", c->side);
     CKVC_TRY(run_setup_open(c, &j, err));
-    CKVC_TRY(run_setup_open_shares(c, &j, err));
-    if (j.options.kind == SHARD_SHARES) {
-        snprintf(pass, sizeof pass, "pass-01-%s", calibrate_sides(&j.options));
-    }
     j.plan.verb = "calibrate";
     if (j.options.kind != SHARD_LOGGED) { return calibrate_repeated(c, &j, pass, err); }
     USAGE_IF(c->log.until_stable > 0 && strcmp(c->side, "gate") == 0,
              "--until-stable looks at the head table: it goes with --side head or both");
     CKVC_TRY(run_setup_open_start(c, &j, err));
+    const ckvc_mode mode = (ckvc_mode)ckvc_table_score(run_setup_table(&j), 0).mode;
+    USAGE_IF(strcmp(c->side, "both") != 0 && mode != CKVC_MODE_SHARED,
+             "--side %s: %s recommends budgets of %s, and ckvc no longer logs rewards of shares or "
+             "of thresholds below them: leave --tables out, or give a table of --mode shared",
+             c->side, c->tables, ckvc_mode_name(mode));
     USAGE_IF(run_setup_table(&j)->op == CKVC_OPERATOR_NO_THRESHOLD &&
                  j.options.sides[CKVC_SIDE_GATE],
              "the operator no-threshold has no thresholds to try: say --side head");

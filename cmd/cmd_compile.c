@@ -13,8 +13,6 @@ typedef struct compile_cli {
     probe_kind probe;
     int64_t rounds;
     double select;
-    opt_list cells;
-    bool rewards;
 } compile_cli;
 
 /* ---- talk ---- */
@@ -28,8 +26,7 @@ static void on_pass(void *ctx, const compile_pass *p, const pass_counts *n) {
         if (n->rollouts) { say(", %llu rollouts", (unsigned long long)n->rollouts); }
         say("; ");
     }
-    const bool shares = p->kind == PASS_SHARES || p->kind == PASS_CUTS;
-    if (p->kind > PASS_GATE && !shares) {
+    if (p->kind > PASS_GATE) {
         say("%s\n",
             p->kind == PASS_SELECT ? "score, floor and mix chosen" : "shares and score fitted");
         return;
@@ -38,7 +35,7 @@ static void on_pass(void *ctx, const compile_pass *p, const pass_counts *n) {
         say("split-half reliability %.3f%s; ", n->reliability, n->stable ? " ended it here" : "");
     }
     say("%zu of %zu supported entries changed (%zu in all)\n", p->changed, p->supported, p->states);
-    if (p->n_heldout && !shares) {
+    if (p->n_heldout) {
         say("  held-out reward %.5f", p->reward.mean);
         gain_say(";", p->over[SCORE_IDENTITY]);
         gain_say(" over identity,", p->over[SCORE_MATCHED]);
@@ -50,8 +47,7 @@ static void on_pass(void *ctx, const compile_pass *p, const pass_counts *n) {
 static void on_round(void *ctx, const compile_result *r, stop_rule stop) {
     const compile_cli *c = ctx;
     const alternation_round *round = &r->rounds[r->n_rounds - 1];
-    const bool first = c->probe == PROBE_DEMAND && r->n_rounds == 1;
-    if (c->setup.inputs.quiet || first) { return; }
+    if (c->setup.inputs.quiet || c->probe == PROBE_DEMAND) { return; }
     say("round %zu: %zu of %zu supported entries changed", r->n_rounds, round->changed,
         round->supported);
     if (round->gain.n) {
@@ -104,28 +100,6 @@ static void print_rounds(const compile_result *r) {
     }
 }
 
-/* What rounds of rewards brought, on the prompts that chose between them (those that judge where
- * there are none), and why they ended. */
-static void print_rewards(const compile_result *r) {
-    if (r->n_rounds < 2) { return; }
-    say("\nstopped after round %zu: %s\n%-7s %-26s %12s  over the round before [95%%], entries at "
-        "their price%s\n",
-        r->n_rounds, why_stopped(r->stop), "round", "changed", "reward",
-        r->select ? ", split select" : "");
-    for (size_t i = 0; i < r->n_rounds; i++) {
-        const alternation_round *round = &r->rounds[i];
-        char changed[64] = "by demand";
-        if (i > 0) {
-            const pass_kind kind = r->passes[r->last_pass[i]].kind;
-            snprintf(changed, sizeof changed, "%zu of %zu %s", round->changed, round->supported,
-                     kind == PASS_CUTS ? "thresholds" : "shares");
-        }
-        say("%zu%-6s %-26s %12.5f  ", i + 1, i == r->best ? " *" : "", changed, round->reward);
-        if (i > 0 && round->gain.n) { gain_say("", round->gain); }
-        say("\n");
-    }
-}
-
 /* A table by demand beside references, over its budgets. */
 static void print_references(const compile_pass *p) {
     if (!p->n_heldout) { return; }
@@ -145,7 +119,6 @@ static void print_summary(const compile_cli *c, const run_setup *j, const compil
     const compile_pass *best = &r->passes[r->last_pass[r->best]];
     if (r->select) { choice_say(r->select, j->options.setting.budgets.v); }
     if (c->probe == PROBE_DEMAND) {
-        print_rewards(r);
         print_references(best);
     } else {
         print_rounds(r);
@@ -221,20 +194,17 @@ static ckvc_status check_options(const compile_cli *c, ckvc_err *err) {
     const bool loop = c->probe != PROBE_DEMAND, shared = c->fit.mode == CKVC_MODE_SHARED;
     const struct {
         bool used;
-        const char *of, *names[13];
+        const char *of, *names[20];
     } rules[] = {
         {loop,
          "--mode shared --score paper",
          {"head-grid", "beta-bud", "loss-reduction", "behaviour", "until-stable", "solver",
-          "reward", "unsupported", "gate-grid", "bins", "bin-edges", "min-cell"}},
-        {loop || c->rewards,
-         "--rewards",
-         {"rounds", "variants", "rollouts", "check-rollouts", "cql-alpha", "shrink", "loss"}},
-        {c->rewards, "--rewards", {"cells"}},
+          "reward", "unsupported", "gate-grid", "bins", "bin-edges", "min-cell", "rounds",
+          "variants", "rollouts", "check-rollouts", "cql-alpha", "shrink", "loss"}},
         {!loop,
          "tables by demand (not --mode shared --score paper)",
          {"select", "recent", "repeat", "no-repeat", "positions"}},
-        {!shared, "--mode heads or layers", {"rewards", "c-min", "floor"}},
+        {!shared, "--mode heads or layers", {"c-min", "floor"}},
         {!loop && c->fit.score == CKVC_SCORE_LEARNED,
          "tables by demand with --score learned",
          {"features"}},
@@ -259,9 +229,7 @@ static ckvc_status check_probe(compile_cli *c, ckvc_err *err) {
                  "paper with it",
                  probe_name(probe));
         c->probe = PROBE_DEMAND;
-        c->rewards &= !shared;
-        if (!c->rewards) { c->rounds = 0; }
-        if (shared) { c->fit.c_min = 1; /* every layer keeps B: no shares to reward */ }
+        if (shared) { c->fit.c_min = 1; /* every layer keeps B */ }
         c->setup.side = "demand";
         return CKVC_OK;
     }
@@ -302,12 +270,9 @@ static void log_sides(run_setup *j, const ckvc_side *sides, int n) {
 static compile_load load_of(const run_setup *j, double prefill_s, double single_s) {
     compile_load l = {.prefill_s = prefill_s,
                       .single_s = single_s,
-                      .n_prompts = j->e.prompts->n,
                       .n_heldout = j->e.prompts->n_heldout,
-                      .n_budgets = j->options.setting.budgets.n,
-                      .n_layers = model_get_shape(j->e.model)->n_layers,
-                      .n_kv_heads = model_get_shape(j->e.model)->n_kv_heads};
-    for (size_t i = 0; i < l.n_prompts; i++) { l.n_select += j->e.prompts->items[i].select; }
+                      .n_budgets = j->options.setting.budgets.n};
+    for (size_t i = 0; i < j->e.prompts->n; i++) { l.n_select += j->e.prompts->items[i].select; }
     return l;
 }
 
@@ -344,18 +309,14 @@ static ckvc_status print_demand_dry_run(const compile_cli *c, run_setup *j, ckvc
                                .features = c->fit.features,
                                .floor = c->setup.inputs.setting.floor,
                                .c_min = c->fit.c_min,
-                               .mode = c->fit.mode,
-                               .mixes = compile_has_mixes(&j->options),
-                               .rounds = c->rounds,
-                               .variants = j->options.variants};
+                               .mixes = compile_has_mixes(&j->options)};
     const demand_cost d = demand_cost_of(&asked, &l);
     forecast_print(JSON_NUMBERS(json_pack("{s:[o]}", "passes", run_setup_repeat_json(j, &of)),
-                                {"prompts", l.n_prompts}, {"select_prompts", l.n_select},
+                                {"prompts", j->e.prompts->n}, {"select_prompts", l.n_select},
                                 {"judge_prompts", l.n_heldout - l.n_select},
                                 {"select_hours", d.select}, {"heldout_hours", d.heldout},
-                                {"rewards_hours", d.rewards},
-                                {"hours", of.hours + d.select + d.heldout + d.rewards},
-                                {"disk_bytes", round(of.disk_bytes + d.disk_bytes)}),
+                                {"hours", of.hours + d.select + d.heldout},
+                                {"disk_bytes", round(of.disk_bytes)}),
                    c->setup.inputs.json, NULL, 0, 0);
     return CKVC_OK;
 }
@@ -380,7 +341,6 @@ static ckvc_status open_run(compile_cli *c, run_setup *j, ckvc_err *err) {
     if (c->probe == PROBE_DEMAND) {
         j->e.prompt_options.select = c->select;
         prompts_divide(j->e.prompts, j->e.manifest, &j->e.prompt_options);
-        CKVC_TRY(inputs_variants(c->setup.variants, &j->options.variants, err));
         j->options.judges = 0; /* held-out prompts are scored */
         USAGE_IF(c->setup.budget.n > PROMPT_SETS_MAX_BUDGETS, "--budget: %u of them, at most %d",
                  c->setup.budget.n, PROMPT_SETS_MAX_BUDGETS);
@@ -406,7 +366,6 @@ static ckvc_status compile(const verb_call *call, ckvc_err *err) {
     }
     const size_t memory = c->setup.inputs.memory;
     c->fit.seed = c->setup.inputs.setting.seed;
-    CKVC_TRY(inputs_bins("cells", &c->cells, &c->fit.n_entropy_bins, &c->fit.n_ppl_bins, err));
     c->fit.memory_max = memory > 0 ? memory : fit_defaults().memory_max;
     const compile_options o = {.probe = c->probe,
                                .rounds = (uint32_t)c->rounds,
@@ -444,16 +403,11 @@ static const opt rows[] = {
     OPT_TITLE("demand, but for --mode shared --score paper"),
     OPT_GROUP(opts_repeat, setup),
     OPT_DOUBLE("select", select, "F", 0, 1,
-               "share of the held-out prompts that choose score, floor and round; the others judge",
+               "share of the held-out prompts that choose score and floor; the others judge",
                .preset = "0.5"),
-    OPT_FLAG("rewards", rewards,
-             "then rounds of rollouts (hours): each head's (mode layers: layer's) share times 1/4 "
-             "to 4; thresholds below the shares; again"),
-    OPT_CELLS(cells),
     OPT_TITLE("the loop, of --mode shared --score paper"),
     OPT_INT("rounds", rounds, "N", 1, ALTERNATION_MAX_ROUNDS - 1,
-            "rounds at most: of a head and a gate pass; of --rewards, one of them a round",
-            .preset = "3"),
+            "rounds at most, of a head and a gate pass", .preset = "3"),
     OPT_ENUM("probe", probe, PROBE_NAMES, "the loop, or a part of it to compare with"),
     OPT_TITLE("actions"),
     OPT_GROUP(opts_actions, setup),
@@ -476,8 +430,6 @@ const verb verb_compile = {
         "--holdout 0.2 --out runs/a\n"
         "  ckvc compile ... --out runs/a --resume              # after Ctrl-C, a crash, a full "
         "disk: the same bytes\n"
-        "  ckvc compile ... --rewards --out runs/b             # better shares, for hours of "
-        "rollouts\n"
         "  ckvc compile ... --mode shared --score paper --out runs/loop     # the paper's, as in "
         "configs/paper.conf\n"
         "  ckvc compile ... --mode shared --score paper --probe head-only --out runs/heads # what "
@@ -491,7 +443,7 @@ const verb verb_compile = {
         "sides. Whether they share text:\n"
         "  ckvc manifest check M --against M --holdout F --seed N --out check.json     # then "
         "compile ... --leak-check check.json\n",
-    .common = " model manifest budget window continuation holdout rewards mode score select "
+    .common = " model manifest budget window continuation holdout mode score select "
               "threads seed out resume dry-run ",
     VERB_OPTIONS(rows),
     .instead = "--manifest names the prompts",

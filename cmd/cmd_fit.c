@@ -14,7 +14,7 @@
 typedef struct fit_cli {
     fit_options fit;
     const char *out, *tables, *choose;
-    opt_list split, leak_checks, cells;
+    opt_list split, leak_checks;
     int64_t pass;
     bool no_prov, force, json, quiet;
 } fit_cli;
@@ -126,23 +126,6 @@ static void print_demand(const fitted_demand *d, const double *budgets) {
     }
 }
 
-static void print_rewards(const fitted_rewards *w, const double *budgets) {
-    const bool gate = w->side == CKVC_SIDE_GATE;
-    if (!w->fitted) { return; }
-    say("rewards of %s%s: %" PRIu64 " records of %" PRIu64 " prompts; scale %.3g nats per token\n",
-        gate ? "thresholds below shares of " : "", ckvc_mode_name(w->mode), w->n_records,
-        w->n_prompts, w->scale);
-    for (uint32_t b = 0; b < w->n_blocks; b++) {
-        const rewards_block *of = &w->blocks[b];
-        say("  budget %g: %zu of %u %s", budgets[b], of->changed, w->n_units,
-            gate ? "states have one" : "shares changed");
-        if (w->n_replicates) { say(" (%zu undecided)", of->undecided); }
-        if (of->shrunk) { say(", %zu more not beyond chance", of->shrunk); }
-        say("; %zu tried on %zu prompts; price %.3g nats per token for a whole budget\n",
-            of->supported, of->n_prompts, of->price);
-    }
-}
-
 static void print_learned(const fitted_learned *l) {
     if (!l->fitted) { return; }
     say("learned score: %" PRIu64 " prompts, %u positions of each head; cross-entropy of the "
@@ -160,14 +143,12 @@ static void print_learned(const fitted_learned *l) {
 
 static void print_result(const fit_result *r, const fit_cli *c) {
     if (!c->quiet) {
-        /* those of demand alone are neutral, and stay so under rewards */
-        bool sides = c->tables && !r->rewards.fitted;
+        bool sides = c->tables; /* those of demand alone are neutral */
         for (int side = 0; side < CKVC_SIDE_COUNT; side++) { sides |= r->sides[side].fitted; }
         for (int side = 0; side < CKVC_SIDE_COUNT && sides; side++) {
             print_side(&r->sides[side], (ckvc_side)side, r->table->table->budgets, c);
         }
         print_demand(&r->demand, r->table->table->budgets);
-        print_rewards(&r->rewards, r->table->table->budgets);
         print_learned(&r->learned);
         if (r->n_heldout + r->n_filtered > 0) {
             say("left out: %" PRIu64 " held-out prompts, %" PRIu64 " of other splits\n",
@@ -226,7 +207,6 @@ static ckvc_status fit(const verb_call *call, ckvc_err *err) {
         CKVC_TRY(leak_record_read(c->leak_checks.items[checks.n], &checks.items[checks.n], err));
     }
     fit_options o = c->fit;
-    CKVC_TRY(inputs_bins("cells", &c->cells, &o.n_entropy_bins, &o.n_ppl_bins, err));
     o.pass = (int)c->pass;
     o.splits = c->split.items;
     o.n_splits = c->split.n;
@@ -263,7 +243,6 @@ static const opt rows[] = {
     OPT_DOUBLE("mix", fit.mix, "W", 0, 1,
                "of demand: weight of what the continuation looks at beside what the repetition "
                "does; 0, 0.25, 0.5, 0.75 and 1 are logged"),
-    OPT_CELLS(cells),
     OPT_INT("seed", fit.seed, "N", 0, 9007199254740992.0, "of the bootstrap and of adamw's order",
             .preset = "1"),
     OPT_SIZE("memory", fit.memory_max, "limit for statistics and replicates", .preset = "4G"),
@@ -281,7 +260,6 @@ const verb verb_fit = {
              "       ckvc fit SHARD.h5... --out T.ckvt [options]",
     .examples = "  ckvc fit runs/books --out books.ckvt\n"
                 "  ckvc fit runs/demand runs/books --out both.ckvt   # shares beside weights\n"
-                "  ckvc fit runs/rewards --tables t.ckvt --out t2.ckvt # better shares, one price\n"
                 "  ckvc fit runs/a runs/b --out both.ckvt --bootstrap 200 --label both\n"
                 "  ckvc fit other-tool.h5 --out t.ckvt --unsupported safest --json\n",
     .common = " out tables bootstrap mode score c-min label split json force ",

@@ -21,7 +21,6 @@ typedef struct loop {
     table_file *table;              /* of the pass before; NULL: the start table */
     prompt_list select, heldout;    /* who chooses, who judges; items borrowed */
     heldout *scores, *round_start;  /* under `table`; under the table that the round began with */
-    heldout *choosing;              /* by demand with rewards: under `table`, of those who choose */
 } loop;
 
 /* ---- plans ---- */
@@ -33,12 +32,9 @@ static plan pass_plan(const compile_options *o, pass_kind kind, const table_file
     *options = *o->plan->options;
     p.verb = "calibrate";
     p.options = options;
-    options->kind = kind == PASS_DEMAND                        ? SHARD_DEMAND
-                    : kind == PASS_SHARES || kind == PASS_CUTS ? SHARD_SHARES
-                                                               : SHARD_LOGGED;
-    options->shares = table;
-    options->sides[CKVC_SIDE_HEAD] = kind == PASS_HEAD || kind == PASS_SHARES;
-    options->sides[CKVC_SIDE_GATE] = kind == PASS_GATE || kind == PASS_CUTS;
+    options->kind = kind == PASS_DEMAND ? SHARD_DEMAND : SHARD_LOGGED;
+    options->sides[CKVC_SIDE_HEAD] = kind == PASS_HEAD;
+    options->sides[CKVC_SIDE_GATE] = kind == PASS_GATE;
     if (options->kind != SHARD_LOGGED) { return p; }
     if (kind == PASS_GATE) { options->until_stable = 0; /* looks at heads */ }
     if (table) { /* --tables brings its own edges, whatever made them */
@@ -74,19 +70,6 @@ json_t *compile_plan_json(const compile_options *o) {
                                       "score", ckvc_score_name(f->score), "c_min", f->c_min,
                                       "bootstrap", (json_int_t)f->replicates, "label", f->label));
         json_object_set_new(json, "select", json_real(o->plan->prompt_options->select));
-        if (o->rounds > 0) {
-            json_t *variants =
-                options.variants < 0 ? json_string("all") : json_integer(options.variants);
-            json_object_set_new(json, "rewards",
-                                json_pack("{s:I, s:o, s:f, s:f, s:b, s:[ii]}", "rounds",
-                                          (json_int_t)o->rounds, "variants", variants,
-                                          "check_rollouts", options.check_rollouts, "cql_alpha",
-                                          f->cql_alpha, "shrink", f->shrink, "cells",
-                                          (int)f->n_entropy_bins, (int)f->n_ppl_bins));
-            if (options.setting.loss == SETTING_KL) {
-                json_object_set_new(json_object_get(json, "rewards"), "loss", json_string("kl"));
-            }
-        }
         if (f->score == CKVC_SCORE_LEARNED) { JSON_NUMBERS(json, {"features", f->features}); }
         return json;
     }
@@ -104,7 +87,7 @@ json_t *compile_plan_json(const compile_options *o) {
 void compile_begin(run_dir *run, const compile_options *o) {
     pass_kind passes[PASS_KINDS];
     calibrate_options options;
-    (void)probe_passes(o->probe, (demand_passes){0}, passes);
+    (void)probe_passes(o->probe, false, passes);
     const plan p = pass_plan(o, passes[0], NULL, &options);
     set_pass_plan(run, &p);
 }
@@ -300,15 +283,9 @@ static ckvc_status log_scores(loop *c, const prompt_list *prompts, const score_p
     return run_checkpoint_file(c->run, file, lines.data, lines.size, err);
 }
 
-/* Scores on the prompts that judge the table and what it is held against; or on those that choose
- * the table alone. */
-static ckvc_status log_heldout(loop *c, const prompt_list *of, const table_file *table,
-                               const char *file, ckvc_err *err) {
+/* Scores of the table and what it is held against, on the prompts that judge. */
+static ckvc_status log_heldout(loop *c, const table_file *table, const char *file, ckvc_err *err) {
     const bool demand = c->o->probe == PROBE_DEMAND;
-    if (of == &c->select) {
-        return log_scores(c, of, &(score_policy){.kind = SCORE_TABLE, .table = table}, 1, "", file,
-                          err);
-    }
     const score_kind *kinds = !demand                   ? loop_policies
                               : c->o->fit->c_min >= 1.0 ? equal_policies /* every head B, too */
                               : c->o->fit->mode == CKVC_MODE_LAYERS ? layer_policies
@@ -319,22 +296,19 @@ static ckvc_status log_heldout(loop *c, const prompt_list *of, const table_file 
         const bool own = kinds[n] == SCORE_MATCHED || kinds[n] == SCORE_TABLE;
         policies[n] = (score_policy){.kind = kinds[n], .table = own ? table : NULL};
     } while (kinds[n++] != SCORE_TABLE);
-    return log_scores(c, of, policies, n, "", file, err);
+    return log_scores(c, &c->heldout, policies, n, "", file, err);
 }
 
-/* The same, and read, net of what entries cost (NULL: nothing). NULL without such prompts. */
-static ckvc_status score_heldout(loop *c, const prompt_list *of, const table_file *table,
-                                 const char *file, const table_file *prices, heldout **out,
+/* The same, and read. NULL without such prompts. */
+static ckvc_status score_heldout(loop *c, const table_file *table, const char *file, heldout **out,
                                  ckvc_err *err) {
     CKVC_AUTO_FREE char *path = NULL;
     heldout_free(*out);
     *out = NULL;
-    if (of->n == 0) { return CKVC_OK; }
-    if (!run_has_file(c->run, file)) { CKVC_TRY(log_heldout(c, of, table, file, err)); }
+    if (c->heldout.n == 0) { return CKVC_OK; }
+    if (!run_has_file(c->run, file)) { CKVC_TRY(log_heldout(c, table, file, err)); }
     CKVC_TRY(checked_path(c->run, file, &path, err));
-    /* a price is in the units of the rewards that it was fitted to */
-    const bool kl = prices && c->o->plan->options->setting.loss == SETTING_KL;
-    return heldout_read(path, of, kl, prices, out, err);
+    return heldout_read(path, &c->heldout, out, err);
 }
 
 static void measure_pass(const heldout *h, compile_pass *p) {
@@ -446,14 +420,10 @@ static ckvc_status read_choice(loop *c, int number, ckvc_err *err) {
 
 /* ---- one pass ---- */
 
-/* What META says of a part: of rewards the sum over budgets. */
-static size_t diagnostic(const table_file *t, const char *part, const char *key) {
-    const json_t *d = json_object_get(json_object_get(t->meta, "diagnostics"), part),
-                 *budgets = json_object_get(d, "by_budget");
-    json_int_t v = json_integer_value(json_object_get(d, key));
-    for (size_t b = 0; b < json_array_size(budgets); b++) {
-        v += json_integer_value(json_object_get(json_array_get(budgets, b), key));
-    }
+/* What META says of a side. */
+static size_t diagnostic(const table_file *t, const char *side, const char *key) {
+    const json_t *d = json_object_get(json_object_get(t->meta, "diagnostics"), side);
+    const json_int_t v = json_integer_value(json_object_get(d, key));
     return v > 0 ? (size_t)v : 0;
 }
 
@@ -477,18 +447,16 @@ static ckvc_status run_pass_of(loop *c, pass_kind kind, bool judged, ckvc_err *e
     CKVC_TRY(read_table(c, file, &fitted, err));
     table_file_free(c->table);
     c->table = fitted;
-    const bool shares = kind == PASS_SHARES || kind == PASS_CUTS;
-    if (kind == PASS_HEAD || kind == PASS_GATE || shares) {
-        const char *part = kind == PASS_SHARES ? "rewards" : pass_kind_name(kind);
-        p->changed = diagnostic(fitted, part, "changed");
-        p->supported = diagnostic(fitted, part, "supported");
-        p->states = shares ? diagnostic(fitted, part, "units") * fitted->table->n_budgets
-                           : diagnostic(fitted, part, "states");
+    if (kind == PASS_HEAD || kind == PASS_GATE) {
+        const char *side = pass_kind_name(kind);
+        p->changed = diagnostic(fitted, side, "changed");
+        p->supported = diagnostic(fitted, side, "supported");
+        p->states = diagnostic(fitted, side, "states");
     }
     memcpy(p->content_id, fitted->content_id, sizeof p->content_id);
     if (judged) {
         snprintf(file, sizeof file, "heldout/pass-%02d.jsonl", number);
-        CKVC_TRY(score_heldout(c, &c->heldout, fitted, file, NULL, &c->scores, err));
+        CKVC_TRY(score_heldout(c, fitted, file, &c->scores, err));
         measure_pass(c->scores, p);
     }
     if (c->o->on_pass) { c->o->on_pass(c->o->ctx, p, &counts); }
@@ -503,9 +471,7 @@ static ckvc_status run_pass_of(loop *c, pass_kind kind, bool judged, ckvc_err *e
 static ckvc_status measure_start(loop *c, ckvc_err *err) {
     static const char file[] = "tables/pass-00.ckvt", lines[] = "heldout/pass-00.jsonl";
     const ckvc_table *start = c->o->start;
-    if (c->o->tables) {
-        return score_heldout(c, &c->heldout, c->o->tables, lines, NULL, &c->round_start, err);
-    }
+    if (c->o->tables) { return score_heldout(c, c->o->tables, lines, &c->round_start, err); }
     if (!start || start->op == CKVC_OPERATOR_PAPER || c->heldout.n == 0) { return CKVC_OK; }
     if (!run_has_file(c->run, file)) {
         CKVC_AUTO(table_file_free_at) table_file *t = start_table_file(start);
@@ -515,34 +481,7 @@ static ckvc_status measure_start(loop *c, ckvc_err *err) {
     }
     CKVC_AUTO(table_file_free_at) table_file *t = NULL;
     CKVC_TRY(read_table(c, file, &t, err));
-    return score_heldout(c, &c->heldout, t, lines, NULL, &c->round_start, err);
-}
-
-/* Where round i (from 0) of a run by demand has the scores that it is held against others by. */
-static void file_of_round(const loop *c, size_t i, char file[48]) {
-    const compile_result *r = c->result;
-    const size_t pass = i < r->n_rounds ? r->last_pass[i] + 1 : r->n_passes;
-    if (c->select.n > 0) {
-        snprintf(file, 48, "select/round-%02zu.jsonl", i + 1);
-    } else {
-        snprintf(file, 48, "heldout/pass-%02zu.jsonl", pass);
-    }
-}
-
-/* By demand with rewards a round is held against the one before on the prompts that choose; without
- * such prompts on those that judge, as the loop's rounds are. Both pay the price of the later
- * table's shares for what they keep, as thresholds below shares keep less. */
-static ckvc_status choose_by(loop *c, ckvc_err *err) {
-    const prompt_list *of = c->select.n > 0 ? &c->select : &c->heldout;
-    const size_t now = c->result->n_rounds;
-    char file[48];
-    if (c->o->probe != PROBE_DEMAND || c->o->rounds == 0) { return CKVC_OK; }
-    if (now > 0) {
-        file_of_round(c, now - 1, file);
-        CKVC_TRY(score_heldout(c, of, c->table, file, c->table, &c->round_start, err));
-    }
-    file_of_round(c, now, file);
-    return score_heldout(c, of, c->table, file, c->table, &c->choosing, err);
+    return score_heldout(c, t, lines, &c->round_start, err);
 }
 
 static void end_round(loop *c, size_t first_pass) {
@@ -554,17 +493,13 @@ static void end_round(loop *c, size_t first_pass) {
         round->supported += r->passes[i].supported;
     }
     r->last_pass[r->n_rounds++] = r->n_passes - 1;
-    heldout **by = c->choosing ? &c->choosing : &c->scores;
-    const heldout *now = *by, *start = c->round_start;
+    const heldout *now = c->scores, *start = c->round_start;
     if (!now) { return; }
     const double *before = start ? start->reward[SCORE_TABLE] : now->reward[SCORE_IDENTITY];
     round->reward = heldout_gain(now, now->reward[SCORE_TABLE], NULL).mean;
     if (before) { round->gain = heldout_gain(now, now->reward[SCORE_TABLE], before); }
-    if (c->choosing && r->n_rounds > 1) { /* prices differ from round to round: gains add up */
-        round->reward = r->rounds[r->n_rounds - 2].reward + round->gain.mean;
-    }
     heldout_free(c->round_start);
-    c->round_start = ckvc_take(by);
+    c->round_start = ckvc_take(&c->scores);
 }
 
 /* Is a line of this kind there about this round? */
@@ -597,14 +532,12 @@ static ckvc_status note_round(loop *c, stop_rule stop, ckvc_err *err) {
 static ckvc_status run_round(loop *c, ckvc_err *err) {
     compile_result *r = c->result;
     const size_t first_pass = r->n_passes;
-    const demand_passes with = {c->select.n > 0, (uint32_t)r->n_rounds};
     pass_kind passes[PASS_KINDS];
-    const int n = probe_passes(c->o->probe, with, passes);
+    const int n = probe_passes(c->o->probe, c->select.n > 0, passes);
     for (int i = 0; i < n; i++) {
         const bool last = i + 1 == n;
         CKVC_TRY(run_pass_of(c, passes[i], last || c->o->probe != PROBE_DEMAND, err));
     }
-    CKVC_TRY(choose_by(c, err));
     end_round(c, first_pass);
     r->stop = alternation_stop(&r->rounds[r->n_rounds - 1], (uint32_t)r->n_rounds, c->o->probe,
                                probe_rounds(c->o->probe, c->o->rounds));
@@ -616,7 +549,7 @@ static ckvc_status run_round(loop *c, ckvc_err *err) {
 /* table.ckvt: the best round's, byte for byte. */
 static ckvc_status give_out(loop *c, ckvc_err *err) {
     compile_result *r = c->result;
-    r->best = alternation_best(r->rounds, r->n_rounds, c->o->probe, r->stop);
+    r->best = alternation_best(r->rounds, r->n_rounds);
     const compile_pass *p = &r->passes[r->last_pass[r->best]];
     char file[48];
     CKVC_AUTO_FREE char *bytes = NULL;
@@ -637,7 +570,6 @@ static void loop_fini(loop *c) {
     table_file_free(c->table);
     heldout_free(c->scores);
     heldout_free(c->round_start);
-    heldout_free(c->choosing);
     CKVC_FREE(c->heldout.items, c->select.items);
 }
 
@@ -675,12 +607,11 @@ int probe_sides(probe_kind probe, ckvc_side sides[CKVC_SIDE_COUNT]) {
 }
 
 const char *pass_kind_name(pass_kind kind) {
-    static const char *const names[PASS_KINDS] = {"head",   "gate",   "demand",
-                                                  "select", "shares", "cuts"};
+    static const char *const names[PASS_KINDS] = {"head", "gate", "demand", "select"};
     return names[kind];
 }
 
-int probe_passes(probe_kind probe, demand_passes with, pass_kind passes[PASS_KINDS]) {
+int probe_passes(probe_kind probe, bool select, pass_kind passes[PASS_KINDS]) {
     int n = 0;
     if (probe != PROBE_DEMAND) {
         ckvc_side sides[CKVC_SIDE_COUNT];
@@ -688,22 +619,16 @@ int probe_passes(probe_kind probe, demand_passes with, pass_kind passes[PASS_KIN
         for (int i = 0; i < n; i++) { passes[i] = (pass_kind)sides[i]; }
         return n;
     }
-    if (with.round > 0) {
-        passes[n++] = with.round % 2 ? PASS_SHARES : PASS_CUTS;
-        return n;
-    }
     passes[n++] = PASS_DEMAND;
-    if (with.select) { passes[n++] = PASS_SELECT; }
+    if (select) { passes[n++] = PASS_SELECT; }
     return n;
 }
 
 static bool probe_once(probe_kind probe) {
-    return probe == PROBE_INDEPENDENT || probe == PROBE_GRID_SEARCH;
+    return probe == PROBE_INDEPENDENT || probe == PROBE_GRID_SEARCH || probe == PROBE_DEMAND;
 }
 
-uint32_t probe_rounds(probe_kind probe, uint32_t rounds) {
-    return probe_once(probe) ? 1 : probe == PROBE_DEMAND ? 1 + rounds : rounds;
-}
+uint32_t probe_rounds(probe_kind probe, uint32_t rounds) { return probe_once(probe) ? 1 : rounds; }
 
 const char *stop_name(stop_rule rule) {
     static const char *const names[] = {"going on", "converged", "held-out", "rounds", "one round"};
@@ -713,17 +638,14 @@ const char *stop_name(stop_rule rule) {
 stop_rule alternation_stop(const alternation_round *round, uint32_t number, probe_kind probe,
                            uint32_t rounds) {
     const double few = fmax(1.0, 0.01 * (double)round->supported);
-    if (probe_once(probe) || (probe == PROBE_DEMAND && rounds == 1)) { return STOP_ONCE; }
-    if (probe == PROBE_DEMAND && number == 1) { return STOP_NOT; }
+    if (probe_once(probe)) { return STOP_ONCE; }
     if ((double)round->changed < few) { return STOP_CONVERGED; }
     if (round->gain.n >= 2 && !(round->gain.mean > round->gain.se)) { return STOP_HELDOUT; }
     return number >= rounds ? STOP_ROUNDS : STOP_NOT;
 }
 
-size_t alternation_best(const alternation_round *rounds, size_t n, probe_kind probe,
-                        stop_rule stop) {
+size_t alternation_best(const alternation_round *rounds, size_t n) {
     size_t best = n - 1;
-    if (probe == PROBE_DEMAND) { return stop == STOP_HELDOUT ? n - 2 : n - 1; }
     for (size_t i = n; i-- > 0;) {
         if (rounds[i].reward > rounds[best].reward ||
             (isnan(rounds[best].reward) && !isnan(rounds[i].reward))) {
@@ -750,20 +672,6 @@ demand_cost demand_cost_of(const demand_plan *p, const compile_load *l) {
     select_candidate list[SELECT_MAX];
     const double tried =
         (double)select_candidates(p->features, p->mixes, p->score, p->floor, p->c_min, list);
-    demand_cost o = {.select = scored_hours(l, l->n_select, 1, tried),
-                     .heldout = scored_hours(l, l->n_heldout - l->n_select, 1, REFERENCES)};
-    const double n_fitted = (double)(l->n_prompts - l->n_heldout),
-                 limit = p->variants < 0 ? HUGE_VAL : (double)p->variants;
-    o.rewards = (p->rounds ? (double)p->rounds + 1 : 0) * scored_hours(l, l->n_select, 1, 1);
-    for (int64_t round = 0; round < p->rounds; round++) {
-        const bool gate = round % 2;
-        const uint32_t actions = gate ? SHARE_THRESHOLDS : SHARE_FACTORS;
-        const double states = (double)l->n_layers * (double)l->n_budgets *
-                              (!gate && p->mode == CKVC_MODE_HEADS ? l->n_kv_heads : 1),
-                     tries = fmin(limit, states * (actions - 1));
-        o.rewards += n_fitted * (l->prefill_s + (1 + tries) * l->single_s) / 3600 + o.heldout;
-        o.disk_bytes +=
-            (double)l->n_prompts * states * actions * (sizeof(double) + sizeof(uint32_t));
-    }
-    return o;
+    return (demand_cost){.select = scored_hours(l, l->n_select, 1, tried),
+                         .heldout = scored_hours(l, l->n_heldout - l->n_select, 1, REFERENCES)};
 }

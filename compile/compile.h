@@ -1,9 +1,8 @@
 /* A table in one run directory, in rounds of passes. By demand (docs/method.md) one round: ask
  * what heads want, fit; log what a learned score is fitted to, fit; try scores and floors on the
  * prompts of split `select`, take the best of each budget; score the table on the other held-out
- * prompts; then, where they are asked for, rounds of rewards: log losses under other shares, fit,
- * score; under thresholds below them, fit, score; again. By rewards, the alternating loop
- * (paper.md section 7): log heads, fit, score; log the gate under them, fit, score; again.
+ * prompts. By rewards, the alternating loop (paper.md section 7): log heads, fit, score; log the
+ * gate under them, fit, score; again.
  *
  * Every pass is a checkpoint: its shards (of a choice the lines of select/pass-03.jsonl), its table
  * (tables/pass-01.ckvt) and, of the loop's passes and a round's last, its held-out scores
@@ -39,7 +38,7 @@ typedef enum probe_kind {
     PROBE_MEAN_POOL,
     PROBE_GRID_SEARCH,
     PROBE_EPSILON_GREEDY,
-    PROBE_DEMAND, /* what heads ask for, a learned score, a choice; then rounds of rewards */
+    PROBE_DEMAND, /* what heads ask for, a learned score, a choice */
     PROBE_COUNT
 } probe_kind;
 /* In the kinds' order: an option of them is the place of its word. Demand is a mode's. */
@@ -56,20 +55,13 @@ typedef enum pass_kind {
     PASS_GATE = CKVC_SIDE_GATE,
     PASS_DEMAND, /* what heads ask for -> shares; targets and features -> a learned score */
     PASS_SELECT, /* losses of scores and floors -> what each budget recommends */
-    PASS_SHARES, /* losses under other shares -> better ones */
-    PASS_CUTS,   /* losses under thresholds below them -> thresholds */
     PASS_KINDS
 } pass_kind;
 const char *pass_kind_name(pass_kind kind); /* "head", ... */
-/* What a run by demand has, beside shares. */
-typedef struct demand_passes {
-    bool select;
-    uint32_t round; /* from 0; after the first: rewards of heads, of the gate below them, again */
-} demand_passes;
-/* Passes of a round, in order; returns how many. with: of PROBE_DEMAND. */
-int probe_passes(probe_kind probe, demand_passes with, pass_kind passes[PASS_KINDS]);
-/* Rounds at most: `rounds`, or 1 where the probe never returns to a side; by demand the first round
- * and `rounds` of rewards. */
+/* Passes of a round, in order; returns how many. select: of PROBE_DEMAND, prompts are there that
+ * choose. */
+int probe_passes(probe_kind probe, bool select, pass_kind passes[PASS_KINDS]);
+/* Rounds at most: `rounds`, or 1 where the probe never returns to a side, and by demand. */
 uint32_t probe_rounds(probe_kind probe, uint32_t rounds);
 
 typedef enum stop_rule {
@@ -94,11 +86,8 @@ typedef struct alternation_round {
 stop_rule alternation_stop(const alternation_round *round, uint32_t number, probe_kind probe,
                            uint32_t rounds);
 /* Index of the round whose table goes out: the highest held-out objective, of equal ones the later;
- * the last round where nothing was measured. n >= 1. By demand, where each round costs an engine
- * more (thresholds) or rests on more rollouts, the last that was held to have gained: the one
- * before where the held-out rule stopped it. */
-size_t alternation_best(const alternation_round *rounds, size_t n, probe_kind probe,
-                        stop_rule stop);
+ * the last round where nothing was measured. n >= 1. */
+size_t alternation_best(const alternation_round *rounds, size_t n);
 
 typedef struct compile_pass {
     char name[32]; /* "pass-01-head" */
@@ -127,7 +116,7 @@ CKVC_AUTO_OF(compile_result, compile_result_free)
 
 typedef struct compile_options {
     probe_kind probe;
-    uint32_t rounds;          /* of the loop at most; by demand of rewards, 0: none */
+    uint32_t rounds;          /* of the loop at most */
     const plan *plan;         /* of the calibration that pass 1 is; its options are those of every
                                  pass but for sides */
     const ckvc_table *start;  /* with its edges set; NULL: none, by demand */
@@ -153,9 +142,8 @@ ckvc_status compile_run(run_dir *run, const compile_options *o, compile_result *
  * hours. */
 typedef struct compile_load {
     double prefill_s, single_s; /* of the longest prompt: a prefill, a continuation */
-    /* of the prompts those held out, and of these those that choose */
-    size_t n_prompts, n_heldout, n_select, n_budgets;
-    uint32_t n_layers, n_kv_heads; /* of the model */
+    /* prompts that are held out, and of these those that choose */
+    size_t n_heldout, n_select, n_budgets;
 } compile_load;
 
 /* A round of the paper's loop on held-out prompts: two prefills, and one continuation each of the
@@ -163,18 +151,15 @@ typedef struct compile_load {
 double loop_heldout_hours(const compile_load *l);
 
 /* By demand: a prefill of each held-out prompt, and one continuation each of the full cache and, at
- * every budget, of all that is tried (none dropped) or of what the table is held against.
- * Rewards: each round a prefill of every fitted prompt and its rollouts, and held-out scores. */
+ * every budget, of all that is tried (none dropped) or of what the table is held against. */
 typedef struct demand_plan {
     ckvc_score_kind score;
     uint32_t features; /* of a learned one */
     double floor, c_min;
-    ckvc_mode mode;
-    bool mixes;               /* of demand: prompts are continued and repeated */
-    int64_t rounds, variants; /* of rewards; variants below 0: all */
+    bool mixes; /* of demand: prompts are continued and repeated */
 } demand_plan;
 typedef struct demand_cost {
-    double select, heldout, rewards, disk_bytes; /* the last: of rewards */
+    double select, heldout;
 } demand_cost;
 /* Is demand measured with weights that differ? Of a continuation or a repetition alone all are one.
  */

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # demo.sh [CKVC [full]]: the main job, once through on the embedded models: two disjoint corpora, a table of budgets by head each; then by the paper's
 # way, to compare with, a calibration and a table of weights and thresholds, one table mapped to the smaller model and one compiled for it, scores on held-out prompts beside references, and the report that compares them.
-# full: rounds of rewards on all prompts and for both corpora, the paper's tables of both, from all prompts, and controls; in seven minutes instead of two.
+# full: all prompts of both corpora, the paper's tables of both, from all prompts and with more rollouts, and controls; in seven minutes instead of two.
 # Everything lands in build/demo (build/demo-full) of the folder that it is started in; one that is there is removed first where a demo made it. Installed, it lies in share/ckvc/scripts and takes the ckvc of the PATH.
 set -euo pipefail
 home=$(realpath "$(dirname "$0")/..") # the checkout, or share/ckvc
@@ -41,9 +41,8 @@ score() { # KIND CORPUS MODEL OPTION...
 list() { local IFS=, && echo "$*"; }
 
 if [ "${2:-}" = full ]; then
-    rounds=(--rewards --rounds 2 --variants all --bootstrap 200 --shrink)
-    compile technical "${rounds[@]}"
-    compile narrative "${rounds[@]}"
+    compile technical
+    compile narrative
     papers=(technical narrative) few=() tries=()
 else
     compile technical --split fit,select

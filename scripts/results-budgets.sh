@@ -4,7 +4,7 @@
 # MODEL is what `make model-smollm2` fetched, or another. PARTS names what to do: main (a table from PROMPTS technical prompts, a demand pass,
 # and one of the demand of as many narrative ones; HELDOUT prompts of both corpora under the tables and the references at equal kept entries), shares
 # (references that need a table's shares), wide (budgets from a few tokens to half of the prompt), lengths (LENGTHS, the table as it is), norepeat (the
-# pass without its repetition); probes (of a small model: what rewards add from budgets by demand and from equal ones, the gate below, the paper's weights on top); fresh (what is recommended, compiled on the demo's corpora, on prompts of other packages and wordings that chose nothing: to be run
+# pass without its repetition); probes (of a small model: the paper's weights on top of budgets by demand); fresh (what is recommended, compiled on the demo's corpora, on prompts of other packages and wordings that chose nothing: to be run
 # once). CUT is that of the recipes in data-manifests, CHANGES what is changed in it. Finished parts are not made again, begun runs go on. Two
 # hours of one core in all. The embedded models: PARTS="main shares" CUT=ckvc-tiny-8l CHANGES="prompts=100 split-share=heldout=0.3" PROMPTS=0 HELDOUT=0
 # BUDGETS=0.0625,0.125,0.25,0.5 WINDOW=32 CONTINUATION=64 scripts/results-budgets.sh CKVC models/ckvc-tiny-8l OUTDIR, and PARTS=fresh CUT=ckvc-tiny-8l WINDOW=32
@@ -107,15 +107,14 @@ if part fresh; then
     rules=adakv,snapkv,cake,expected-attention,tova,streamingllm,kvzip,window-pooled,random,identity
     if [ "$cut" = smollm2-135m ]; then
         tables=learned.ckvt,window.ckvt
-    else # by demand; with a round of rewards; the paper's tables, by its values and by ours; as make demo-full, with T/16
+    else # by demand; the paper's tables, by its values and by ours; as make demo-full, with T/16
         for c in technical narrative; do
             compiled "compiled-$c" $c.jsonl
-            compiled "rewards-$c" $c.jsonl --rewards --rounds 1
             compiled "paper-$c" $c.jsonl --config "$root/configs/paper.conf" --bins 3,2
             compiled "shared-$c" $c.jsonl --config "$root/configs/shared.conf" --keep-window 16
-            compiled "demo-$c" $c.jsonl --config "$root/configs/demo.conf" --rewards --rounds 2 --variants all --bootstrap 200 --shrink
+            compiled "demo-$c" $c.jsonl --config "$root/configs/demo.conf"
         done
-        tables=compiled-technical/table.ckvt,compiled-narrative/table.ckvt,rewards-technical/table.ckvt,rewards-narrative/table.ckvt
+        tables=compiled-technical/table.ckvt,compiled-narrative/table.ckvt
     fi
     for c in technical narrative; do
         fresh scores-fresh $c "$tables" --policy $rules
@@ -142,10 +141,6 @@ if part fresh; then
         for k in paper shared; do show "$k-technical,$k-narrative" "-$k" "-$k-alike"; done
     fi
 fi
-rewarded() { # TABLE TO RUN SIDE
-    [ -e "$2" ] || { "$ckvc" calibrate -q -t "$threads" --side "$4" --tables "$1" --variants all --model "$model" --manifest technical.jsonl --split fit -W "$window" \
-        -C "$continuation" --out "$3" && "$ckvc" fit -q "$3" --tables "$1" --label "${2%.ckvt}" --out "$2"; }
-}
 probe() { # OUT TABLES OPTION...
     local out=$1 tables=$2
     shift 2
@@ -157,16 +152,6 @@ probe() { # OUT TABLES OPTION...
 if part probes; then
     compiled probe technical.jsonl
     cp probe/table.ckvt demand.ckvt
-    rewarded demand.ckvt heads.ckvt run-heads head
-    rewarded heads.ckvt gate.ckvt run-gate gate
-    rewarded gate.ckvt again.ckvt run-again head
-    # budgets all alike: a floor of all of B; and then, as the others, what each budget's floor was chosen to be
-    [ -e equal.ckvt ] || { pass equal demand technical --floor 1 -B 0.0625,0.125,0.25 --limit 0 && fit all-alike.ckvt equal; "$ckvc" score -q -t "$threads" --model "$model" \
-        --manifest technical.jsonl --split select -W "$window" -C "$continuation" --table all-alike.ckvt --c-min 0.05 --out equal.jsonl; "$ckvc" fit -q equal --choose equal.jsonl --out equal.ckvt; }
-    rewarded equal.ckvt equal-1.ckvt run-equal-1 head
-    rewarded equal-1.ckvt equal-2.ckvt run-equal-2 head
-    probe rewards demand.ckvt,heads.ckvt,gate.ckvt,again.ckvt,equal.ckvt,equal-1.ckvt,equal-2.ckvt
-    for kind in window paper; do probe "rewards-$kind" heads.ckvt --score $kind; done
     [ -e weights.ckvt ] || { "$ckvc" calibrate -q -t "$threads" --side head --model "$model" --manifest technical.jsonl --split fit -W "$window" -C "$continuation" \
         -B 0.0625,0.125,0.25 --bins 1,1 --out run-weights && "$ckvc" fit -q probe run-weights --pass 1 --out weights.ckvt; }
     for mode in layers shared; do probe "weights-$mode" demand.ckvt,weights.ckvt --mode $mode --score paper; done

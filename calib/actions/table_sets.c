@@ -2,7 +2,6 @@
 #include "calib/actions/table_sets.h"
 
 #include <assert.h>
-#include <math.h>
 #include <string.h>
 
 #include "lib/base/memory.h"
@@ -62,8 +61,6 @@ ckvc_status table_sets_open(table_sets *s, const table_sets_options *o, const mo
     s->kept.n_candidates = reserve_zeroed(s, s->L, sizeof *s->kept.n_candidates);
     s->positions = reserve_zeroed(s, heads * T, sizeof *s->positions);
     s->offsets = reserve_zeroed(s, heads + s->L, sizeof *s->offsets);
-    s->scratch = reserve_zeroed(s, T, sizeof *s->scratch);
-    s->of_layer = reserve_zeroed(s, T, sizeof *s->of_layer);
     for (uint32_t b = 0; b < n; b++) { s->scores[b] = table_sets_score(o, b); }
     for (uint32_t b = 0; b < n; b++) {
         /* a budget of the whole prompt: no floor can exceed it, so only the model can be refused
@@ -81,7 +78,7 @@ ckvc_status table_sets_open(table_sets *s, const table_sets_options *o, const mo
 void table_sets_close(table_sets *s) {
     for (uint32_t b = 0; s->workspace && b < s->o.table->n_budgets; b++) { free(s->workspace[b]); }
     CKVC_FREE(s->scores, s->workspace, s->prefill, s->kept.sets, s->kept.n_candidates, s->positions,
-              s->offsets, s->scratch, s->of_layer);
+              s->offsets);
     *s = (table_sets){0};
 }
 
@@ -178,44 +175,4 @@ ckvc_status table_sets_keep(table_sets *s, uint32_t b, const double *floor,
 
 const double *table_sets_scores(table_sets *s, uint32_t b, uint32_t layer, uint32_t head) {
     return ckvc_prefill_scores(prefill_of(s, b), layer, head);
-}
-
-/* The scores [T] by which a set is ranked: those of its head, or, for a set that heads share, the
- * largest over the layer's heads, to which the paper's score adds the logs of the heads'
- * weights. */
-static const double *ranking(table_sets *s, uint32_t b, uint32_t layer, uint32_t set) {
-    const uint32_t block = block_of(s, s->o.budgets[b]);
-    if (s->scores[block].mode == CKVC_MODE_HEADS) { return table_sets_scores(s, b, layer, set); }
-    for (uint32_t g = 0; g < s->G; g++) {
-        const double *x = table_sets_scores(s, b, layer, g);
-        const double weight = s->scores[block].kind == CKVC_SCORE_PAPER
-                                  ? log(ckvc_table_weight(s->o.table, layer, g, block))
-                                  : 0;
-        for (uint32_t t = 0; t < s->n_tokens; t++) {
-            s->of_layer[t] = g ? fmax(s->of_layer[t], x[t] + weight) : x[t] + weight;
-        }
-    }
-    return s->of_layer;
-}
-
-static uint32_t recent_of(const table_sets *s, uint32_t b) {
-    const ckvc_table *t = s->o.table;
-    return t->c_min ? (uint32_t)t->c_min[block_of(s, s->o.budgets[b])].recent : 8;
-}
-
-uint32_t table_sets_unit(table_sets *s, uint32_t b, uint32_t layer, uint32_t set, uint32_t capacity,
-                         uint32_t *positions) {
-    return ckvc_retain_head(s->n_tokens, ranking(s, b, layer, set), recent_of(s, b), capacity,
-                            positions, s->scratch);
-}
-
-uint32_t table_sets_above(table_sets *s, uint32_t b, uint32_t layer, uint32_t set, double tau) {
-    return ckvc_count_above(s->n_tokens, ranking(s, b, layer, set), recent_of(s, b), tau);
-}
-
-double table_sets_threshold(const table_sets *s, uint32_t b, uint32_t layer,
-                            const prefill_stats *stats) {
-    const ckvc_table *t = s->o.table;
-    return ckvc_table_relative(t, layer, entropy_bin(t, stats), ppl_bin(t, stats),
-                               block_of(s, s->o.budgets[b]));
 }

@@ -42,8 +42,6 @@ typedef struct table_sets {
     table_kept kept;
     uint32_t *positions; /* [L][G * max_tokens] */
     uint32_t *offsets;   /* [L][G + 1] */
-    uint32_t *scratch;   /* [max_tokens] */
-    double *of_layer;    /* [max_tokens] */
 } table_sets;
 
 /* By what score a block ranks positions, and in which mode, after the options have replaced what
@@ -74,14 +72,3 @@ ckvc_status table_sets_keep(table_sets *s, uint32_t b, const double *floor,
 /* The log scores [T] of a head under the budget whose sets were made last; valid until the next
  * call. */
 const double *table_sets_scores(table_sets *s, uint32_t b, uint32_t layer, uint32_t head);
-/* Writes what a set would hold if it had `capacity` positions, ascending, and returns how many
- * those are. */
-uint32_t table_sets_unit(table_sets *s, uint32_t b, uint32_t layer, uint32_t set, uint32_t capacity,
-                         uint32_t *positions);
-/* How many positions of a set remain under a threshold tau on scores over their mean
- * (ckvc_count_above). */
-uint32_t table_sets_above(table_sets *s, uint32_t b, uint32_t layer, uint32_t set, double tau);
-/* The threshold of this kind that the table itself has in a prompt's risk cell; 0 where it has
- * none. */
-double table_sets_threshold(const table_sets *s, uint32_t b, uint32_t layer,
-                            const prefill_stats *stats);

@@ -23,7 +23,6 @@ typedef struct pass {
     worker *w;            /* the prompt's in hand */
     demand_meter *demand; /* [all.n] of demand and score */
     score_sampler sampler;
-    share_rollouts shares;
     shard *rows;             /* one prompt's */
     uint32_t n, n_ours;      /* prompts that the pass takes; of them this part of a run */
     uint32_t *prompts;       /* [n] their places in in->prompts */
@@ -36,7 +35,7 @@ typedef struct pass {
 
 /* Of records without rewards losses are losses. */
 static enum setting_loss loss_of(const calibrate_options *o) {
-    return o->kind == SHARD_LOGGED || o->kind == SHARD_SHARES ? o->setting.loss : SETTING_NLL;
+    return o->kind == SHARD_LOGGED ? o->setting.loss : SETTING_NLL;
 }
 
 worker_options calibrate_worker(const calibrate_options *o) {
@@ -47,12 +46,9 @@ worker_options calibrate_worker(const calibrate_options *o) {
                                       .seed = o->setting.seed},
                         .rollouts = o->rollouts,
                         .memory = o->memory,
-                        /* a greedy behaviour's choices follow from the records before them;
-                           shares are taken prompt by prompt */
+                        /* a greedy behaviour's choices follow from the records before them */
                         .most_prompts =
-                            o->behaviour != BEHAVIOUR_EPSILON_GREEDY && o->kind != SHARD_SHARES
-                                ? SESSIONS_TOGETHER
-                                : 0};
+                            o->behaviour != BEHAVIOUR_EPSILON_GREEDY ? SESSIONS_TOGETHER : 0};
     w.setting.loss = loss_of(o);
     return w;
 }
@@ -71,12 +67,6 @@ setting calibrate_setting(const calibrate_options *o, const model_shape *shape) 
         s.budgets = o->setting.budgets;
         return s;
     }
-    if (o->kind == SHARD_SHARES) {
-        setting_without(&s, SETTING_DEMAND | SETTING_LEARNED);
-        s.budgets = o->setting.budgets;
-        s.mode = (ckvc_mode)ckvc_table_score(o->shares->table, 0).mode;
-        return s;
-    }
     s.floor = 0;
     s.recent = 0;
     return s;
@@ -84,7 +74,7 @@ setting calibrate_setting(const calibrate_options *o, const model_shape *shape) 
 
 const char *calibrate_sides(const calibrate_options *o) {
     unsigned sides = 0;
-    const bool any = o->kind == SHARD_LOGGED || o->kind == SHARD_SHARES;
+    const bool any = o->kind == SHARD_LOGGED;
     for (int i = 0; i < CKVC_SIDE_COUNT && any; i++) { sides |= (unsigned)o->sides[i] << i; }
     return shard_pass_name(o->kind, sides);
 }
@@ -144,7 +134,7 @@ static ckvc_status scan_prompt(pass *s, const prompt *p, const char **bad, ckvc_
 
 /* Is there a row whose attention can be looked at? */
 static bool has_rows(const pass *s, const prompt *p) {
-    return s->kind == SHARD_SHARES || s->o->n_instruction || p->n_continuation > 1;
+    return s->o->n_instruction || p->n_continuation > 1;
 }
 
 /* What the continuations and repetitions of n prompts attend to, but for those without a row. */
@@ -186,10 +176,9 @@ static ckvc_status log_demand(pass *s, const prompt *p, size_t at, bool *finite,
     return CKVC_OK;
 }
 
-/* Demand, or targets and features: what a prompt's repetition attends to; or losses under other
- * shares. */
+/* Demand, or targets and features: what a prompt's repetition attends to. */
 static ckvc_status repeated_prompt(pass *s, const prompt *p, const char **bad, ckvc_err *err) {
-    worker *w = s->w;
+    const worker *w = s->w;
     bool finite = true;
     if (!has_rows(s, p)) {
         *bad = "its continuation has no row to look at: give 2 tokens at least, or a repeat pass";
@@ -198,11 +187,7 @@ static ckvc_status repeated_prompt(pass *s, const prompt *p, const char **bad, c
     const struct shard_prompt none = {.id = ""};
     const size_t at = shard_add_prompt(s->rows, &none);
     ckvc_alloc_forbid("what a prompt's repetition attends to");
-    const uint64_t before = s->shares.n_rollouts;
-    const double start_s = ckvc_now_s();
-    const ckvc_status st = s->kind == SHARD_SHARES
-                               ? share_rollouts_measure(&s->shares, w, p, s->rows, at, &finite, err)
-                               : log_demand(s, p, at, &finite, err);
+    const ckvc_status st = log_demand(s, p, at, &finite, err);
     ckvc_alloc_permit();
     CKVC_TRY(st);
     struct shard_prompt *row = &s->rows->prompts[at];
@@ -212,9 +197,6 @@ static ckvc_status repeated_prompt(pass *s, const prompt *p, const char **bad, c
         *bad = "the full-cache loss, a risk or a head's attention is not finite";
         return CKVC_OK;
     }
-    s->counts->rollouts += s->shares.n_rollouts - before;
-    s->counts->rollout_seconds += ckvc_now_s() - start_s;
-    s->counts->checked = s->shares.n_checked;
     return CKVC_OK;
 }
 
@@ -339,7 +321,7 @@ static ckvc_status log_prompt(pass *s, const prompt *p, const char **bad, ckvc_e
 static bool repeats(shard_kind kind) { return kind != SHARD_LOGGED && kind != SHARD_SCAN; }
 
 /* Is its progress in rollouts? */
-static bool rolls_out(const pass *s) { return s->table || s->kind == SHARD_SHARES; }
+static bool rolls_out(const pass *s) { return s->table != NULL; }
 
 /* Borrows arrays of the table or of the setting, and the model's names: for run_pass_begin, which
  * copies. */
@@ -366,13 +348,9 @@ static shard_header pass_header(const pass *s, const char *kind) {
     snprintf(h.behaviour, sizeof h.behaviour, "%s", table ? behaviour_name(o->behaviour) : "none");
     if (!table) {
         setting_without(&h.setting, SETTING_LOGGED);
-        if (s->kind == SHARD_DEMAND || s->kind == SHARD_SHARES) {
+        if (s->kind == SHARD_DEMAND) {
             h.budgets = ckvc_unconst(o->setting.budgets.v);
             h.n_budgets = o->setting.budgets.n;
-        }
-        if (s->kind == SHARD_SHARES) {
-            h.side[s->shares.o.side].actions = ckvc_unconst(s->shares.actions);
-            h.side[s->shares.o.side].n_actions = s->shares.A;
         }
         return h;
     }
@@ -401,7 +379,6 @@ static void pass_close(pass *s) {
     free(s->demand);
     workers_close(&s->all);
     score_sampler_close(&s->sampler);
-    share_rollouts_close(&s->shares);
     shard_free(s->rows);
     CKVC_FREE(s->prompts, s->done);
 }
@@ -422,13 +399,6 @@ static ckvc_status open_repeats(pass *s, ckvc_err *err) {
     const calibrate_options *o = s->o;
     const demand_options demand = {o->setting, o->instruction, o->n_instruction};
     worker_options options = calibrate_worker(o);
-    if (s->kind == SHARD_SHARES) {
-        const ckvc_side side = o->sides[CKVC_SIDE_GATE] ? CKVC_SIDE_GATE : CKVC_SIDE_HEAD;
-        const share_rollouts_options shares = {o->shares, side, o->setting, o->variants,
-                                               o->check_rollouts};
-        CKVC_TRY(share_rollouts_open(&s->shares, &shares, s->in, &options, err));
-        return workers_open(&s->all, s->in, &options, NULL, err);
-    }
     demand_need(&demand, s->in, &options);
     score_sampler_need(o->setting.positions, s->in, &options);
     CKVC_TRY(workers_open(&s->all, s->in, &options, NULL, err));
@@ -440,9 +410,6 @@ static ckvc_status open_repeats(pass *s, ckvc_err *err) {
     return CKVC_OK;
 }
 
-/* Is it a pass that looks at demand, or at what a learned score is fitted to? */
-static bool looks(shard_kind kind) { return kind == SHARD_DEMAND || kind == SHARD_SCORE; }
-
 /* The prompts that the pass is of -> s->prompts: of the held-out a pass that looks takes as few as
  * it is told to, none of those that choose. */
 static void choose_prompts(pass *s) {
@@ -452,7 +419,7 @@ static void choose_prompts(pass *s) {
     for (uint32_t i = 0; i < all->n; i++) {
         const prompt *p = &all->items[i];
         if (s->table && p->passed_over) { continue; }
-        if (looks(s->kind) && p->heldout && (p->select || judges++ >= s->o->judges)) { continue; }
+        if (repeats(s->kind) && p->heldout && (p->select || judges++ >= s->o->judges)) { continue; }
         s->prompts[s->n++] = i;
     }
 }
@@ -507,8 +474,7 @@ static ckvc_status (*const rows_of[])(pass *s, const prompt *p, const char **bad
                                       ckvc_err *err) = {[SHARD_LOGGED] = log_prompt,
                                                         [SHARD_SCAN] = scan_prompt,
                                                         [SHARD_DEMAND] = repeated_prompt,
-                                                        [SHARD_SCORE] = repeated_prompt,
-                                                        [SHARD_SHARES] = repeated_prompt};
+                                                        [SHARD_SCORE] = repeated_prompt};
 
 /* Prompt i of the pass, which s->w has measured: made durable. */
 static ckvc_status do_prompt(pass *s, uint32_t i, ckvc_err *err) {

@@ -7,7 +7,6 @@
 #pragma once
 
 #include "calib/demand/score_sampler.h"
-#include "calib/shares/share_rollouts.h"
 #include "calib/rollout/memory_plan.h"
 #include "calib/rollout/worker.h"
 #include "lib/stats/gate_binding.h"
@@ -33,12 +32,10 @@ typedef struct calibrate_options {
     setting setting; /* borrows; each layer's own budget goes under the table's block nearest to it
                         (prompt_sets.h) */
     bool sides[CKVC_SIDE_COUNT];
-    /* SHARD_LOGGED: actions of these sides; SHARD_SHARES: losses under other shares (head) or under
-     * thresholds below them (gate); or neither's: what heads ask for, what a learned score is
-     * fitted to. */
+    /* SHARD_LOGGED: actions of these sides; or neither's: what heads ask for, what a learned score
+     * is fitted to. */
     shard_kind kind;
-    const table_file *shares; /* SHARD_SHARES: the table whose shares they are, borrowed */
-    /* Of the first two of those: ids of setting.repeat behind a blank line; none: no repeat pass.
+    /* Of the last two of those: ids of setting.repeat behind a blank line; none: no repeat pass.
      * Borrowed. */
     const int32_t *instruction;
     uint32_t n_instruction;
@@ -68,8 +65,7 @@ typedef struct pass_counts {
     double reliability; /* at the last shard; NaN: undefined, or not asked for */
 } pass_counts;
 
-/* What a pass of o->kind is made with, the rest neutral: of score no budget, floor and recent, of
- * shares no positions either. */
+/* What a pass of o->kind is made with, the rest neutral: of score no budget, floor and recent. */
 setting calibrate_setting(const calibrate_options *o, const model_shape *shape);
 /* The worker of a pass with these options. */
 worker_options calibrate_worker(const calibrate_options *o);
@@ -87,9 +83,8 @@ ckvc_status calibrate_pass(run_dir *run, const char *name, const calibrate_input
                            ckvc_err *err) CKVC_MUST_CHECK;
 
 /* One pass into run's pass `name`, by o->kind: of demand under the setting's budgets, floor and
- * recent, and of targets and features where it has positions ("pass-01-demand"); of these alone
- * ("pass-01-score"); or of losses under other shares ("pass-01-shares") or thresholds
- * ("pass-01-cuts"). Held-out prompts are in it, marked. */
+ * recent, and of targets and features where it has positions ("pass-01-demand"); or of these alone
+ * ("pass-01-score"). Held-out prompts are in it, marked. */
 ckvc_status calibrate_repeat(run_dir *run, const char *name, const calibrate_inputs *in,
                              const calibrate_options *o, pass_counts *counts,
                              ckvc_err *err) CKVC_MUST_CHECK;

@@ -47,7 +47,7 @@ json_t *plan_json(const plan *p) {
     json_object_update(json, more);
     json_decref(more);
     setting s = calibrate_setting(o, model_get_shape(p->inputs->model));
-    const bool logs = s.budgets.n > 0 && o->kind == SHARD_LOGGED, shares = o->kind == SHARD_SHARES;
+    const bool logs = s.budgets.n > 0 && o->kind == SHARD_LOGGED;
     if (logs && strcmp(p->start_table, "identity") != 0) {
         memset(s.grid, 0, sizeof s.grid); /* a start table brings its own */
     }
@@ -56,16 +56,14 @@ json_t *plan_json(const plan *p) {
     }
     if (logs || o->kind != SHARD_LOGGED) { set(json, "side", json_string(calibrate_sides(o))); }
     setting_write(json, SETTING_PLAN, &s,
-                  o->kind == SHARD_DEMAND || shares ? SETTING_PENALTY
-                  : logs                            ? 0
-                                                    : SETTING_LOGGED);
+                  o->kind == SHARD_DEMAND ? SETTING_PENALTY
+                  : logs                  ? 0
+                                          : SETTING_LOGGED);
     if (p->leak_check) { json_object_set(json, "leak_check", p->leak_check); }
-    if (logs || shares) {
-        set(json, "variants", o->variants < 0 ? json_string("all") : json_integer(o->variants));
-        set(json, "check_rollouts", json_real(o->check_rollouts));
-        set(json, "start_table", json_string(shares ? o->shares->content_id : p->start_table));
-    }
     if (!logs) { return json; }
+    set(json, "variants", o->variants < 0 ? json_string("all") : json_integer(o->variants));
+    set(json, "check_rollouts", json_real(o->check_rollouts));
+    set(json, "start_table", json_string(p->start_table));
     set(json, "bins", json_pack("[i,i]", (int)p->n_entropy_bins, (int)p->n_ppl_bins));
     set(json, "bin_edges", json_string(p->edges == EDGES_QUANTILE ? "quantile" : "uniform"));
     set(json, "edges_from", json_string(p->edges_from));

@@ -104,7 +104,9 @@ ckvc_status rollouts_plain(rollout_scratch *w, rollouts *r, ckvc_err *err) {
 
 /* ---- a share of them checked ---- */
 
-bool rollouts_chosen(const rollouts_sample *of, uint64_t key) {
+/* Is what `key` names in the share? By identity, not by place: the same rollouts in any order of
+ * prompts, on any threads, in any batch. */
+static bool is_chosen(const rollouts_sample *of, uint64_t key) {
     uint8_t bytes[24];
     ckvc_put_u64(bytes, of->seed);
     ckvc_put_u64(bytes + 8, ckvc_rng_key(of->prompt_id));
@@ -112,8 +114,9 @@ bool rollouts_chosen(const rollouts_sample *of, uint64_t key) {
     return (double)(ckvc_xxh64(bytes, sizeof bytes) >> 11) * 0x1p-53 < of->share;
 }
 
-ckvc_status rollouts_compare(const char *prompt_id, const char *what, double got, double plain,
-                             ckvc_err *err) {
+/* Two losses of one rollout; CKVC_CHECK_FAILED where they differ by more than CHECK_TOLERANCE. */
+static ckvc_status compare(const char *prompt_id, const char *what, double got, double plain,
+                           ckvc_err *err) {
     if (fabs(got - plain) <= CHECK_TOLERANCE || (isnan(got) && isnan(plain)) || got == plain) {
         return CKVC_OK;
     }
@@ -145,17 +148,17 @@ ckvc_status rollouts_check(rollout_scratch *w, const rollouts *r, const rollouts
     char what[128];
     double loss;
     for (uint32_t b = 0; b < r->sets->n_budgets; b++) {
-        if (v->group[b] != b || !rollouts_chosen(of, b)) { continue; }
+        if (v->group[b] != b || !is_chosen(of, b)) { continue; }
         CKVC_TRY(rollout_baseline(w, r, b, &loss, err));
         snprintf(what, sizeof what, "the baseline of budget %u", b);
-        CKVC_TRY(rollouts_compare(of->prompt_id, what, r->baseline[b], loss, err));
+        CKVC_TRY(compare(of->prompt_id, what, r->baseline[b], loss, err));
         ++*n_checked;
     }
     for (size_t i = 0; i < v->n; i++) {
-        if (!rollouts_chosen(of, v->items[i].key)) { continue; }
+        if (!is_chosen(of, v->items[i].key)) { continue; }
         CKVC_TRY(rollout_variant(w, r, i, &loss, err));
         describe(v, i, what, sizeof what);
-        CKVC_TRY(rollouts_compare(of->prompt_id, what, v->items[i].loss, loss, err));
+        CKVC_TRY(compare(of->prompt_id, what, v->items[i].loss, loss, err));
         ++*n_checked;
     }
     return CKVC_OK;

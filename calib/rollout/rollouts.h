@@ -86,12 +86,6 @@ typedef struct rollouts_sample {
     uint64_t seed;
     const char *prompt_id;
 } rollouts_sample;
-/* Says whether the rollout that `key` names is in the share. A hash decides, not its place, so the
- * same rollouts are chosen in any order of prompts, on any threads and in any batch. */
-bool rollouts_chosen(const rollouts_sample *of, uint64_t key);
-/* Two losses of one rollout; CKVC_CHECK_FAILED where they differ by more than CHECK_TOLERANCE. */
-ckvc_status rollouts_compare(const char *prompt_id, const char *what, double got, double plain,
-                             ckvc_err *err) CKVC_MUST_CHECK;
 /* Baselines and variants whose hash of (seed, prompt, budget group, layer, set) falls into the
  * share are done again; one that differs by more than CHECK_TOLERANCE is CKVC_CHECK_FAILED with the
  * prompt and the action. *n_checked counts on. */

@@ -24,8 +24,8 @@ const opt opts_fit[] = {
                "counted with less (--floor); 1: all keep as many, for caches of one length",
                .preset = "0.2"),
     OPT_FLAG("shrink", shrink,
-             "keep weight 1.0, the threshold nearest to 0.90 or a share unless the bootstrap shows "
-             "a better action"),
+             "keep weight 1.0 or the threshold nearest to 0.90 unless the bootstrap shows a better "
+             "action"),
     OPT_TEXT("label", label, "TEXT", "the table's name in reports (default: the model's)"),
     {0}};
 

@@ -5,9 +5,6 @@
 #include "cmd/common/options.h"
 #include "formats/run/run_dir.h"
 
-#define OPT_CELLS(member)                                                                          \
-    OPT_LIST("cells", member, "E,P", "entropy and perplexity bins of thresholds below shares",     \
-             .preset = "1,1")
 extern const opt opts_fit[]; /* rows of fit_options: the fit */
 /* These two are calibrate's, too: what --until-stable judges by. */
 #define OPT_CQL_ALPHA(member)                                                                      \

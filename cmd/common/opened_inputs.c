@@ -312,19 +312,18 @@ ckvc_status inputs_variants(const char *text, int64_t *variants, ckvc_err *err) 
     return CKVC_OK;
 }
 
-ckvc_status inputs_bins(const char *option, const opt_list *list, uint32_t *n_entropy,
-                        uint32_t *n_ppl, ckvc_err *err) {
+ckvc_status inputs_bins(const opt_list *list, uint32_t *n_entropy, uint32_t *n_ppl, ckvc_err *err) {
     long v[2] = {0, 0};
     for (size_t i = 0; i < list->n && i < 2; i++) {
         char *end;
         v[i] = strtol(list->items[i], &end, 10);
         v[i] = *end ? 0 : v[i];
     }
-    USAGE_IF(list->n != 2 || v[0] < 1 || v[1] < 1 || v[0] > 1024 || v[1] > 1024,
-             "--%s: got %zu values, wanted two numbers from 1 to 1024, entropy bins and perplexity "
-             "bins, as in 20,4%s",
-             option, list->n,
-             list->n > 2 ? "; a list that is given again adds to the one before" : "");
+    USAGE_IF(
+        list->n != 2 || v[0] < 1 || v[1] < 1 || v[0] > 1024 || v[1] > 1024,
+        "--bins: got %zu values, wanted two numbers from 1 to 1024, entropy bins and perplexity "
+        "bins, as in 20,4%s",
+        list->n, list->n > 2 ? "; a list that is given again adds to the one before" : "");
     *n_entropy = (uint32_t)v[0];
     *n_ppl = (uint32_t)v[1];
     return CKVC_OK;

@@ -103,9 +103,9 @@ ckvc_status inputs_same_model(const opened_inputs *e, const char *path, const ch
 void inputs_close(opened_inputs *e);
 /* --variants: distinct rollouts, -1 for all. */
 ckvc_status inputs_variants(const char *text, int64_t *variants, ckvc_err *err) CKVC_MUST_CHECK;
-/* The two numbers of --bins or --cells, `option`. */
-ckvc_status inputs_bins(const char *option, const opt_list *list, uint32_t *n_entropy,
-                        uint32_t *n_ppl, ckvc_err *err) CKVC_MUST_CHECK;
+/* The two numbers of --bins. */
+ckvc_status inputs_bins(const opt_list *list, uint32_t *n_entropy, uint32_t *n_ppl,
+                        ckvc_err *err) CKVC_MUST_CHECK;
 /* CKVC_E_USAGE names a prompt, longer than the window, of which a budget keeps nothing. Warns of
  * budgets that leave nothing to decide: --keep-window takes all of one (of the shortest prompt,
  * once), or one keeps all of a prompt. */

@@ -151,7 +151,7 @@ ckvc_status run_setup_open(const run_setup_options *c, run_setup *j, ckvc_err *e
 }
 
 ckvc_status run_setup_open_bins(const run_setup_options *c, run_setup *j, ckvc_err *err) {
-    CKVC_TRY(inputs_bins("bins", &c->bins, &j->plan.n_entropy_bins, &j->plan.n_ppl_bins, err));
+    CKVC_TRY(inputs_bins(&c->bins, &j->plan.n_entropy_bins, &j->plan.n_ppl_bins, err));
     j->plan.min_cell = c->min_cell;
     j->plan.edges = c->bin_edges;
     return CKVC_OK;
@@ -266,33 +266,6 @@ ckvc_status run_setup_open_start(const run_setup_options *c, run_setup *j, ckvc_
     for (int i = 0; i < CKVC_SIDE_COUNT; i++) {
         s->grid[i] = (setting_list){j->grids[i].values, j->grids[i].n};
     }
-    return inputs_judge_budgets(&c->inputs, &j->e, j->options.setting.budgets, err);
-}
-
-ckvc_status run_setup_open_shares(const run_setup_options *c, run_setup *j, ckvc_err *err) {
-    const bool head = strcmp(c->side, "head") == 0;
-    if (!c->tables || (!head && strcmp(c->side, "gate") != 0)) { return CKVC_OK; }
-    CKVC_TRY(inputs_read_table(&c->inputs, &j->e, c->tables, &j->tables, err));
-    const ckvc_table *t = j->tables->table;
-    if (!t->share || ckvc_table_score(t, 0).mode == CKVC_MODE_SHARED) {
-        table_file_free(j->tables); /* run_setup_open_start's to read */
-        j->tables = NULL;
-        return CKVC_OK;
-    }
-    USAGE_IF(c->scan || c->layer_budgets || c->sample > 0 || c->log.until_stable > 0 ||
-                 c->log.behaviour != BEHAVIOUR_BALANCED || opts_given("bins") ||
-                 opts_given("head-grid") || opts_given("gate-grid"),
-             "%s has shares, whose factors (--side head) or thresholds (--side gate) are tried on "
-             "every prompt: leave out --scan, --layer-budgets, --sample-prompts, --until-stable, "
-             "--behaviour, --bins and grids",
-             c->tables);
-    USAGE_IF(opts_given("budget"), "--tables brings its own budgets: leave out --budget");
-    j->options.kind = SHARD_SHARES;
-    j->options.shares = j->tables;
-    j->options.sides[CKVC_SIDE_HEAD] = head;
-    j->options.sides[CKVC_SIDE_GATE] = !head;
-    j->options.setting.budgets = (setting_list){t->budgets, t->n_budgets};
-    CKVC_TRY(inputs_variants(c->variants, &j->options.variants, err));
     return inputs_judge_budgets(&c->inputs, &j->e, j->options.setting.budgets, err);
 }
 

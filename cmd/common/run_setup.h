@@ -61,10 +61,6 @@ ckvc_status run_setup_open_start(const run_setup_options *o, run_setup *j,
  * are repeated. */
 ckvc_status run_setup_open_repeat(const run_setup_options *o, run_setup *j,
                                   ckvc_err *err) CKVC_MUST_CHECK;
-/* Is --tables one whose shares --side head multiplies (it recommends heads or layers)? Then it is
- * read, and this run is of SHARD_SHARES. */
-ckvc_status run_setup_open_shares(const run_setup_options *o, run_setup *j,
-                                  ckvc_err *err) CKVC_MUST_CHECK;
 json_t *run_setup_repeat_json(const run_setup *j, const repeat_dry_run *d); /* a new reference */
 /* Makes the run directory, or goes on with it; from here on a signal stops cleanly. whole: run.json
  * (borrowed); NULL: of j->plan. */

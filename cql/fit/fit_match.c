@@ -63,9 +63,6 @@ static unsigned groups_of(const shard_header *a, const shard_header *b, int side
         return SETTING_ATTENTION | SETTING_DEMAND | SETTING_LEARNED;
     }
     if (x == SHARD_SCORE || y == SHARD_SCORE) { return SETTING_WINDOW; }
-    if (x == SHARD_SHARES && y == SHARD_SHARES) {
-        return SETTING_ATTENTION | SETTING_TABLE | SETTING_MEASURE | SETTING_SETS;
-    }
     if (x == SHARD_DEMAND && y == SHARD_DEMAND) {
         return SETTING_TABLE | SETTING_MEASURE | SETTING_DEMAND;
     }
@@ -92,9 +89,6 @@ ckvc_status fit_match(const shard_header *a, const char *a_where, const shard_he
     CKVC_TRY(same_number(&p, "n_heads", a->n_heads, b->n_heads));
     CKVC_TRY(same_number(&p, "n_kv_heads", a->n_kv_heads, b->n_kv_heads));
     CKVC_TRY(setting_match(&theirs, b_where, &ours, a_where, groups, POOL_HINT, err));
-    if (shard_kind_of(a) == SHARD_SHARES && shard_kind_of(b) == SHARD_SHARES) {
-        return same_text(&p, "pass", a->pass, b->pass);
-    }
     if (shard_kind_of(a) != SHARD_LOGGED || shard_kind_of(b) != SHARD_LOGGED) { return CKVC_OK; }
     CKVC_TRY(same_edges(&p, "edges_entropy", a->edges_entropy, a->n_entropy_bins, b->edges_entropy,
                         b->n_entropy_bins));

@@ -17,8 +17,7 @@
 
 /* ---- prompts already seen ---- */
 
-static const shard_kind shard_kinds[] = {
-    [POOL_DEMAND] = SHARD_DEMAND, [POOL_SCORE] = SHARD_SCORE, [POOL_SHARES] = SHARD_SHARES};
+static const shard_kind shard_kinds[] = {[POOL_DEMAND] = SHARD_DEMAND, [POOL_SCORE] = SHARD_SCORE};
 
 /* A prompt is known by its id and tokens. The first source (in sorted order) that has records of it
  * for a kind keeps it. */
@@ -158,9 +157,6 @@ static ckvc_status add_numbers(fit_pool *pool, const shard *s, size_t p, int kin
                                const char *where, ckvc_err *err) {
     const uint64_t hash = prompt_hash(&s->prompts[p]);
     const fit_options *o = pool->options;
-    if (kind == POOL_SHARES) {
-        return fit_rewards_add(&pool->rewards, s, p, hash, o->memory_max, where, err);
-    }
     if (kind == POOL_SCORE) {
         return fit_learned_add(&pool->learned, s, p, hash, o->memory_max, where, err);
     }
@@ -171,12 +167,10 @@ static ckvc_status add_numbers(fit_pool *pool, const shard *s, size_t p, int kin
 /* A shard of such kinds (bit i: kind i). */
 static ckvc_status add_all(fit_pool *pool, const shard *s, const incoming *from, unsigned kinds,
                            ckvc_err *err) {
-    shard_header *const first[] = {[POOL_DEMAND] = &pool->demand.first,
-                                   [POOL_SCORE] = &pool->learned.first,
-                                   [POOL_SHARES] = &pool->rewards.first};
-    char **const where[] = {[POOL_DEMAND] = &pool->demand.where,
-                            [POOL_SCORE] = &pool->learned.where,
-                            [POOL_SHARES] = &pool->rewards.where};
+    shard_header *const first[] = {
+        [POOL_DEMAND] = &pool->demand.first, [POOL_SCORE] = &pool->learned.first};
+    char **const where[] = {
+        [POOL_DEMAND] = &pool->demand.where, [POOL_SCORE] = &pool->learned.where};
     for (int kind = POOL_DEMAND; kind < POOL_KINDS; ++kind) {
         if (!(kinds >> kind & 1)) { continue; }
         CKVC_TRY(check_made_alike(first[kind], where[kind], s, kind, from, err));
@@ -290,8 +284,8 @@ static ckvc_status choose_passes(source *s, int wanted, ckvc_err *err) {
 static const char *first_without_side(const fit_pool *pool, const shard_header **first) {
     const fit_demand *d = &pool->demand;
     const fit_learned *l = &pool->learned;
-    *first = d->where ? &d->first : l->where ? &l->first : &pool->rewards.first;
-    return d->where ? d->where : l->where ? l->where : pool->rewards.where;
+    *first = d->where ? &d->first : &l->first;
+    return d->where ? d->where : l->where;
 }
 
 static ckvc_status add_scan(fit_pool *pool, const shard *s, const char *where, ckvc_err *err) {
@@ -403,11 +397,10 @@ static ckvc_status shape_by_demand(fit_pool *pool, ckvc_err *err) {
     const table_file *in = pool->options->incoming;
     const shard_header *first;
     const char *where = first_without_side(pool, &first);
-    CKVC_FAIL_IF(
-        !pool->demand.where && !in, err, CKVC_E_DATA,
-        "%s: %s: fit it together with a run of --side demand, or give --tables with shares", where,
-        pool->learned.where ? "a learned score ranks what shares leave room for"
-                            : "rewards refine shares");
+    CKVC_FAIL_IF(!pool->demand.where && !in, err, CKVC_E_DATA,
+                 "%s: a learned score ranks what shares leave room for: fit it together with a run "
+                 "of --side demand, or give --tables with shares",
+                 where);
     shard_header h = *first; /* arrays borrowed */
     ckvc_table *plain = NULL;
     if (in) {
@@ -451,7 +444,7 @@ ckvc_status fit_pool_read(fit_pool *pool, const char *const *paths, size_t n_pat
         if (sources[i].run) { run_close(sources[i].run); }
     }
     CKVC_TRY(st);
-    uint64_t n_prompts = pool->demand.n_prompts + pool->learned.n_fitted + pool->rewards.n_prompts;
+    uint64_t n_prompts = pool->demand.n_prompts + pool->learned.n_fitted;
     for (int i = 0; i < CKVC_SIDE_COUNT; ++i) { n_prompts += pool->sides[i].n_prompts; }
     CKVC_FAIL_IF(n_prompts == 0, err, CKVC_E_DATA,
                  "%s: no records to fit (left out: %" PRIu64 " held-out prompts, %" PRIu64
@@ -464,14 +457,6 @@ ckvc_status fit_pool_read(fit_pool *pool, const char *const *paths, size_t n_pat
     }
     if (pool->learned.where) {
         CKVC_TRY(fit_match(&pool->first, pool->where, &pool->learned.first, pool->learned.where, -1,
-                           err));
-    }
-    if (pool->rewards.where) {
-        CKVC_FAIL_IF(!o->incoming || pool->demand.n_prompts > 0, err, CKVC_E_USAGE,
-                     "%s: rewards refine the shares that they were logged under: give that table "
-                     "with --tables, and no run of --side demand",
-                     pool->rewards.where);
-        CKVC_TRY(fit_match(&pool->first, pool->where, &pool->rewards.first, pool->rewards.where, -1,
                            err));
     }
     if (pool->n_duplicates > 0) {
@@ -495,7 +480,6 @@ void fit_pool_fini(fit_pool *pool) {
     }
     fit_demand_fini(&pool->demand);
     fit_learned_fini(&pool->learned);
-    fit_rewards_fini(&pool->rewards);
     json_decref(pool->seen_at);
     free(pool->seen);
     head_signature_fini(&pool->scanned);

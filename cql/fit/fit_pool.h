@@ -10,7 +10,6 @@
 
 #include "cql/fit/fit_learned.h"
 #include "cql/fit/fit_result.h"
-#include "cql/fit/fit_rewards.h"
 #include "cql/fit/prompt_records.h"
 #include "cql/solve/cql.h"
 #include "cql/solve/counts.h"
@@ -24,8 +23,8 @@ typedef struct fit_row {
     cql_record record;
 } fit_row;
 
-/* What a pass may log: a side, demand, what a learned score is fitted to, rewards of shares. */
-enum { POOL_DEMAND = CKVC_SIDE_COUNT, POOL_SCORE, POOL_SHARES, POOL_KINDS };
+/* What a pass may log: a side, demand, what a learned score is fitted to. */
+enum { POOL_DEMAND = CKVC_SIDE_COUNT, POOL_SCORE, POOL_KINDS };
 
 typedef struct fit_pool_side {
     char *where;        /* the first shard with records of this side; NULL: none has any */
@@ -46,7 +45,6 @@ typedef struct fit_pool {
     bool score_passes; /* a run has one: features that demand passes logged stay out */
     fit_demand demand;
     fit_learned learned;
-    fit_rewards rewards;
     json_t *plans, *passes; /* lists of their names, as they come */
     json_t *stable;         /* how --until-stable ended the passes that had it; NULL: none did */
     uint64_t n_heldout, n_filtered, n_duplicates; /* prompts left out, as fit_result has them */

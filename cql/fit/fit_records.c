@@ -145,7 +145,6 @@ static setting setting_of(const fit_pool *pool) {
     if (pool->demand.n_prompts > 0) {
         memcpy(made.repeat, pool->demand.first.setting.repeat, sizeof made.repeat);
     }
-    if (pool->rewards.where) { made.loss = pool->rewards.first.setting.loss; }
     return made;
 }
 
@@ -208,11 +207,7 @@ static void carry_meta(json_t *meta, const json_t *from, const fit_result *r) {
         if (repeat) { json_object_set(meta, "repeat", repeat); }
         if (select && !r->learned.fitted) { json_object_set(meta, "select", select); }
         if (r->table->table->theta && !r->learned.fitted) { carry_part(meta, from, "learned"); }
-        const fitted_rewards *w = &r->rewards;
-        if (!w->fitted || w->side == CKVC_SIDE_GATE) { carry_part(meta, from, "rewards"); }
-        if (r->table->table->relative && !(w->fitted && w->side == CKVC_SIDE_GATE)) {
-            carry_part(meta, from, "cuts");
-        }
+        carry_part(meta, from, "rewards"); /* of shares that an earlier ckvc refined by them */
     }
     if (!sides && !r->demand.carried) { return; }
     join_member(meta, from, "plans");
@@ -256,11 +251,6 @@ static void write_meta(const fit_pool *pool, const fit_options *o, fit_result *r
     if (r->demand.fitted) {
         json_object_set_new(counts, "demand",
                             JSON_NUMBERS(json_object(), {"prompts", r->demand.n_prompts}));
-    }
-    if (r->rewards.fitted) {
-        json_object_set_new(counts, "rewards",
-                            JSON_NUMBERS(json_object(), {"prompts", r->rewards.n_prompts},
-                                         {"records", r->rewards.n_records}));
     }
     if (r->learned.fitted) {
         json_object_set_new(counts, "learned",
@@ -537,7 +527,6 @@ static ckvc_status fit_shares(fit_pool *pool, const fit_options *o, fit_result *
     } else if (in && in->table->share) {
         r->demand.carried = true;
         if (ckvc_table_copy_shares(t, in->table)) { ckvc_out_of_memory(heads, sizeof(double)); }
-        t->relative = in->table->relative;
         if (in->share_interval) {
             r->table->share_interval = ckvc_copy(in->share_interval, 2 * heads, sizeof(double));
         }
@@ -592,9 +581,6 @@ ckvc_status fit_records(const char *const *paths, size_t n_paths, const fit_opti
     CKVC_FAIL_IF(o->mix > 0 && pool.demand.n_prompts == 0, err, CKVC_E_USAGE,
                  "--mix is of demand, which these records are not: leave it out");
     CKVC_TRY(fit_shares(&pool, o, r, err));
-    if (pool.rewards.n_prompts > 0) {
-        CKVC_TRY(fit_rewards_table(&pool.rewards, o, r->table, &r->rewards, err));
-    }
     if (pool.learned.n_fitted > 0) {
         CKVC_FAIL_IF(!r->table->table->share, err, CKVC_E_DATA,
                      "%s: a learned score ranks what shares leave room for: fit it together with a "

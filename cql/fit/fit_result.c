@@ -12,8 +12,6 @@ fit_options fit_defaults(void) {
                          .score = CKVC_SCORE_LEARNED,
                          .features = CKVC_FEATURES_1,
                          .c_min = 0.2,
-                         .n_entropy_bins = 1,
-                         .n_ppl_bins = 1,
                          .seed = 1,
                          .memory_max = (size_t)4 << 30};
 }
@@ -30,7 +28,7 @@ void fit_result_free(fit_result *r) {
         free(r->sides[i].choices);
         decided_fini(&r->sides[i].why);
     }
-    CKVC_FREE(r->demand.blocks, r->rewards.blocks, r);
+    CKVC_FREE(r->demand.blocks, r);
 }
 
 /* A NaN is no JSON: it is left out. */
@@ -109,47 +107,14 @@ static json_t *learned_numbers(const fitted_learned *l) {
     return o;
 }
 
-static json_t *rewards_numbers(const fitted_rewards *w, const double *budgets) {
-    json_t *o = json_pack("{s:b, s:s, s:f}", "fitted", w->fitted, "mode", ckvc_mode_name(w->mode),
-                          "scale", w->scale),
-           *list = json_array();
-    set_prompts(o, w->n_prompts, w->n_documents);
-    JSON_NUMBERS(o, {"records", w->n_records}, {"replicates", w->n_replicates},
-                 {"units", w->n_units});
-    for (uint32_t b = 0; b < w->n_blocks; ++b) {
-        const rewards_block *block = &w->blocks[b];
-        json_t *of = json_pack("{s:f, s:f}", "budget", budgets[b], "price", block->price);
-        JSON_NUMBERS(of, {"prompts", block->n_prompts}, {"supported", block->supported},
-                     {"changed", block->changed}, {"shrunk", block->shrunk});
-        if (w->n_replicates) { JSON_NUMBERS(of, {"undecided", block->undecided}); }
-        json_array_append_new(list, of);
-    }
-    json_object_set_new(o, "by_budget", list);
-    return o;
-}
-
-/* What META's diagnostics say of a part and budget; NULL: nothing. */
-static const json_t *block_value(const table_file *t, const char *part, uint32_t b,
-                                 const char *key) {
-    const json_t *of = json_object_get(json_object_get(t->meta, "diagnostics"), part);
-    return json_object_get(json_array_get(json_object_get(of, "by_budget"), b), key);
-}
-
-double fit_price(const table_file *t, uint32_t b) {
-    const json_t *price = block_value(t, "rewards", b, "price");
-    return json_is_number(price) && json_number_value(price) >= 0 ? json_number_value(price) : NAN;
-}
-
 double fit_mix(const table_file *t, uint32_t b) {
-    return json_number_value(block_value(t, "demand", b, "mix"));
+    const json_t *of = json_object_get(json_object_get(t->meta, "diagnostics"), "demand");
+    return json_number_value(
+        json_object_get(json_array_get(json_object_get(of, "by_budget"), b), "mix"));
 }
 
 json_t *fit_diagnostics(const fit_result *r) {
     json_t *o = json_object();
-    if (r->rewards.fitted) {
-        json_object_set_new(o, r->rewards.side == CKVC_SIDE_GATE ? "cuts" : "rewards",
-                            rewards_numbers(&r->rewards, r->table->table->budgets));
-    }
     if (r->learned.fitted) { json_object_set_new(o, "learned", learned_numbers(&r->learned)); }
     if (r->demand.fitted) {
         json_object_set_new(o, "demand", fit_demand_numbers(&r->demand, r->table->table->budgets));

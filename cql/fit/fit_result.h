@@ -37,9 +37,8 @@ typedef struct fit_options {
     uint32_t features;     /* version of a learned score's, CKVC_FEATURES_1 or 2 */
     double mix;            /* w of the demand (calib/demand/demand_meter.h), one that was logged */
     double c_min; /* of the budget, what every set has at least; that of the demand if it is more */
-    uint32_t n_entropy_bins, n_ppl_bins; /* risk cells of thresholds below shares */
-    bool shrink;   /* what the bootstrap does not show to be better: neutral, unlogged: incoming */
-    uint64_t seed; /* of the resampling and of AdamW's order */
+    bool shrink;  /* what the bootstrap does not show to be better: neutral, unlogged: incoming */
+    uint64_t seed;                  /* of the resampling and of AdamW's order */
     size_t memory_max;              /* bytes for statistics */
     const table_file *incoming;     /* NULL: the shards' start tables */
     const char *probe;              /* META's probe; NULL: by the sides that were fitted */
@@ -95,30 +94,11 @@ typedef struct fitted_learned {
     double heldout, heldout_window, heldout_expected;
 } fitted_learned;
 
-/* What it found out about shares, or thresholds below them, from rewards. */
-typedef struct rewards_block { /* one budget */
-    size_t n_prompts;          /* that it leaves a choice in */
-    double price;              /* nats per token for as many entries as a prompt may keep */
-    /* Of the units: tried; those that changed; taken back by --shrink; whose choice has an interval
-     * that holds no change (with --bootstrap). */
-    size_t supported, changed, shrunk, undecided;
-} rewards_block;
-typedef struct fitted_rewards {
-    bool fitted;
-    ckvc_side side; /* head: shares; gate: thresholds */
-    ckvc_mode mode;
-    uint64_t n_prompts, n_documents, n_records;
-    uint32_t n_replicates, n_blocks, n_units;
-    double scale;          /* rewards were divided by it, nats per token */
-    rewards_block *blocks; /* [nB] */
-} fitted_rewards;
-
 typedef struct fit_result {
     table_file *table; /* owned; PROV is the caller's to add */
     fitted_side sides[CKVC_SIDE_COUNT];
     fitted_demand demand;
     fitted_learned learned;
-    fitted_rewards rewards;
     uint32_t n_replicates;
     uint64_t n_heldout, n_filtered, n_duplicates; /* prompts left out */
 } fit_result;
@@ -126,9 +106,6 @@ typedef struct fit_result {
 void fit_result_free(fit_result *r);
 CKVC_AUTO_OF(fit_result, fit_result_free)
 
-/* Nats per token for as many entries as a prompt may keep under budget number b, as the table's
- * shares were fitted from rewards; NaN: they were not. */
-double fit_price(const table_file *t, uint32_t b);
 /* The weight w of the demand that a table's shares under budget number b are of (fit --mix). */
 double fit_mix(const table_file *t, uint32_t b);
 /* What META says under "diagnostics": an object a side; what it says of demand. New references. */

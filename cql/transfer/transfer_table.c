@@ -339,7 +339,6 @@ static ckvc_status create_target(mapping *m, ckvc_err *err) {
     m->out->table->visible = s->visible;
     m->out->table->keep_window = s->keep_window;
     m->out->table->op = s->op;
-    m->out->table->relative = s->relative;
     return CKVC_OK;
 }
 

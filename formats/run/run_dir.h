@@ -124,7 +124,7 @@ ckvc_status run_status(const char *path, json_t **out, ckvc_err *err) CKVC_MUST_
 typedef struct run_pass {
     char name[32];   /* "scan", "pass-01-head" */
     int number;      /* 0 for scan */
-    char kind[8];    /* scan, demand, score, shares, cuts, head, gate, both */
+    char kind[8];    /* scan, demand, score, head, gate, both */
     size_t n_shards; /* published */
     uint32_t n_prompts_done;
     uint32_t n_prompts; /* that the pass takes: the plan's, fewer when it ended early */

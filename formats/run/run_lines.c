@@ -46,11 +46,13 @@ static ckvc_status take_begin(run_dir *r, const json_t *line, const char *name, 
     uint64_t n_prompts, shard_prompts;
     run_pass_state p = {0};
     const char *kind;
+    const bool known = run_pass_name(name, &p.pub.number, &kind);
     CKVC_FAIL_IF(run_find_pass(r, name), err, CKVC_E_DATA, "%s: pass %s is begun a second time",
                  where, name);
+    CKVC_FAIL_IF(shard_pass_gone(kind), err, CKVC_E_DATA, "%s: pass %s has " SHARD_GONE, where,
+                 name);
     CKVC_FAIL_IF(
-        !run_pass_name(name, &p.pub.number, &kind) ||
-            !ckvc_json_get_count(line, "n_prompts", MAX_PROMPTS, &n_prompts) ||
+        !known || !ckvc_json_get_count(line, "n_prompts", MAX_PROMPTS, &n_prompts) ||
             !ckvc_json_get_count(line, "shard_prompts", MAX_PROMPTS, &shard_prompts) ||
             shard_prompts == 0 || n_prompts / shard_prompts > RUN_MAX_SHARDS ||
             !get_text(line, "backend", sizeof p.backend, p.backend) ||

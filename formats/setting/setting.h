@@ -30,7 +30,7 @@ typedef struct setting {
     ckvc_compute compute;
     uint32_t window;       /* W, tokens */
     uint32_t continuation; /* C at most, tokens */
-    ckvc_mode mode;        /* of a score, a pass of shares: what its sets are ... */
+    ckvc_mode mode;        /* of a score: what its sets are ... */
     ckvc_score_kind score; /* ... and by what they are ranked; elsewhere the paper's */
     /* Behind which of a conversation's user turns its cache is compressed: the last, or the first,
      * whose later ones are then asked of what is kept. */
@@ -79,7 +79,7 @@ typedef enum setting_group {
     SETTING_PENALTY = 128, /* the gate's rewards alone */
     SETTING_LOGGED = 256,  /* rewards and sets: a scan knows none of it */
     SETTING_DEMAND = 512,  /* what a head's demand is: of demand passes alone */
-    SETTING_SETS = 1024,   /* of score lines and passes of shares: a policy's own, as its name is */
+    SETTING_SETS = 1024,   /* of score lines: a policy's own, as its name is */
     SETTING_LEARNED = 2048 /* what a learned score is fitted to */
 } setting_group;
 

@@ -24,7 +24,7 @@ typedef struct shard_header {
     char model_name[SHARD_STRING], family[32];
     char sketch[SKETCH_TEXT]; /* of the model, lib/base/sketch.h; "": written before there were any
                                */
-    char pass[8];             /* scan, demand, score, shares, cuts, head, gate, both */
+    char pass[8];             /* scan, demand, score, head, gate, both */
     char behaviour[16];       /* balanced, uniform, epsilon-greedy; else: none */
     uint32_t n_layers, n_heads, n_kv_heads; /* L, H, G */
     setting setting;                        /* but for budgets and grids, which stand below */
@@ -69,13 +69,6 @@ typedef struct shard {
     double *mass, *target, *target_features;
     float *features;
     double *expected_loss;
-    /* Share shards only, else NULL: the loss when one unit keeps as many entries as the action
-     * says, all others what the table gives them; 0 entries: not tried. [n_prompts][nB][L][U][A]
-     * both. Of pass shares a unit is a KV head (U = G; in mode `layers` a layer, U = 1) and an
-     * action a factor of its share; of pass cuts a layer (U = 1) and a threshold on its sets'
-     * scores. */
-    double *action_loss;
-    uint32_t *action_entries;
     size_t n_baselines;
     struct shard_baseline {
         uint32_t prompt;
@@ -113,30 +106,26 @@ void shard_header_borrow(shard_header *h, const ckvc_table *table);
 /* The whole setting, budgets and grids borrowed from the header. */
 setting shard_setting(const shard_header *h);
 /* What a pass leaves: statistics of prompts; demand of heads; what a learned score is fitted to;
- * losses under other shares; records of a start table's sides. A header whose pass is none is of
- * the last. */
-typedef enum shard_kind {
-    SHARD_LOGGED,
-    SHARD_SCAN,
-    SHARD_DEMAND,
-    SHARD_SCORE,
-    SHARD_SHARES
-} shard_kind;
+ * records of a start table's sides. A header whose pass is none is of the last. */
+typedef enum shard_kind { SHARD_LOGGED, SHARD_SCAN, SHARD_DEMAND, SHARD_SCORE } shard_kind;
 shard_kind shard_kind_of(const shard_header *h);
 /* The weights w of mixed_demand. */
 enum { SHARD_N_MIXES = 4 };
 extern const double shard_mixes[SHARD_N_MIXES];
 /* Has it what a learned score is fitted to? The first demand shards have not. */
 bool shard_has_features(const shard_header *h);
-/* Of a share shard: whose actions they are, factors or thresholds. */
-ckvc_side shard_action_side(const shard_header *h);
 typedef struct shard_pass {
-    const char *name; /* "scan", "demand", "score", "shares", "cuts"; of sides "head", ... */
+    const char *name; /* "scan", "demand", "score"; of sides "head", ... */
     shard_kind kind;
     unsigned sides; /* that are logged, bit i: side i */
 } shard_pass;
 /* NULL: there is none. */
 const shard_pass *shard_pass_named(const char *name);
+/* Is it a pass that earlier versions of ckvc made, and is it said to be what follows? */
+bool shard_pass_gone(const char *name);
+#define SHARD_GONE                                                                                 \
+    "losses under other shares, or under thresholds below them, which this version of ckvc no "    \
+    "longer has"
 const char *shard_pass_name(shard_kind kind, unsigned sides);
 /* False of what was made under --operator no-threshold: every layer keeps its whole budget. */
 bool shard_has_thresholds(const shard_header *h);

@@ -121,7 +121,7 @@ static ckvc_status decode_counts(shard *s, ckvc_cursor *c, uint32_t rows[SHARD_G
     for (int k = 0; k < SHARD_GROUPS; k++) { rows[k] = ckvc_cursor_u32(c); }
     const uint32_t n_layers = ckvc_cursor_u32(c), n_kv_heads = ckvc_cursor_u32(c);
     const uint8_t kind = ckvc_cursor_u8(c), wanted = (uint8_t)shard_kind_of(&s->h);
-    static const char *const kinds[] = {"", " (scan)", " (demand)", " (score)", " (shares)"};
+    static const char *const kinds[] = {"", " (scan)", " (demand)", " (score)"};
     CKVC_FAIL_IF(c->failed, err, CKVC_E_DATA, "shard rows: %zu bytes, the counts alone need 21",
                  (size_t)c->size);
     CKVC_FAIL_IF(

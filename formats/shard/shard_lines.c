@@ -36,25 +36,13 @@ void shard_print_records(const shard *s, const char *pass, FILE *out) {
         json_object_set_new(found, "paired_policy", json_string(policy));
         print_line(s, r, ckvc_side_name((ckvc_side)r->side), found, out);
     }
-    /* What each head takes, or each unit under each action. */
-    const uint32_t *entries = s->demand ? s->demand : s->action_entries;
-    const struct shard_side *side = &h->side[shard_action_side(h)];
-    const bool heads =
-        s->demand || (side == &h->side[CKVC_SIDE_HEAD] && h->setting.mode == CKVC_MODE_HEADS);
-    const size_t B = h->n_budgets, L = h->n_layers, U = heads ? h->n_kv_heads : 1,
-                 A = s->demand ? 1 : side->n_actions;
-    for (size_t i = 0; entries && i < s->n_prompts * B * L * U * A; i++) {
-        const size_t unit = i / A;
-        const struct shard_record at = {.prompt = (uint32_t)(unit / U / L / B),
-                                        .budget = (uint16_t)(unit / U / L % B),
-                                        .layer = (uint16_t)(unit / U % L),
-                                        .head = heads ? (uint16_t)(unit % U) : CKVC_NO_HEAD};
-        if (!s->demand && entries[i] == 0) { continue; } /* it was not tried */
-        json_t *found = json_object();
-        if (!s->demand) {
-            JSON_NUMBERS(found, {"action", side->actions[i % A]},
-                         {"compressed_loss", s->action_loss[i]});
-        }
-        print_line(s, &at, h->pass, JSON_NUMBERS(found, {"entries", entries[i]}), out);
+    /* What each head takes. */
+    const size_t B = h->n_budgets, L = h->n_layers, G = h->n_kv_heads;
+    for (size_t i = 0; s->demand && i < s->n_prompts * B * L * G; i++) {
+        const struct shard_record at = {.prompt = (uint32_t)(i / G / L / B),
+                                        .budget = (uint16_t)(i / G / L % B),
+                                        .layer = (uint16_t)(i / G % L),
+                                        .head = (uint16_t)(i % G)};
+        print_line(s, &at, h->pass, JSON_NUMBERS(json_object(), {"entries", s->demand[i]}), out);
     }
 }

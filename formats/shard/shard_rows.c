@@ -218,18 +218,14 @@ static ckvc_status check_count(const char *where, const char *name, const char *
 static ckvc_status check_counts(const shard_header *h, const char *where,
                                 const shard_attribute *list, size_t n_list, ckvc_err *err) {
     const shard_kind kind = shard_kind_of(h);
-    size_t n_actions;
-    const char *actions = shard_axis('A', h, &n_actions);
     CKVC_TRY(check_count(where, "n_layers", "", h->n_layers, 1, SHARD_MAX_LAYERS, err));
     CKVC_TRY(check_count(where, "n_heads", "", h->n_heads, 1, SHARD_MAX_HEADS, err));
     CKVC_TRY(check_count(where, "n_kv_heads", "", h->n_kv_heads, 1, h->n_heads, err));
     for (size_t i = 0; i < n_list; i++) {
         const shard_attribute *a = &list[i];
         if (!a->list || a->setting) { continue; }
-        const bool shares = kind == SHARD_SHARES && strcmp(a->name, actions) == 0,
-                   needed = kind == SHARD_LOGGED || shares ||
-                            ((kind == SHARD_DEMAND || kind == SHARD_SHARES) &&
-                             strcmp(a->name, "budgets") == 0);
+        const bool needed =
+            kind == SHARD_LOGGED || (kind == SHARD_DEMAND && strcmp(a->name, "budgets") == 0);
         CKVC_TRY(check_count(where, a->name, a->extra ? " (bins)" : " (its length)",
                              *shard_attribute_count(h, a), needed, a->most, err));
     }
@@ -244,9 +240,6 @@ static ckvc_status check_counts(const shard_header *h, const char *where,
     BAD_IF(features && (s->n_features < fixed + 2 || (s->n_features - fixed) % 2),
            "attribute n_features is %u, must be %u and the even length of a key", s->n_features,
            fixed);
-    BAD_IF(
-        (kind == SHARD_SHARES) != (s->mode != CKVC_MODE_SHARED),
-        "attribute mode must be heads or layers in a shard of shares, and is not there in others");
     const uint32_t n = h->setting.layer_budgets.n;
     BAD_IF(n && (kind != SHARD_LOGGED || n != h->n_layers),
            "attribute layer_budgets has %u entries, must have %s", n,
@@ -262,10 +255,9 @@ ckvc_status shard_header_check(const shard_header *h, const char *where, ckvc_er
         BAD_IF(a->type == SHARD_TEXT && !clean_text((const char *)h + a->offset, a->size),
                "attribute %s is not UTF-8 text of at most %zu bytes", a->name, a->size - 1);
     }
-    BAD_IF(
-        !shard_pass_named(h->pass),
-        "attribute pass is \"%s\", must be scan, demand, score, shares, cuts, head, gate or both",
-        h->pass);
+    BAD_IF(shard_pass_gone(h->pass), "attribute pass is \"%s\": " SHARD_GONE, h->pass);
+    BAD_IF(!shard_pass_named(h->pass),
+           "attribute pass is \"%s\", must be scan, demand, score, head, gate or both", h->pass);
     CKVC_TRY(check_counts(h, where, list, n, err));
     CKVC_TRY(setting_check_values(&h->setting, SETTING_SHARD, where, err));
     for (size_t i = 0; i < n; i++) {
@@ -295,10 +287,7 @@ ckvc_status shard_header_check(const shard_header *h, const char *where, ckvc_er
 static ckvc_status check_wide(const shard *s, int group, const char *where, ckvc_err *err) {
     const shard_header *h = &s->h;
     const shard_group *g = &shard_groups[group];
-    const bool of_prompts = group == SHARD_GROUP_PROMPT,
-               cuts = shard_kind_of(h) == SHARD_SHARES && shard_action_side(h) == CKVC_SIDE_GATE;
-    /* a head has no more entries than the prompt has tokens; cuts count G heads */
-    const uint32_t heads = cuts && h->setting.mode == CKVC_MODE_HEADS ? h->n_kv_heads : 1;
+    const bool of_prompts = group == SHARD_GROUP_PROMPT;
     for (size_t j = 0; j < g->n_wide; j++) {
         const shard_wide *w = &g->wide[j];
         const void *v = shard_has_wide(w, h) ? shard_array(s, w->offset) : NULL;
@@ -311,7 +300,7 @@ static ckvc_status check_wide(const shard *s, int group, const char *where, ckvc
                              : w->type == SHARD_F32 ? (double)((const float *)v)[k]
                                                     : ((const uint32_t *)v)[k],
                          most = w->most > 0   ? w->most
-                                : T || counts ? (double)heads * T
+                                : T || counts ? T
                                               : UINT32_MAX;
             BAD_IF(!(x >= w->least && x <= most), "%s/%s, row %zu, is %g, must be %g to %g%s",
                    g->name, w->name, i, x, w->least, most, w->most > 0 ? "" : ", its n_tokens");
@@ -342,26 +331,6 @@ static ckvc_status check_prompts(const shard *s, const char *where, ckvc_err *er
         INDEX("prompt/bin_perplexity", p->bin_ppl, bins_ppl);
     }
     return check_wide(s, SHARD_GROUP_PROMPT, where, err);
-}
-
-/* Of share shards: all actions of a state were tried, or the table's own entries stand alone. */
-static ckvc_status check_tried(const shard *s, const char *where, ckvc_err *err) {
-    size_t actions, all = 1;
-    (void)shard_axis('A', &s->h, &actions);
-    for (const char *axis = "BLUA"; *axis; axis++) {
-        size_t extent;
-        (void)shard_axis(*axis, &s->h, &extent);
-        all *= extent;
-    }
-    for (size_t i = 0; s->action_entries && i < s->n_prompts * all; i += actions) {
-        size_t tried = 0;
-        for (size_t a = 0; a < actions; a++) { tried += s->action_entries[i + a] > 0; }
-        BAD_IF(tried > 1 && tried < actions,
-               "prompt/action_entries, row %zu, has %zu of the %zu actions of a state, must have "
-               "all or the table's own alone",
-               i / all, tried, actions);
-    }
-    return CKVC_OK;
 }
 
 static ckvc_status check_records(const shard *s, const char *where, ckvc_err *err) {
@@ -400,7 +369,6 @@ static ckvc_status check_records(const shard *s, const char *where, ckvc_err *er
 
 ckvc_status shard_rows_check(const shard *s, const char *where, ckvc_err *err) {
     CKVC_TRY(check_prompts(s, where, err));
-    CKVC_TRY(check_tried(s, where, err));
     for (size_t i = 0; i < s->n_baselines; i++) {
         const struct shard_baseline *b = &s->baselines[i];
         INDEX("baseline/prompt", b->prompt, s->n_prompts);

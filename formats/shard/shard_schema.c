@@ -12,8 +12,6 @@ const double shard_mixes[SHARD_N_MIXES] = {0.25, 0.5, 0.75, 1};
 static const shard_pass passes[] = {{"scan", SHARD_SCAN, 0},
                                     {"demand", SHARD_DEMAND, 0},
                                     {"score", SHARD_SCORE, 0},
-                                    {"shares", SHARD_SHARES, 1u << CKVC_SIDE_HEAD},
-                                    {"cuts", SHARD_SHARES, 1u << CKVC_SIDE_GATE},
                                     {"head", SHARD_LOGGED, 1u << CKVC_SIDE_HEAD},
                                     {"gate", SHARD_LOGGED, 1u << CKVC_SIDE_GATE},
                                     {"both", SHARD_LOGGED, (1u << CKVC_SIDE_COUNT) - 1}};
@@ -24,6 +22,10 @@ const shard_pass *shard_pass_named(const char *name) {
         if (strcmp(passes[i].name, name) == 0) { return &passes[i]; }
     }
     return NULL;
+}
+
+bool shard_pass_gone(const char *name) {
+    return strcmp(name, "shares") == 0 || strcmp(name, "cuts") == 0;
 }
 
 const char *shard_pass_name(shard_kind kind, unsigned sides) {
@@ -75,8 +77,6 @@ static const shard_wide prompt_wide[] = {
     W(target_features, F64, FEATURES, "LGF", ALL, -SHARD_MOST_LOSS, SHARD_MOST_LOSS),
     W(features, F32, FEATURES, "LGPF", ALL, -FLT_MAX, FLT_MAX),
     W(expected_loss, F64, SCORE, "LG", NEW, SHARD_LEAST_LOSS, 33),
-    W(action_loss, F64, SHARES, "BLUA", ALL, SHARD_LEAST_LOSS, SHARD_MOST_LOSS),
-    W(action_entries, U32, SHARES, "BLUA", ALL, 0, 0),
 };
 #define B(name, type, field)                                                                       \
     { name, type, offsetof(struct shard_baseline, field), SHARD_OF_ALL }
@@ -124,21 +124,14 @@ bool shard_has_wide(const shard_wide *w, const shard_header *h) {
 }
 
 const char *shard_axis(char axis, const shard_header *h, size_t *extent) {
-    const ckvc_side side = shard_action_side(h);
-    const bool heads = side == CKVC_SIDE_HEAD && h->setting.mode == CKVC_MODE_HEADS;
     const struct {
         const char *name;
         uint32_t extent;
         char axis;
     } axes[] = {
-        {"budgets", h->n_budgets, 'B'},
-        {"mixes", SHARD_N_MIXES, 'W'},
-        {"n_layers", h->n_layers, 'L'},
-        {"n_kv_heads", h->n_kv_heads, 'G'},
-        {"units", heads ? h->n_kv_heads : 1, 'U'},
-        {side == CKVC_SIDE_HEAD ? "head_actions" : "gate_actions", h->side[side].n_actions, 'A'},
-        {"positions", h->setting.positions, 'P'},
-        {"n_features", h->setting.n_features, 'F'}};
+        {"budgets", h->n_budgets, 'B'},           {"mixes", SHARD_N_MIXES, 'W'},
+        {"n_layers", h->n_layers, 'L'},           {"n_kv_heads", h->n_kv_heads, 'G'},
+        {"positions", h->setting.positions, 'P'}, {"n_features", h->setting.n_features, 'F'}};
     int i = 0;
     while (axes[i].axis != axis) { i++; }
     *extent = axes[i].extent;
@@ -354,11 +347,6 @@ json_t *shard_describe(const shard *s) {
                   (json_int_t)records[CKVC_SIDE_GATE]));
     if (s->demand) { json_object_set_new(out, "shares", mean_shares(s)); }
     return out;
-}
-
-ckvc_side shard_action_side(const shard_header *h) {
-    const shard_pass *p = shard_pass_named(h->pass);
-    return p && p->sides == 1u << CKVC_SIDE_GATE ? CKVC_SIDE_GATE : CKVC_SIDE_HEAD;
 }
 
 shard_kind shard_kind_of(const shard_header *h) {

@@ -71,8 +71,8 @@ enum { SHARD_GROUP_PROMPT, SHARD_GROUP_BASELINE, SHARD_GROUP_RECORD, SHARD_GROUP
 extern const shard_group shard_groups[SHARD_GROUPS];
 
 bool shard_has_wide(const shard_wide *w, const shard_header *h);
-/* The extent of an axis, B budgets, L layers, G KV heads, U units and A actions of a share shard,
- * P positions, F features; and what says it in the file. */
+/* The extent of an axis, B budgets, L layers, G KV heads, P positions, F features; and what says it
+ * in the file. */
 const char *shard_axis(char axis, const shard_header *h, size_t *extent);
 enum { SHARD_MAX_RANK = 5 };
 /* Extents of a row, dims[1] ...; returns the column's rank. */

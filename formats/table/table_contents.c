@@ -326,25 +326,25 @@ static json_t *describe_cells(const table_file *t) {
 }
 
 /* Of the values of one budget (every n_budgets-th): least, mean, most, and the share that is
- * `neutral` (as float32). */
-static json_t *describe_values(const struct side *side, const double *budgets, uint32_t b,
-                               double neutral) {
+ * the side's start (as float32). */
+static json_t *describe_values(const struct side *side, const double *budgets, uint32_t b) {
     const float *values = side->entries;
+    const double start = side->kind->start;
     char share_at[32];
     double least = INFINITY, most = -INFINITY, sum = 0.0;
-    size_t count = 0, n_neutral = 0;
+    size_t count = 0, n_start = 0;
     for (size_t i = b; i < side->n_states; i += side->nB, count++) {
         const double x = (double)values[i];
         least = x < least ? x : least;
         most = x > most ? x : most;
         sum += x;
-        n_neutral += values[i] == (float)neutral;
+        n_start += values[i] == (float)start;
     }
-    snprintf(share_at, sizeof share_at, "share_at_%.1f", neutral);
+    snprintf(share_at, sizeof share_at, "share_at_%.1f", start);
     return json_pack("{s:o, s:I, s:o, s:o, s:o, s:o}", "budget", ckvc_json_real(budgets[b]),
                      "entries", (json_int_t)count, "min", ckvc_json_real(least), "mean",
                      ckvc_json_real(sum / (double)count), "max", ckvc_json_real(most), share_at,
-                     ckvc_json_real((double)n_neutral / (double)count));
+                     ckvc_json_real((double)n_start / (double)count));
 }
 
 static json_t *describe_side(const struct side *side, const uint64_t *n) {
@@ -405,10 +405,9 @@ static json_t *describe_summary(const table_file *t) {
     bool shares = false;
     for (int s = 0; s < CKVC_SIDE_COUNT; s++) {
         const struct side side = side_of_table(c, (ckvc_side)s);
-        const double neutral = c->relative && s == CKVC_SIDE_GATE ? 0 : side.kind->start;
         values[s] = json_array();
         for (uint32_t b = 0; b < c->n_budgets; b++) {
-            json_array_append_new(values[s], describe_values(&side, c->budgets, b, neutral));
+            json_array_append_new(values[s], describe_values(&side, c->budgets, b));
         }
         if (t->has_evidence) {
             json_array_append_new(evidence, describe_side(&side, t->evidence[s].n));
@@ -416,7 +415,7 @@ static json_t *describe_summary(const table_file *t) {
         shares = shares || t->evidence[s].share;
     }
     return json_pack(
-        "{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o*, s:o*, s:o*, s:o*, s:o*, s:o*, s:o, "
+        "{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o*, s:o*, s:o*, s:o*, s:o*, s:o, "
         "s:b, s:b, s:O, s:O*, s:O*, s:O*}",
         "content_id", t->content_id, "shape", ckvt_shape_json(c), "budgets",
         ckvc_json_reals(c->budgets, c->n_budgets), "head_actions",
@@ -424,11 +423,11 @@ static json_t *describe_summary(const table_file *t) {
         ckvc_json_reals(c->gate_grid, c->n_gate_actions), "edges_entropy",
         ckvc_json_reals(c->edges_entropy, c->n_entropy_bins - 1), "edges_perplexity",
         ckvc_json_reals(c->edges_ppl, c->n_ppl_bins - 1), "weight", values[CKVC_SIDE_HEAD], "tau",
-        values[CKVC_SIDE_GATE], "relative_thresholds", c->relative ? json_true() : NULL, "shares",
-        describe_section(t, CKVT_SHARE), "layer_shares", describe_section(t, CKVT_LAYER_SHARE),
-        "c_min", describe_c_min(c), "score", describe_score(c), "features", describe_features(t),
-        "evidence", evidence, "bootstrap", shares, "signature", t->signature != NULL, "meta",
-        t->meta, "transfer", t->xfer, "provenance", t->prov, "model", t->model);
+        values[CKVC_SIDE_GATE], "shares", describe_section(t, CKVT_SHARE), "layer_shares",
+        describe_section(t, CKVT_LAYER_SHARE), "c_min", describe_c_min(c), "score",
+        describe_score(c), "features", describe_features(t), "evidence", evidence, "bootstrap",
+        shares, "signature", t->signature != NULL, "meta", t->meta, "transfer", t->xfer,
+        "provenance", t->prov, "model", t->model);
 }
 
 json_t *table_file_describe(const table_file *t, bool cells) {

@@ -19,7 +19,6 @@ enum {
     CKVT_MINOR = 0, /* of a table with shares: CKVT_MINOR_SHARES */
     CKVT_MINOR_SHARES = 1,
     CKVT_FLAG_SHARES = 4, /* of the incompatible flags; those below are the operator */
-    CKVT_FLAG_RELATIVE = 8,
     CKVT_BYTE_ORDER_MARK = 0x0102,
     CKVT_ZSTD_WINDOW_MAX = 8 << 20
 };

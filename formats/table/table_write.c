@@ -161,8 +161,7 @@ static ckvc_status assemble(table_file *t, const char *path, ckvc_buffer *file, 
     CKVC_FAIL_IF(file_size > CKVC_TABLE_MAX_BYTES, err, CKVC_E_DATA,
                  "%s: the table would take %llu bytes, the format allows %llu", path,
                  (unsigned long long)file_size, (unsigned long long)CKVC_TABLE_MAX_BYTES);
-    const uint64_t flags = (uint64_t)t->table->op | (t->table->share ? CKVT_FLAG_SHARES : 0) |
-                           (t->table->relative ? CKVT_FLAG_RELATIVE : 0);
+    const uint64_t flags = (uint64_t)t->table->op | (t->table->share ? CKVT_FLAG_SHARES : 0);
     fill_header(header, flags, directory, n_sections, file_size);
     ckvc_buffer_append(file, header, sizeof header);
     ckvc_buffer_append(file, directory, n_sections * CKVT_ENTRY_BYTES);

@@ -520,20 +520,8 @@ static size_t find_prompt(const prompt_list *prompts, const char *id, size_t gue
     return prompts->n;
 }
 
-/* What a line's entries cost: the price of its budget for the share of it that was kept. */
-static double cost_of(const score_row *r, const table_file *prices) {
-    const ckvc_table *t = prices ? prices->table : NULL;
-    for (uint32_t b = 0; t && b < t->n_budgets; b++) {
-        const double price = fit_price(prices, b);
-        if (t->budgets[b] == r->budget && price > 0) {
-            return price * score_row_kept(r) / ckvc_budget_tokens(r->budget, r->n_tokens);
-        }
-    }
-    return 0;
-}
-
-ckvc_status heldout_read(const char *path, const prompt_list *prompts, bool kl,
-                         const table_file *prices, heldout **out, ckvc_err *err) {
+ckvc_status heldout_read(const char *path, const prompt_list *prompts, heldout **out,
+                         ckvc_err *err) {
     CKVC_AUTO(scores_free_at) scores *s = NULL;
     CKVC_AUTO(heldout_free_at) heldout *h = ckvc_calloc(1, sizeof *h);
     const size_t n = h->n = prompts->n;
@@ -554,9 +542,7 @@ ckvc_status heldout_read(const char *path, const prompt_list *prompts, bool kl,
                      "%s:%u: policy \"%s\" of prompt \"%s\": not of this run's held-out prompts",
                      path, r->line, r->policy, r->id);
         if (!h->reward[k]) { h->reward[k] = ckvc_calloc(n, sizeof *h->reward[k]); }
-        h->reward[k][at] +=
-            (kl ? -r->kl : r->reward) -
-            cost_of(r, prices); /* NaN stays NaN: a prompt counts whole or not at all */
+        h->reward[k][at] += r->reward; /* NaN stays NaN: a prompt counts whole or not at all */
         counts[k * n + at]++;
         h->kept[k] += score_row_kept(r);
         lines[k]++;

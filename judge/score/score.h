@@ -87,12 +87,9 @@ prompt_list heldout_prompts(const prompt_list *all, bool select);
 ckvc_status heldout_score(const calibrate_inputs *in, const prompt_list *prompts,
                           const score_options *o, ckvc_buffer *lines,
                           ckvc_err *err) CKVC_MUST_CHECK;
-/* Such a file back as rewards by prompt; kl: minus the KL from the full cache is what a line earns.
- * heldout_free it. prices: a table whose shares were fitted at a price (fit_price), which each
- * prompt then pays for the entries that were kept; NULL: none.
- */
-ckvc_status heldout_read(const char *path, const prompt_list *prompts, bool kl,
-                         const table_file *prices, heldout **out, ckvc_err *err) CKVC_MUST_CHECK;
+/* Such a file back as rewards by prompt. heldout_free it. */
+ckvc_status heldout_read(const char *path, const prompt_list *prompts, heldout **out,
+                         ckvc_err *err) CKVC_MUST_CHECK;
 void heldout_free(heldout *h);
 CKVC_AUTO_OF(heldout, heldout_free)
 /* Mean and paired interval of a - b [h->n], by documents, over the prompts where both are finite.

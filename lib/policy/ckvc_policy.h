@@ -113,9 +113,6 @@ typedef struct ckvc_table {
     double *layer_share; /* [L][nB], about mean 1; NULL: no mode `layers` */
     ckvc_c_min *c_min;   /* [nB] */
     ckvc_score *score;   /* [nB] */
-    /* 1: tau holds thresholds on scores over their mean, which modes `heads` and `layers` heed
-     * beside the capacities; op is no-threshold. Else 0. */
-    uint32_t relative;
     /* The learned score of a table with shares, for all its budgets; NULL and 0 where there is
      * none. */
     uint32_t n_features; /* D */

@@ -140,40 +140,6 @@ int ckvc_table_capacities(const ckvc_table *t, uint32_t b, ckvc_mode mode, uint3
     return ckvc_capacities(u.share, u.n, u.stride, budget, n_tokens, *least, c);
 }
 
-int ckvc_share_capacities(const ckvc_share_actions *a, uint32_t budget, uint32_t n_tokens,
-                          uint32_t *c, uint32_t *least, uint32_t *scratch) {
-    const units u = units_of(a->table, a->block, a->mode, budget, n_tokens);
-    if (ckvc_table_capacities(a->table, a->block, a->mode, budget, n_tokens, scratch, least)) {
-        return -1;
-    }
-    const double z = budget < n_tokens ? solve_z(&u) : 0.0;
-    for (uint32_t i = 0; i < u.n; i++) {
-        for (uint32_t k = 0; k < a->n_factors; k++) {
-            const bool same = a->factor[k] == 1.0 || budget >= n_tokens;
-            const double share = u.share[(size_t)i * u.stride] * a->factor[k];
-            c[(size_t)i * a->n_factors + k] = same ? scratch[i] : (uint32_t)share_at(&u, share, z);
-        }
-    }
-    return 0;
-}
-
-double ckvc_table_relative(const ckvc_table *t, uint32_t l, uint32_t e, uint32_t p, uint32_t b) {
-    const float tau = t->tau[ckvc_tau_index(t, l, e, p, b)];
-    return t->relative ? t->gate_grid[ckvc_grid_index(t->gate_grid, t->n_gate_actions, tau)] : 0.0;
-}
-
-uint32_t ckvc_count_above(uint32_t n_tokens, const double *s, uint32_t recent, double tau) {
-    const uint32_t end = recent < n_tokens ? n_tokens - recent : 0;
-    double most = -INFINITY, sum = 0.0;
-    uint32_t n = n_tokens;
-    for (uint32_t t = 1; t < end; t++) { most = s[t] > most ? s[t] : most; }
-    if (!(tau > 0.0) || most == -INFINITY) { return n; }
-    for (uint32_t t = 1; t < end; t++) { sum += isnan(s[t]) ? 0.0 : exp(s[t] - most); }
-    const double least = most + log(tau * (sum / (double)(end - 1)));
-    for (uint32_t t = 1; t < end; t++) { n -= !(s[t] >= least); }
-    return n;
-}
-
 void ckvc_score_paper(uint32_t n_tokens, const float *alpha, const float *rho, double weight,
                       double *s) {
     for (uint32_t t = 0; t < n_tokens; t++) {

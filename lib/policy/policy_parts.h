@@ -127,15 +127,6 @@ int ckvc_capacities(const double *share, uint32_t n, uint32_t stride, uint32_t b
 int ckvc_table_capacities(const ckvc_table *t, uint32_t b, ckvc_mode mode, uint32_t budget,
                           uint32_t n_tokens, uint32_t *c, uint32_t *least);
 
-/* The threshold of block b on a head's or a layer's scores s over their mean, in a risk cell; 0 of
- * a table that has none of the kind (t->relative). */
-double ckvc_table_relative(const ckvc_table *t, uint32_t l, uint32_t e, uint32_t p, uint32_t b);
-/* How many positions such a threshold leaves, the most that the set keeps, whatever its capacity:
- * position 0, the last `recent`, and of the others those with s[t] >= tau * their mean. s [T]: log
- * scores as below; those of the first and last ones are not read. All T where tau is 0, and where
- * no score of the others is above 0. */
-uint32_t ckvc_count_above(uint32_t n_tokens, const double *s, uint32_t recent, double tau);
-
 /* Scores of one head, log s[t] in double; 0 gives -infinity. In mode `layers` a layer's score is
  * the maximum over its heads'.
  *

@@ -116,8 +116,7 @@ static void set_up(ckvc_prefill *p, const ckvc_request *r, uint32_t b) {
     p->n_sets = heads ? p->G : 1;
     if (p->score.kind == CKVC_SCORE_WINDOW) { need_sum(p, p->score.window); }
     for (uint32_t i = 0; p->late && i < CKVC_MEANS; i++) { need_sum(p, ckvc_mean_rows[i]); }
-    p->alpha_read =
-        !whole && (p->by_weight || p->late || (t->relative && !shared && t->n_entropy_bins > 1));
+    p->alpha_read = !whole && (p->by_weight || p->late);
     if (p->alpha_read) { need_sum(p, t->window); }
     p->R = p->R < p->T ? p->R : p->T;
 }
@@ -336,9 +335,7 @@ int ckvc_prefill_reads_keys(const ckvc_prefill *p) {
 }
 
 int ckvc_prefill_reads_r_sem(const ckvc_prefill *p) {
-    return p->table->n_ppl_bins > 1 &&
-           (p->paper ? p->table->op == CKVC_OPERATOR_PAPER
-                     : p->table->relative && p->score.mode != CKVC_MODE_SHARED);
+    return p->table->n_ppl_bins > 1 && p->paper && p->table->op == CKVC_OPERATOR_PAPER;
 }
 
 const char *ckvc_prefill_message(const ckvc_prefill *p) { return p->message; }
@@ -708,22 +705,17 @@ static void keep_layer(ckvc_prefill *p, uint32_t l, uint32_t e, uint32_t pb) {
     p->n_candidates[l] = p->T;
     for (uint32_t g = 0; g < p->n_sets; g++) {
         const size_t set = (size_t)l * p->n_sets + g;
-        uint32_t *positions = p->kept_positions + set * p->T, capacity = p->c[set];
+        uint32_t *positions = p->kept_positions + set * p->T;
         if (p->paper) {
             layer_utility(p, l);
-            const ckvc_rule rule = {ckvc_table_tau(t, l, e, pb, p->block), capacity,
+            const ckvc_rule rule = {ckvc_table_tau(t, l, e, pb, p->block), p->c[set],
                                     t->keep_window};
             p->n_kept[set] =
                 ckvc_retain(p->T, p->of_set, rule, positions, &p->n_candidates[l], p->scratch);
             continue;
         }
-        const double *s = ranking(p, l, g);
-        if (t->relative && p->score.mode != CKVC_MODE_SHARED) {
-            const uint32_t most =
-                ckvc_count_above(p->T, s, p->recent, ckvc_table_relative(t, l, e, pb, p->block));
-            capacity = most < capacity ? most : capacity;
-        }
-        p->n_kept[set] = ckvc_retain_head(p->T, s, p->recent, capacity, positions, p->scratch);
+        p->n_kept[set] =
+            ckvc_retain_head(p->T, ranking(p, l, g), p->recent, p->c[set], positions, p->scratch);
     }
 }
 

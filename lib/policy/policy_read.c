@@ -32,7 +32,12 @@ enum {
 enum { TYPE_BYTES, TYPE_F32, TYPE_F64, TYPE_U32, TYPE_U64, TYPE_COUNT };
 enum { CODEC_RAW, CODEC_ZSTD, CODEC_COUNT };
 /* Of the incompatible ones. */
-enum { FLAG_OPERATOR = 3, FLAG_SHARES = 4, FLAG_RELATIVE = 8, FLAGS_KNOWN = 15 };
+enum {
+    FLAG_OPERATOR = 3,
+    FLAG_SHARES = 4,
+    FLAG_RELATIVE = 8,
+    FLAGS_KNOWN = 15 /* of them the last is refused */
+};
 
 static const uint8_t magic[8] = {0x89, 'C', 'K', 'V', 0x0D, 0x0A, 0x1A, 0x0A};
 static const uint8_t type_bytes[TYPE_COUNT] = {1, 4, 8, 4, 8};
@@ -55,8 +60,8 @@ typedef struct reader {
     const uint8_t *data;
     uint64_t size;
     uint32_t n_sections;
-    ckvc_operator op; /* the header's incompatible flags: these three */
-    bool shares, relative;
+    ckvc_operator op; /* the header's incompatible flags: these two */
+    bool shares;
     char *message;
     size_t message_size;
 } reader;
@@ -129,9 +134,11 @@ static int check_header(reader *r) {
     FAIL_IF(r, flags & ~(uint64_t)FLAGS_KNOWN,
             "byte 24: incompatible flags 0x%" PRIx64 " are from a later format; upgrade ckvc",
             flags);
+    FAIL_IF(r, flags & FLAG_RELATIVE,
+            "byte 24: flag 8: the table has thresholds below shares, which this version of ckvc no "
+            "longer has; fit it anew from its demand");
     r->op = (ckvc_operator)(flags & FLAG_OPERATOR);
     r->shares = flags & FLAG_SHARES;
-    r->relative = flags & FLAG_RELATIVE;
     FAIL_IF(r, ckvc_get_u64(h + 32) != r->size,
             "byte 32: file size %" PRIu64 ", but %" PRIu64 " bytes are there", ckvc_get_u64(h + 32),
             r->size);
@@ -401,7 +408,6 @@ int ckvc_table_parse(const char *name, const void *bytes, size_t size, ckvc_tabl
     t->visible = shape[8];
     t->keep_window = shape[9];
     t->op = r->op;
-    t->relative = r->relative;
     void *const values[TARGETS] = {t->budgets,     t->head_grid,     t->gate_grid, t->weight,
                                    t->tau,         t->edges_entropy, t->edges_ppl, t->share,
                                    t->layer_share, t->c_min,         t->score,     t->theta,

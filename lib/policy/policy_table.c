@@ -127,7 +127,6 @@ ckvc_table *ckvc_table_clone(const ckvc_table *t) {
     c->visible = t->visible;
     c->keep_window = t->keep_window;
     c->op = t->op;
-    c->relative = t->relative;
     memcpy(c->budgets, t->budgets, t->n_budgets * sizeof *c->budgets);
     memcpy(c->head_grid, t->head_grid, t->n_head_actions * sizeof *c->head_grid);
     memcpy(c->gate_grid, t->gate_grid, t->n_gate_actions * sizeof *c->gate_grid);
@@ -395,9 +394,6 @@ int ckvc_table_check(const ckvc_table *t, char *message, size_t message_size) {
     }
     FAIL_IF((unsigned)t->op >= CKVC_OPERATOR_COUNT,
             "SHAPE: operator %u is none that this reader knows", (unsigned)t->op);
-    FAIL_IF(t->relative && (!t->share || t->op != CKVC_OPERATOR_NO_THRESHOLD),
-            "TAU: thresholds on scores over their mean are of tables with shares and the operator "
-            "no-threshold");
     size_t n_weight = ckvc_weight_index(t, t->n_layers, 0, 0),
            n_tau = ckvc_tau_index(t, t->n_layers, 0, 0, 0);
     if (check_grid("GRIDHEAD", t->head_grid, t->n_head_actions, message, message_size) ||

@@ -58,25 +58,6 @@ void ckvc_retain_gates(ckvc_retain_many *r, uint32_t n_tokens, const double *u, 
 uint32_t ckvc_retain_action(ckvc_retain_many *r, uint32_t action, uint32_t *kept,
                             uint32_t *n_candidates);
 
-/* Other shares for one unit: how many positions a head or layer would keep if its share were
- * multiplied, everything else as it is. */
-/* Block b of a table with shares of the mode, and the factors that are tried. */
-typedef struct ckvc_share_actions {
-    const ckvc_table *table;
-    uint32_t block;
-    ckvc_mode mode;
-    const double *factor;
-    uint32_t n_factors;
-} ckvc_share_actions;
-
-/* c [n][n_factors], n = L * G in mode `heads`, L in `layers`: the capacity of unit i when its share
- * is multiplied by factor[k], at the z that ckvc_table_capacities finds for the unmultiplied
- * shares: floor(clamp((share_i * factor) * (budget * z), m, T)); where the factor is 1, what that
- * function gives. *least, the return value and what happens where budget >= T are that function's.
- * scratch [n]. */
-int ckvc_share_capacities(const ckvc_share_actions *a, uint32_t budget, uint32_t n_tokens,
-                          uint32_t *c, uint32_t *least, uint32_t *scratch);
-
 /* The learned score's features in parts, as a prefill that comes tile by tile can make them
  * (policy_prefill.c). Not installed. */
 /* Whose mean attention the columns of version 1 before CKVC_FEATURES_OWN are made from: that of the

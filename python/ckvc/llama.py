@@ -139,8 +139,6 @@ def score_of(table: library.Table, budget: float, n_tokens: int) -> Score:
     """The learned score of a table, in mode `heads`. An Error says that the score reads attention, which a state does not hold, or that the table's thresholds
     would leave heads with sets of different sizes."""
     refuse(not 0 < budget < 2**32, f"{table.name}: the budget is {budget}, want tokens from 1 up, or a share of the prompt below 1")
-    refuse(table.relative, f"{table.name}: its thresholds below shares leave heads of different length, and llama.cpp's share their cells: make a "
-           "table by `ckvc fit RUN --features 2`, of the demand alone")
     score = table.score[table.nearest_budget(budget, n_tokens)]
     features = table.score[0].features if table.theta is not None else 0
     refuse(not features or FEATURES[features][1], f"{table.name}: its score ({score.kind}{f', features of version {features}' if features else ''}) "

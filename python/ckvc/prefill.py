@@ -101,17 +101,6 @@ def _candidates(u: torch.Tensor, tau: float, budget: int, keep_window: int) -> t
     return _largest(u.masked_fill(~there, -math.inf), first, min(budget, int(there.sum())))
 
 
-def _count_above(s: torch.Tensor, first: torch.Tensor, tau: float) -> int:
-    """How many positions remain under a threshold that is relative to the mean score. s [T]: logarithms of scores. Those of the mask `first` remain, and of
-    the others those whose score is at least tau times the others' mean. All remain if tau is 0, or if none of the others has a score above 0."""
-    others = s[~first]
-    others = others[~others.isnan()]
-    if not tau > 0 or not len(others) or others.amax() == -math.inf:
-        return len(s)
-    least = others.logsumexp(dim=0) + math.log(tau / int((~first).sum()))
-    return int(first.sum()) + int((others >= least).sum())
-
-
 def attention_rows(queries: torch.Tensor, keys: torch.Tensor, scaling: float, held: Optional[torch.Tensor] = None,
                    sinks: Optional[torch.Tensor] = None) -> torch.Tensor:
     """Attention of the last rows, [group, rows, T] float32: the softmax of queries [group, rows, D] over those keys [T, D] that each row sees. held [T]: only
@@ -256,9 +245,6 @@ class Prefill:
         counts: Sequence[Any] = [[min(budget_tokens(self.budget, T), T)]] * t.n_layers
         if self.mode != "shared":
             counts = t.capacities(b, T, self.mode, self.budget).reshape(t.n_layers, -1)
-        if t.relative and self.mode != "shared":
-            tau = t.gate_grid[t.gate_action[:, cell[0], cell[1], b]]
-            counts = [[min(n, _count_above(s, first, of_layer)) for s, n in zip(*x)] for *x, of_layer in zip(scores, counts, tau)]
         return [[_largest(s, first, int(n)) for s, n in zip(*of_layer)] for of_layer in zip(scores, counts)]
 
     def _finished(self, layer: int, alpha: Optional[Array]) -> torch.Tensor:

@@ -120,7 +120,7 @@ class Scoring(Compression):
                 made["mix"] = sum(x.get("mix", 0) for x in table.meta["diagnostics"]["demand"]["by_budget"] if x["budget"] == table.budgets[p.block])
             if kept.mode != "shared" and self.p.n_tokens > self.window:
                 made["floor"] = float(table.c_min[p.block][0])
-            if ((p.score.kind, kept.mode) == ("paper", "shared") or table.relative) and self.p.n_tokens > self.window:
+            if (p.score.kind, kept.mode) == ("paper", "shared") and self.p.n_tokens > self.window:
                 made["bin_entropy"], made["bin_perplexity"] = table.bins(kept.r_struct or 0, self.r_sem)
         return kept, made
 

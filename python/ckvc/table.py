@@ -42,7 +42,7 @@ RULES = {  # what the values of sections must be
 }
 FILE_MAX, UNPACKED_MAX, JSON_MAX, WINDOW_MAX = 1 << 31, 1 << 30, 1 << 26, 8 << 20
 OPERATORS = ("paper", "no-utility", "no-threshold", "mean-pool")  # the header's incompatible flags, 0 to 3
-FLAG_SHARES, FLAG_RELATIVE = 4, 8
+FLAG_SHARES, FLAG_RELATIVE = 4, 8  # the second is refused
 FEATURES = {1: (24, 64), 2: (11, 0)}  # by version: how many features there are beside those of the key, and how many last rows of attention they read
 SHAPE = ("n_layers", "n_heads", "n_kv_heads", "n_entropy_bins", "n_perplexity_bins", "n_budgets", "window", "head_axis")  # the names of its values in META
 SCORES, MODES = ("paper", "window", "learned"), ("shared", "heads", "layers")
@@ -146,8 +146,9 @@ class Table:
         for at, got, want in ((8, size, 128), (14, order, 0x0102), (32, length, len(data)), (40, start, 128), (52, entry, 112), (92, any(zero), 0)):
             self._refuse(got != want, f"byte {at}: got {got:d}, want {want:d}")
         self._refuse(self.flags >= 2 * FLAG_RELATIVE, f"byte 24: incompatible flags {self.flags:#x} are from a later format")
-        self.operator = OPERATORS[self.flags % FLAG_SHARES]
-        self.has_shares, self.relative = bool(self.flags & FLAG_SHARES), bool(self.flags & FLAG_RELATIVE)
+        self._refuse(self.flags & FLAG_RELATIVE, "byte 24: flag 8: the table has thresholds below shares, which this version of ckvc no longer has; "
+                     "fit it anew from its demand")
+        self.operator, self.has_shares = OPERATORS[self.flags % FLAG_SHARES], bool(self.flags & FLAG_SHARES)
         self._end = 128 + 112 * n  # of the directory
         self._refuse(not 1 <= n <= 256 or self._end > len(data), f"byte 48: {n} sections")
         self._refuse(binascii.crc32(data[128 : self._end]) != crc_dir, "byte 120: wrong CRC-32 of the directory: the file is damaged")
@@ -238,8 +239,6 @@ class Table:
         # A table's float32 values stand for the doubles of its grids. Every machine multiplies with these doubles.
         self.head_action, self.gate_action = self._on_grid("WEIGHT", self.head_grid), self._on_grid("TAU", self.gate_grid)
         self._check_shares()
-        self._refuse(self.relative and not (self.has_shares and self.operator == "no-threshold"),
-                     "section TAU: thresholds on scores over their mean are of tables with shares and the operator no-threshold")
         got, want = (self.meta.get("schema"), self.meta.get("shape")), ("ckvc-table-1", dict(zip(SHAPE, shape)))
         self._refuse(json.dumps(got, sort_keys=True) != json.dumps(want, sort_keys=True),  # as text, so that 1 is neither 1.0 nor true
                      "section META: schema is not ckvc-table-1, or shape does not agree with SHAPE")
@@ -373,8 +372,6 @@ class Table:
                 share, (f, recent) = self.share[:, :, b], self.c_min[b]
                 lines.append(f"    shares {share.min():.3g} ... {share.max():.3g}, floor {f:g} of the budget, {recent:.0f} recent; "
                              f"mode {self.score[b].mode}, score {self.score[b].kind}")
-        if self.relative:
-            lines.append("  tau      thresholds on scores over their mean, below the shares")
         if self.theta is not None:
             lines.append(f"  learned score: features of version {self.score[0].features}, {self.theta.shape[2]} a head")
         skipped = f"; not read (unknown, or no zstandard module): {' '.join(self.skipped)}" if self.skipped else ""

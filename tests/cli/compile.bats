@@ -409,46 +409,6 @@ for i, line in enumerate(sys.stdin):
     fails 64 '' "$CKVC" compile "${PAPER[@]}" "${small[@]}" --manifest "$DIR/prompts.jsonl" --select 0.5 --out "$DIR/x"
 }
 
-@test "--rewards: rounds of shares under the chosen table, the verbs by hand, after any interruption; the best round by split select" {
-    rewards=(--model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 --shard-prompts 2 --holdout 0.6 -q)
-    with_rewards() { "$CKVC" compile "${rewards[@]}" --budget 32,0.5 --rewards --rounds 2 --variants 40 --out "$@"; }
-    with_rewards "$DIR/rewards" --json >"$DIR/rewards.json"
-    "$CKVC" verify "$DIR/rewards" "$DIR/rewards/table.ckvt"
-    cmp "$DIR/rewards/tables/pass-02.ckvt" "$DIR/demand/table.ckvt"
-    # of prompts that leave room for their repetition, as all passes of the run
-    longest=$(check 'print(json.load(open(sys.argv[1]))["max_tokens"])' "$DIR/rewards/run.json")
-    "$CKVC" calibrate "${rewards[@]}" --max-tokens "$longest" --side head --tables "$DIR/rewards/tables/pass-02.ckvt" --variants 40 --out "$DIR/rewards-hand"
-    "$CKVC" fit -q "$DIR/rewards-hand" --tables "$DIR/rewards/tables/pass-02.ckvt" --out "$DIR/rewards-hand.ckvt"
-    diff <(cd "$DIR/rewards-hand/pass-01-shares" && sha256sum -- *.h5) <(cd "$DIR/rewards/pass-03-shares" && sha256sum -- *.h5)
-    [ "$(content_id "$DIR/rewards-hand.ckvt")" = "$(content_id "$DIR/rewards/tables/pass-03.ckvt")" ]
-    check '
-said = json.load(open(sys.argv[1] + "/rewards.json"))
-passes = [p["pass"] for p in said["passes"]]
-assert passes in (["pass-01-demand", "pass-02-select"] + ["pass-03-shares", "pass-04-cuts"][:m] for m in (1, 2)), passes
-assert all("heldout" in p for p in said["passes"][1:]) and said["passes"][2]["supported"] > 0, said["passes"]
-mean = []
-for r in range(1, len(said["rounds"]) + 1): # of the table alone, on the prompts that choose
-    lines = [json.loads(l) for l in open("%s/rewards/select/round-%02d.jsonl" % (sys.argv[1], r))]
-    assert {l["policy"] for l in lines} == {"table"} and len(lines) == 3 * 2, len(lines)
-    mean.append(sum(l["reward"] for l in lines) / len(lines))
-assert all(abs(r["reward"] - m) < 1e-12 for r, m in zip(said["rounds"], mean)), (said["rounds"], mean)
-assert said["rounds"][0]["gain"] is None and abs(said["rounds"][1]["gain"]["mean"] - (mean[1] - mean[0])) < 1e-12, said["rounds"]
-best = len(mean) - 1 - (said["stop"] == "held-out") # the last that was held to have gained
-assert said["best_round"] == best + 1 and said["content_id"] == said["passes"][1 + best]["content_id"], said' "$DIR"
-    killed "0.1 0.2 0.3 0.4 0.5 0.6" with_rewards "$DIR/rewards-killed" --threads 1
-    diff <(run_sums "$DIR/rewards") <(run_sums "$DIR/rewards-killed")
-    # shares and cuts are no side's passes: that demand stands beside them is what is said
-    fails 64 "no run of --side demand" "$CKVC" fit "$DIR/rewards" --tables "$DIR/rewards/tables/pass-02.ckvt" --out "$DIR/none.ckvt"
-    fails 65 "rewards.variants: 40 there, 41 now" with_rewards "$DIR/rewards" --variants 41 --resume
-    fails 65 "rewards.loss: absent there, \"kl\" now" with_rewards "$DIR/rewards" --loss kl --resume
-    run -64 "$CKVC" compile "${rewards[@]}" --budget 32 --mode shared --score paper --rewards --out "$DIR/x"
-    "$CKVC" compile "${rewards[@]}" --budget 32,0.5 --rewards --dry-run --json | check '
-d = json.load(sys.stdin)
-parts = sum(p["hours"] for p in d["passes"]) + d["select_hours"] + d["heldout_hours"]
-assert d["rewards_hours"] > 0 and abs((parts + d["rewards_hours"]) / d["hours"] - 1) < 1e-9, d
-assert d["disk_bytes"] > sum(p["disk_bytes"] for p in d["passes"]) + 1000, d'
-}
-
 @test "the loop's options without its mode are refused, each with what to say" {
     default() { "$CKVC" compile --model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 --budget 16 -q --out "$DIR/x" "$@"; }
     fails 64 "--mode shared --score paper" default --probe head-only
@@ -464,17 +424,16 @@ ckvc, model, manifest, folder = sys.argv[1:]
 base = [ckvc, "compile", "--model", model, "--manifest", manifest, "--dry-run", "-q", "--window", "16", "--continuation", "16"]
 loop = dict(zip("head-grid beta-bud loss-reduction behaviour until-stable solver reward unsupported gate-grid bin-edges min-cell bins".split(),
                 "0.5,1 2 sum uniform 0.9 adamw raw safest 0.8,0.9 uniform 1 2,2".split()))
-rewards = dict(zip("rounds variants rollouts check-rollouts cql-alpha shrink loss".split(), "2 24 plain 0.5 0.5 true kl".split()))
+loop |= zip("rounds variants rollouts check-rollouts cql-alpha shrink loss".split(), "2 24 plain 0.5 0.5 true kl".split())
 demand = dict(zip("select recent repeat no-repeat positions".split(), "0.4 4 Again true 64".split()))
-shares = {"rewards": "true", "c-min": "0.1", "floor": "0.1"}
+shares = {"c-min": "0.1", "floor": "0.1"}
 learned = {"features": "2"}
-cells = {"cells": "2,2"} # which the loop has not, either
 always = """model threads memory backend compute quiet json manifest split max-tokens skip-short chat-template chat-date limit holdout window
     alpha keep-window seed continuation probe budget tables leak-check scan sample-prompts layer-budgets bootstrap mode score label out resume
     shard-prompts max-failures limit-time dry-run""".split()
 run = lambda args, **env: subprocess.run(base + args, capture_output=True, text=True, env={**os.environ, **env})
 offered = {l.lstrip("# ").split()[0] for l in run(["--print-config"]).stdout.splitlines()}
-sorted_out = [*loop, *rewards, *demand, *shares, *learned, *cells, *always]
+sorted_out = [*loop, *demand, *shares, *learned, *always]
 assert offered == set(sorted_out) and len(sorted_out) == len(offered), (offered ^ set(sorted_out))
 
 def refused(options, of, mode):
@@ -487,15 +446,13 @@ def refused(options, of, mode):
 
 paper = ["--mode", "shared", "--score", "paper"]
 refused(loop, "--mode shared --score paper", [])
-refused(loop, "--mode shared --score paper", ["--rewards"])
-refused({**rewards, **cells}, "--rewards", ["--mode", "layers"])
-refused(cells, "--rewards", paper)
+refused(loop, "--mode shared --score paper", ["--mode", "layers"])
 refused(demand, "tables by demand (not --mode shared --score paper)", paper)
 refused(shares, "--mode heads or layers", paper)
 refused(shares, "--mode heads or layers", ["--mode", "shared"])
 refused(learned, "tables by demand with --score learned", ["--score", "window"])
 refused(learned, "tables by demand with --score learned", paper)
-for mode, options in ([], {**loop, **rewards}), (paper, {**demand, **shares}), (["--mode", "shared"], shares): # a config file's are another compile's
+for mode, options in ([], loop), (paper, {**demand, **shares}), (["--mode", "shared"], shares): # a config file's are another compile's
     with open(folder + "/any.conf", "w") as f:
         f.writelines("%s = %s\n" % o for o in options.items())
     r = run(mode + ["--config", folder + "/any.conf"])

@@ -362,7 +362,7 @@ assert d["memory_bytes"] > 1e6 and abs(d["disk_bytes"] / sum(map(len, lines)) - 
         "report $DIR/t.ckvt --out $DIR/full-report" "report $DIR/t.ckvt --out $DIR/full-report --force --json" \
         "calibrate ${SMALL[*]} --manifest $DIR/prompts.jsonl --limit 3 --out $DIR/full-run --json" \
         "scan --model $MODEL --manifest $DIR/prompts.jsonl --window 16 --continuation 16 --bins 2,2 --out $DIR/full-scan" \
-        "compile --model $MODEL --window 16 --continuation 16 --budget 16 --variants 24 -q --manifest $DIR/prompts.jsonl --limit 3 --rewards --rounds 1 --bootstrap 5 --out $DIR/full-compile --json" \
+        "compile --model $MODEL --window 16 --continuation 16 --budget 16 -q --manifest $DIR/prompts.jsonl --limit 3 --bootstrap 5 --out $DIR/full-compile --json" \
         "score --model $MODEL --manifest $DIR/prompts.jsonl --window 16 --continuation 8 --policy recent -q"; do
         says 74 "ckvc: writing to standard output failed" bash -c '"$CKVC" "$@" >/dev/full' - $verb
     done
@@ -446,7 +446,7 @@ assert d["memory_bytes"] > 1e6 and abs(d["disk_bytes"] / sum(map(len, lines)) - 
     on_small_stack calibrate "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --limit 2 --out "$DIR/small"
     on_small_stack fit "$DIR/small" --out "$DIR/small.ckvt" --bootstrap 20 -q
     on_small_stack report "$DIR/small.ckvt" "$DIR/small" --out "$DIR/small-report" -q
-    on_small_stack compile --model "$MODEL" --window 16 --continuation 16 --budget 16 --variants 24 -q --manifest "$DIR/prompts.jsonl" --limit 3 --rewards --rounds 1 --holdout 0.3 --bootstrap 5 --out "$DIR/small-compile" 2>/dev/null
+    on_small_stack compile --model "$MODEL" --window 16 --continuation 16 --budget 16 -q --manifest "$DIR/prompts.jsonl" --limit 3 --holdout 0.3 --bootstrap 5 --out "$DIR/small-compile" 2>/dev/null
     on_small_stack score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 8 --budget 16 --policy recent --limit 1 -q >/dev/null
     on_small_stack tokenize --model "$MODEL" </dev/null
     on_small_stack manifest check "$DIR/prompts.jsonl" >/dev/null

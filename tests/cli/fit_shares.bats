@@ -74,6 +74,25 @@ assert d["prompts"] < 12 and [b["heads"]["entries"] for b in d["by_budget"]] == 
     [ ! -e "$DIR/x.ckvt" ]
 }
 
+@test "rewards of shares and of thresholds below them are gone: what asks for them, or holds them, is refused by one line" {
+    "$CKVC" fit "$DIR/demand" --mode layers --score window --out "$DIR/layers.ckvt" -q
+    "$CKVC" fit "$DIR/demand" --mode shared --score window --out "$DIR/shared.ckvt" -q
+    ask() { "$CKVC" calibrate "${OVER[@]}" --keep-window 0 --operator no-threshold --side "$1" --tables "$2" --dry-run -q; }
+    fails 64 "--side head: $DIR/d.ckvt recommends budgets of heads, and ckvc no longer logs rewards of shares" ask head "$DIR/d.ckvt"
+    fails 64 "--side gate: $DIR/layers.ckvt recommends budgets of layers, and ckvc no longer logs" ask gate "$DIR/layers.ckvt"
+    run -0 ask head "$DIR/shared.ckvt" # weights under it are the paper's way
+    fails 64 "unknown option*--rewards" "$CKVC" compile "${OVER[@]}" --budget 16 --rewards --out "$DIR/none"
+    for kind in shares cuts; do # a run by an earlier ckvc
+        rm -rf "$DIR/old"
+        cp -r "$DIR/demand" "$DIR/old"
+        sed -i "s/pass-01-demand/pass-02-$kind/" "$DIR/old/journal.jsonl"
+        for verb in "fit --out $DIR/none.ckvt" status verify "inspect --records"; do
+            fails 65 "journal.jsonl:1: pass pass-02-$kind has losses under other shares, or under thresholds below them, which this version of ckvc no longer has" "$CKVC" ${verb%% *} "$DIR/old" ${verb#"${verb%% *}"}
+        done
+    done
+    [ ! -e "$DIR/none.ckvt" ]
+}
+
 @test "transfer: to its own model the same shares; by rank they follow the spread; in depth mean 1" {
     for heads in index signature rank; do
         "$CKVC" transfer "$DIR/both.ckvt" --heads "$heads" --scan "$DIR/run" --out "$DIR/$heads.ckvt" 2>/dev/null

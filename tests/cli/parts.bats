@@ -57,33 +57,26 @@ setup_file() {
     same_run "$DIR/demand" "$DIR/demand-3"
 }
 
-@test "rewards of shares and of thresholds below them, and features, in parts: any number, in any order, killed and resumed" {
-    local all=(calibrate "${OF[@]}" --manifest "$DIR/prompts.jsonl") kind n
-    "$CKVC" "${all[@]}" --side demand --budget 0.5 --recent 4 --out "$DIR/asked"
-    "$CKVC" fit "$DIR/asked" --out "$DIR/shares.ckvt" -q
-    shares() { "$CKVC" "${all[@]}" --side head --tables "$DIR/shares.ckvt" --variants 8 --out "$@"; }
-    cuts() { "$CKVC" "${all[@]}" --side gate --tables "$DIR/shares.ckvt" --variants 8 --out "$@"; }
-    features() { "$CKVC" "${all[@]}" --side score --positions 32 --out "$@"; }
-    for kind in shares cuts features; do
-        $kind "$DIR/$kind"
-        for n in 1 3 7; do
-            [ $kind = shares ] || [ "$n" -eq 3 ] || continue
-            joined "$n" $kind "$DIR/$kind-$n"
-            same_run "$DIR/$kind" "$DIR/$kind-$n"
-        done
+@test "features in parts: any number, in any order, killed and resumed" {
+    local n
+    features() { "$CKVC" calibrate "${OF[@]}" --manifest "$DIR/prompts.jsonl" --side score --positions 32 --out "$@"; }
+    features "$DIR/features"
+    for n in 1 3 7; do
+        joined "$n" features "$DIR/features-$n"
+        same_run "$DIR/features" "$DIR/features-$n"
     done
     for n in 2 3; do
-        shares "$DIR/shares-killed-$n" --shard "0/$n" &
+        features "$DIR/features-killed-$n" --shard "0/$n" &
         local pid=$! rc=0
-        until grep -q sha256 "$DIR/shares-killed-$n/journal-0-of-$n.jsonl" 2>/dev/null; do kill -0 $pid; done
+        until grep -q sha256 "$DIR/features-killed-$n/journal-0-of-$n.jsonl" 2>/dev/null; do kill -0 $pid; done
         kill -9 $pid 2>/dev/null || true
         wait $pid || rc=$?
         echo "part 0/$n: exit $rc"
-        fails 73 "journal-0-of-$n.jsonl*--resume" shares "$DIR/shares-killed-$n" --shard "0/$n"
-        for ((i = n - 1; i > 0; i--)); do shares "$DIR/shares-killed-$n" --shard "$i/$n"; done
-        shares "$DIR/shares-killed-$n" --shard "0/$n" --resume
-        "$CKVC" merge "$DIR/shares-killed-$n" -q
-        same_run "$DIR/shares" "$DIR/shares-killed-$n"
+        fails 73 "journal-0-of-$n.jsonl*--resume" features "$DIR/features-killed-$n" --shard "0/$n"
+        for ((i = n - 1; i > 0; i--)); do features "$DIR/features-killed-$n" --shard "$i/$n"; done
+        features "$DIR/features-killed-$n" --shard "0/$n" --resume
+        "$CKVC" merge "$DIR/features-killed-$n" -q
+        same_run "$DIR/features" "$DIR/features-killed-$n"
     done
 }
 

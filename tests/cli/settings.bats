@@ -34,6 +34,22 @@ score() { "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --windo
     [[ $output != *"takes all"* ]]
 }
 
+@test "--loss kl: a head pass logs divergences, which no fit takes beside losses" {
+    needs_h5py
+    calibrate "$DIR/kl" --limit 4 --side head --loss kl --check-rollouts 0.2
+    calibrate "$DIR/nll" --limit 4 --side head
+    "$CKVC" fit "$DIR/kl" --out "$DIR/kl.ckvt" -q
+    "$CKVC" inspect "$DIR/kl.ckvt" --json | grep -q '"loss":"kl"'
+    fails 65 "--loss kl" "$CKVC" fit "$DIR/nll" "$DIR/kl" --out "$DIR/none.ckvt"
+    check '
+from unfolded import File
+files = [File(f) for f in glob.glob(sys.argv[1] + "/kl/pass-01-head/*.h5")]
+assert files
+for f in files:
+    assert f.attrs["loss"] == b"kl" and (abs(f["prompt/loss_full"][:]) < 2e-6).all()
+    assert (f["record/reward"][:] <= 2e-6).all() and (f["record/reward"][:] < -1e-4).any()' "$DIR"
+}
+
 @test "score lines say which score, where it is not the default" {
     score --limit 1 --policy identity --alpha visible --keep-window 4 | grep '"alpha":"visible".*"keep_window":4.*"window":16'
     "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --limit 1 --continuation 8 --budget 16 -q --policy identity >"$DIR/default"

@@ -46,7 +46,6 @@ static ckvc_table *make_table(stream *s, uint32_t L, uint32_t G, uint32_t group,
     if (kind % 5 == 0) { return t; }
     must(!ckvc_table_add_shares(t, 1));
     t->op = kind % 7 ? CKVC_OPERATOR_NO_THRESHOLD : t->op;
-    t->relative = kind / 16 % 2;
     const uint32_t n = ckvc_features_count(features, D);
     if (n) { must(!ckvc_table_add_learned(t, n)); }
     for (size_t i = 0; i < (size_t)L * G * n; i++) { t->theta[i] = value(s) - 2.0f; }

@@ -23,8 +23,8 @@ prompts = [ids[600 * i : 600 * i + n] for i, n in enumerate((500, 257, 97))]
 
 
 def tables():
-    """(table, modes): learned and window scores with shares, the learned one below a longer window, thresholds below them in risk cells, and the
-    paper's with bins."""
+    """(table, modes): learned and window scores with shares, the learned one below a longer window, and the paper's with
+    bins."""
     common = ["--model", MODEL, "--manifest", fitted.name, "--window", W, "--continuation", 32, "--budget", "0.125,0.25", "-q"]
     for side in ("demand", "score"):
         outside.run(a.ckvc, "calibrate", "--side", side, *common, "--out", tmp / side)
@@ -33,16 +33,10 @@ def tables():
     for name, *args in (("window", demand, "--score", "window"), ("paper-scores", demand, "--score", "paper"), ("learned", demand, score),
                         ("learned2", demand, score, "--features", 2), ("wide", tmp / "demand-wide", tmp / "score-wide")):
         outside.run(a.ckvc, "fit", *args, "--out", tmp / f"{name}.ckvt", "-q")
-    under = "window"  # thresholds are worth what an entry is worth, which rewards of shares say
-    for side, name, more in (("head", "shares", []), ("gate", "cut", ["--cells", "2,2"])):
-        incoming = ["--tables", tmp / f"{under}.ckvt"]
-        outside.run(a.ckvc, "calibrate", "--side", side, *incoming, *common[:-3], "--variants", 60, "-q", "--out", tmp / name)
-        outside.run(a.ckvc, "fit", tmp / name, *incoming, *more, "--out", tmp / f"{name}.ckvt", "-q")
-        under = name
     outside.run(a.ckvc, "calibrate", "--side", "gate", "--bins", "3,2", "--variants", 40, *common, "--out", tmp / "bins")
     outside.run(a.ckvc, "fit", tmp / "bins", "--out", tmp / "bins.ckvt", "-q")
     every = ("heads", "layers", "shared")
-    return [("window", every), ("learned", every), ("wide", ("heads",)), ("learned2", ("heads",)), ("paper-scores", ("heads", "layers")), ("cut", ("heads", "layers")), ("bins", ("shared",))]
+    return [("window", every), ("learned", every), ("wide", ("heads",)), ("learned2", ("heads",)), ("paper-scores", ("heads", "layers")), ("bins", ("shared",))]
 
 
 fitted = outside.manifest([{"id": f"f{i}", "tokens": ids[10000 + 300 * i : 10300 + 300 * i]} for i in range(8)])

@@ -221,13 +221,6 @@ def test_records():
     assert [r["entries"] for r in demand] == read_columns("demand", "prompt/demand")[0] and sum(r["entries"] for r in demand[: L * G]) == demand[0]["budget"] * L * G
     assert [(r["prompt_id"], r["layer"], r["kv_head"]) for r in demand] == [(f"p{i}", l, g) for i in range(3) for l in range(L) for g in range(G)]
     ckvc("fit", "demand", "--out", "t.ckvt", "-q")
-    for side, loss, column in ("head", "kl", "shares"), ("gate", "nll", "cuts"):
-        ckvc("calibrate", *small, "--side", side, "--loss", loss, "--tables", "t.ckvt", "--variants", 24, "--out", column)
-        ckvc("export", column, "--format", "records", "--out", column + ".jsonl")
-        rows = [json.loads(line) for line in open(column + ".jsonl")]
-        entries, losses = read_columns(column, "prompt/action_entries", "prompt/action_loss")
-        assert [(r["entries"], r["compressed_loss"]) for r in rows] == [x for x in zip(entries, losses) if x[0]] and {r.get("loss") for r in rows} == {"kl" if loss == "kl" else None}
-        assert {r["kind"] for r in rows} == {column} and {"kv_head" in r for r in rows} == {side == "head"} and len({r["action"] for r in rows}) > 5
     for run, status in ("score", 65), ("nowhere", 66):
         done = subprocess.run(program(["export", run, "--format", "records", "--out", "none"]), capture_output=True, text=True)
         assert done.returncode == status and done.stderr.count("\n") == 1 and run in done.stderr, done.stderr

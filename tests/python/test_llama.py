@@ -59,8 +59,8 @@ def on(array):
     return np.frombuffer(array, np.uint8)
 
 
-def table(name="learned2", thresholds=False):
-    """A golden table with its one layer three times, its scores scaled so that they differ. thresholds: those below shares, too."""
+def table(name="learned2"):
+    """A golden table with its one layer three times, its scores scaled so that they differ."""
     t = library.Table.read(golden(name))
     a = {k: x for k, x in t.sections.items() if k not in ckvc.table.EVIDENCE and k[0] != "s" and k != "hSIG"}
     a = {k: x if ckvc.table.SPECS[k][1:2] != "L" else np.concatenate([x] * L) for k, x in a.items()}
@@ -69,7 +69,7 @@ def table(name="learned2", thresholds=False):
     for layer in range(L if "THETA" in a else 0):
         a["THETA"][layer, :, 2:] *= 1 + 3 * layer
     a["META"] = np.frombuffer(t.text["META"].replace(b'"n_layers":1', b'"n_layers":%d' % L), "u1")
-    return library.Table("three", table_bytes("three", a | {"FLAGS": np.array([t.flags | 8 * thresholds], "<u8")}))
+    return library.Table("three", table_bytes("three", a | {"FLAGS": np.array([t.flags], "<u8")}))
 
 
 def model(folder, data=None):
@@ -196,7 +196,6 @@ def test_refused():
         refused("a budget of 1.0", llama.kept_sets, s, m, t, 1.0)
         for budget in (0, 0.0, -5, float("nan")):
             refused(f"three: the budget is {budget}, want", llama.kept_sets, s, m, t, budget)
-        refused("heads of different length", llama.kept_sets, s, m, table(thresholds=True), 0.5)
         refused("the model has 2 x 2", llama.kept_sets, s, m._replace(n_layers=2), t, 0.5)
         refused("reads attention", llama.kept_sets, s, m, table("learned"), 0.5)
         refused("its score (paper) reads attention", llama.kept_sets, s, m, table("shares"), 0.5)

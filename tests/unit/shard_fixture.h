@@ -75,7 +75,6 @@ static inline void fixture_header(shard_header *h, const char *pass) {
     for (int a = 0; a < CKVC_GATE_ACTIONS; a++) {
         h->side[CKVC_SIDE_GATE].actions[a] = ckvc_gate_action(a);
     }
-    h->setting.mode = kind == SHARD_SHARES ? CKVC_MODE_HEADS : CKVC_MODE_SHARED;
     h->n_entropy_bins = 3;
     h->edges_entropy = fixture_reals(2, 1.5, 0.5);
     h->n_ppl_bins = 2;
@@ -126,11 +125,6 @@ static inline void fixture_prompt(shard *s, uint32_t number, int n_records) {
             s->features[head * P * F + k] = f;
             s->target_features[head * F + k % F] += s->target[head] / P * (double)f;
         }
-    }
-    for (size_t i = 0; i < 12 * CKVC_HEAD_ACTIONS && kind == SHARD_SHARES; i++) {
-        const bool tried = i / CKVC_HEAD_ACTIONS % 2 || i % CKVC_HEAD_ACTIONS == 8;
-        s->action_entries[at * 12 * CKVC_HEAD_ACTIONS + i] = tried ? 20 + (uint32_t)i % 50 : 0;
-        s->action_loss[at * 12 * CKVC_HEAD_ACTIONS + i] = tried ? ckvc_rng_double(&rng) : 0;
     }
     for (size_t i = at * 4; i < at * 4 + 4 && (kind == SHARD_SCAN || kind == SHARD_DEMAND); i++) {
         s->rho_sd[i] = ckvc_rng_double(&rng);

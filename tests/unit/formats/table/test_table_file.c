@@ -607,7 +607,9 @@ TEST(header_refusals) {
     HEADER(MAJOR, 2, 2, "byte 10: format 2.0, this reader knows 1.x; upgrade ckvc");
     HEADER(BYTE_ORDER, 2, 0x0201, "byte 14: byte order mark");
     HEADER(INCOMPATIBLE, 8, 16, "byte 24: incompatible flags 0x10");
-    HEADER(INCOMPATIBLE, 8, 8, "section TAU: thresholds on scores over their mean");
+    HEADER(INCOMPATIBLE, 8, 8,
+           "byte 24: flag 8: the table has thresholds below shares, which this version of ckvc no "
+           "longer has");
     HEADER(INCOMPATIBLE, 8, (uint64_t)1 << 63, "byte 24: incompatible flags 0x8000");
     HEADER(INCOMPATIBLE, 8, 4, "section SHARE is missing");
     HEADER(FILE_SIZE, 8, UINT64_MAX, "byte 32: file size");

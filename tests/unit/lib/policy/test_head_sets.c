@@ -91,24 +91,6 @@ TEST(scores_by_hand) {
     assert_true(s[0] == log(0.125));
 }
 
-TEST(count_above) {
-    /* position 0 and the last 2 are not looked at; the others' mean is 1, but for a NaN */
-    double s[8] = {NAN, log(0.5), log(2.0), -INFINITY, log(1.0), log(1.5), INFINITY, NAN};
-    static const struct {
-        double tau;
-        uint32_t want;
-    } cases[] = {{0, 8}, {-1, 8}, {0.25, 7}, {0.75, 6}, {1.25, 5}, {1.75, 4}, {9, 3}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        assert_int_equal(ckvc_count_above(8, s, 2, cases[i].tau), cases[i].want);
-    }
-    s[5] = NAN; /* 3.5 over 5 positions: 0.7 */
-    assert_int_equal(ckvc_count_above(8, s, 2, 1), 5);
-    for (int t = 1; t < 6; t++) { s[t] = -INFINITY; }
-    assert_int_equal(ckvc_count_above(8, s, 2, 9), 8); /* nothing to tell them by */
-    assert_int_equal(ckvc_count_above(8, s, 8, 9), 8);
-    assert_int_equal(ckvc_count_above(1, s, 0, 9), 1);
-}
-
 /* The first `capacity` by a rank that counts who comes before. */
 TEST(head_against_ranks) {
     ckvc_rng rng = rng_of(6, 0, 0);
@@ -215,7 +197,6 @@ TEST(table_check) {
         assert_int_equal(ckvc_table_check(t, NULL, 0), -1);                                        \
         (lvalue) = keep;                                                                           \
     } while (0)
-    BREACH(t->relative, 1, "TAU: thresholds on scores over their mean are of tables with shares");
     BREACH(t->share[3], INFINITY, "SHARE[3] is inf");
     BREACH(t->c_min[1].floor, -0.25, "CMIN[1]");
     BREACH(t->c_min[1].floor, NAN, "CMIN[1]");
@@ -269,37 +250,6 @@ TEST(paper_table_check) {
     assert_null(ckvc_table_create(1, 70000, 1, 1, 1, 1, 1));
     assert_null(ckvc_table_create(1, 1, 1, 1, 1, 5000, 1));
     ckvc_table_free(NULL);
-}
-
-/* Of every unit the capacities under a multiplied share: z stays that of the table's own shares, so
- * that the unmultiplied one is found again by its two neighbours, and the floor and T hold. */
-TEST(share_actions) {
-    static const double factor[] = {0.25, 0.999999, 1, 1.000001, 4, 1e9};
-    enum { N = 6, FACTORS = 6 };
-    ckvc_table *t = ckvc_table_create(2, 3, 1, 1, 1, 1, 1);
-    assert_int_equal(ckvc_table_add_shares(t, 1), 0);
-    t->c_min[0] = (ckvc_c_min){0.2, 8};
-    for (int i = 0; i < N; i++) { t->share[i] = 0.15 + 0.34 * i; }
-    const ckvc_share_actions a = {t, 0, CKVC_MODE_HEADS, factor, FACTORS};
-    uint32_t c[N * FACTORS], own[N], least, scratch[N];
-    assert_int_equal(ckvc_share_capacities(&a, 60, 300, c, &least, scratch), 0);
-    assert_int_equal(ckvc_table_capacities(t, 0, CKVC_MODE_HEADS, 60, 300, own, &least), 0);
-    assert_int_equal(least, 12);
-    for (int i = 0; i < N; i++) {
-        const uint32_t *of = c + i * FACTORS;
-        assert_int_equal(of[2], own[i]);
-        assert_true(of[0] >= least && of[0] <= of[1] && of[1] <= own[i] && own[i] <= of[1] + 1);
-        assert_true(of[3] == of[1] || of[3] == of[1] + 1);
-        assert_int_equal(of[5], 300);
-        if (of[0] > least && of[4] < 300) {
-            assert_true(of[4] >= 16 * of[0] - 1 && of[4] <= 16 * of[0] + 16);
-        }
-    }
-    assert_int_equal(ckvc_share_capacities(&a, 300, 300, c, &least, scratch), 0);
-    for (int i = 0; i < N * FACTORS; i++) { assert_int_equal(c[i], 300); }
-    assert_int_equal(ckvc_share_capacities(&a, 8, 300, c, &least, scratch), -1);
-    assert_int_equal(least, 9);
-    ckvc_table_free(t);
 }
 
 RUN_TESTS(NULL, NULL)

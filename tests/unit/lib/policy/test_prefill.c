@@ -103,7 +103,7 @@ typedef struct kind {
     ckvc_mode mode;
     ckvc_score_kind score;
     uint32_t features;
-    bool relative, visible;
+    bool visible;
     uint32_t keep_window;
 } kind;
 
@@ -125,7 +125,6 @@ static ckvc_table *make_table(const rig *r, const kind *k, bool shares) {
     if (!shares) { return t; }
     assert_int_equal(ckvc_table_add_shares(t, 1), 0);
     t->op = CKVC_OPERATOR_NO_THRESHOLD;
-    t->relative = k->relative;
     const uint32_t D = ckvc_features_count(k->features, r->D);
     if (D) { assert_int_equal(ckvc_table_add_learned(t, D), 0); }
     for (size_t i = 0; i < heads * D; i++) {
@@ -282,17 +281,11 @@ TEST(sets) {
     for (int visible = 0; visible < 2; visible++) {
         prefill(&r, visible ? CKVC_ALPHA_VISIBLE : CKVC_ALPHA_PAPER);
         compare_table(&r, &(kind){.visible = visible, .keep_window = visible ? 5 : 0}, false);
-        for (int relative = 0; relative < 2; relative++) {
-            for (uint32_t i = 0; i < 12; i++) {
-                const bool learned = i / 3 >= 2;
-                const kind k = {i % 3,
-                                learned ? CKVC_SCORE_LEARNED : i / 3,
-                                learned ? i / 3 - 1 : 0,
-                                relative,
-                                visible,
-                                0};
-                compare_table(&r, &k, true);
-            }
+        for (uint32_t i = 0; i < 12; i++) {
+            const bool learned = i / 3 >= 2;
+            const kind k = {i % 3, learned ? CKVC_SCORE_LEARNED : i / 3, learned ? i / 3 - 1 : 0,
+                            visible, 0};
+            compare_table(&r, &k, true);
         }
     }
 }
@@ -378,8 +371,8 @@ TEST(tiles) {
     open_rig(&r, 60);
     prefill(&r, CKVC_ALPHA_PAPER);
     CKVC_AUTO(ckvc_table_free_at)
-    ckvc_table *t = make_table(
-        &r, &(kind){CKVC_MODE_HEADS, CKVC_SCORE_LEARNED, .features = 1, .relative = true}, true);
+    ckvc_table *t =
+        make_table(&r, &(kind){CKVC_MODE_HEADS, CKVC_SCORE_LEARNED, .features = 1}, true);
     CKVC_AUTO(end_keeper) keeper k = keeper_of(&r, t, 24), plain = k;
     must_begin(&k);
     must_begin(&plain);
@@ -425,8 +418,6 @@ TEST(tiles) {
     for (uint32_t g = 0; g < r.G; g++) { feed_cache(&k, &r, 0, g, 60); }
     for (uint32_t l = 1; l < r.L; l++) { feed_layer(&k, &r, l, 11, false); }
     says(p, ckvc_prefill_attention(p, 4, 0, 0, 1, rows), "all 4 layers have theirs");
-    says(p, ckvc_prefill_keep(p, 0), "r_sem is 0: want the perplexity of the prompt's last 16");
-    says(p, ckvc_prefill_keep(p, NAN), "r_sem is nan");
     must(&k, ckvc_prefill_keep(p, r.stats.r_sem));
     says(p, ckvc_prefill_keep(p, r.stats.r_sem), "its sets are there already");
     says(p, ckvc_prefill_cache(p, 0, 0, 0, 1, r.keys, r.values), "all 4 layers have theirs");
@@ -456,15 +447,13 @@ TEST(needs) {
     static const struct {
         kind of;
         uint32_t rows;
-        bool keys, r_sem;
-    } cases[] = {
-        {{CKVC_MODE_HEADS, CKVC_SCORE_LEARNED, .features = 2}, 0, true, false},
-        {{CKVC_MODE_HEADS, CKVC_SCORE_LEARNED, .features = 2, .relative = true}, 16, true, true},
-        {{CKVC_MODE_SHARED, CKVC_SCORE_LEARNED, .features = 2, .relative = true}, 0, true, false},
-        {{CKVC_MODE_LAYERS, CKVC_SCORE_LEARNED, .features = 1}, 60, true, false},
-        {{CKVC_MODE_LAYERS, CKVC_SCORE_WINDOW, .relative = false}, 32, false, false},
-        {{CKVC_MODE_HEADS, CKVC_SCORE_PAPER, .relative = false}, 16, false, false},
-        {{CKVC_MODE_SHARED, CKVC_SCORE_PAPER, .relative = true}, 16, false, false}};
+        bool keys;
+    } cases[] = {{{CKVC_MODE_HEADS, CKVC_SCORE_LEARNED, .features = 2}, 0, true},
+                 {{CKVC_MODE_SHARED, CKVC_SCORE_LEARNED, .features = 2}, 0, true},
+                 {{CKVC_MODE_LAYERS, CKVC_SCORE_LEARNED, .features = 1}, 60, true},
+                 {{CKVC_MODE_LAYERS, CKVC_SCORE_WINDOW, .features = 0}, 32, false},
+                 {{CKVC_MODE_HEADS, CKVC_SCORE_PAPER, .features = 0}, 16, false},
+                 {{CKVC_MODE_SHARED, CKVC_SCORE_PAPER, .features = 0}, 16, false}};
     CKVC_AUTO(close_rig) rig r;
     open_rig(&r, 60);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -473,19 +462,29 @@ TEST(needs) {
         assert_true(begin(&k));
         assert_int_equal(ckvc_prefill_rows(k.p), cases[i].rows);
         assert_int_equal(ckvc_prefill_reads_keys(k.p), cases[i].keys);
-        assert_int_equal(ckvc_prefill_reads_r_sem(k.p), cases[i].r_sem);
+        assert_int_equal(ckvc_prefill_reads_r_sem(k.p), 0);
     }
+    prefill(&r, CKVC_ALPHA_PAPER); /* the paper's own table has risk cells */
+    CKVC_AUTO(ckvc_table_free_at) ckvc_table *t = make_table(&r, &(kind){0}, false);
+    CKVC_AUTO(end_keeper) keeper k = keeper_of(&r, t, 24);
+    must_begin(&k);
+    assert_int_equal(ckvc_prefill_rows(k.p), 16);
+    assert_int_equal(ckvc_prefill_reads_keys(k.p), 0);
+    assert_int_equal(ckvc_prefill_reads_r_sem(k.p), 1);
+    for (uint32_t l = 0; l < r.L; l++) { feed_layer(&k, &r, l, 11, false); }
+    says(k.p, ckvc_prefill_keep(k.p, 0), "r_sem is 0: want the perplexity of the prompt's last 16");
+    says(k.p, ckvc_prefill_keep(k.p, NAN), "r_sem is nan");
+    must(&k, ckvc_prefill_keep(k.p, r.stats.r_sem));
 }
 
 /* Prompts up to the window are kept whole by every table, under budgets below the floor, too, in a
  * workspace for one more token; whether tiles come or not. */
 TEST(short_prompts) {
-    static const kind kinds[] = {
-        {CKVC_MODE_SHARED, CKVC_SCORE_PAPER, .keep_window = 4},
-        {CKVC_MODE_HEADS, CKVC_SCORE_PAPER, .relative = true},
-        {CKVC_MODE_LAYERS, CKVC_SCORE_WINDOW, .relative = true},
-        {CKVC_MODE_HEADS, CKVC_SCORE_LEARNED, .features = 1, .relative = true},
-        {CKVC_MODE_SHARED, CKVC_SCORE_LEARNED, .features = 2}};
+    static const kind kinds[] = {{CKVC_MODE_SHARED, CKVC_SCORE_PAPER, .keep_window = 4},
+                                 {CKVC_MODE_HEADS, CKVC_SCORE_PAPER, .features = 0},
+                                 {CKVC_MODE_LAYERS, CKVC_SCORE_WINDOW, .features = 0},
+                                 {CKVC_MODE_HEADS, CKVC_SCORE_LEARNED, .features = 1},
+                                 {CKVC_MODE_SHARED, CKVC_SCORE_LEARNED, .features = 2}};
     static const double budgets[] = {1, 4, 0.001, 0.25, 4000};
     CKVC_AUTO(close_rig) rig r;
     open_rig(&r, 60);
