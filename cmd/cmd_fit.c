@@ -87,7 +87,7 @@ static void print_side(const fitted_side *s, ckvc_side side, const double *budge
 /* "12 of 90 undecided, halves of the prompts agree at 0.97 (0.95 to 0.98; by depth 0.96 0.98 0.97)"
  */
 static void print_units(const demand_units *u) {
-    const stability_spread *rho = &u->halves.overall;
+    const sample_spread *rho = &u->halves.overall;
     say("%zu of %zu undecided, halves of the prompts agree at ", u->undecided, u->n);
     if (isnan(rho->mean)) {
         say("an undefined rho");

@@ -5,12 +5,12 @@
 
 #include "cql/solve/counts.h"
 #include "lib/stats/rank.h"
-#include "cql/solve/stability.h"
+#include "lib/stats/reliability.h"
 #include "formats/shard/shard_rows.h"
 
 struct stable {
     struct side side;   /* of the table, borrowed */
-    cql_counts *counts; /* its states, CQL_RESAMPLE_HALVES */
+    cql_counts *counts; /* its states, RESAMPLE_HALVES */
     size_t n_shards;    /* taken in */
     double target;
     double cql_alpha;
@@ -25,8 +25,8 @@ ckvc_status stable_create(const ckvc_table *table, double cql_alpha, fit_reward 
     s->cql_alpha = cql_alpha;
     s->reward = reward;
     s->counts = cql_counts_create(s->side.n_states, s->side.actions.n);
-    CKVC_TRY(cql_counts_resample(s->counts, 2 * STABLE_SPLITS, CQL_RESAMPLE_HALVES, seed,
-                                 memory_max, err));
+    CKVC_TRY(
+        cql_counts_resample(s->counts, 2 * STABLE_SPLITS, RESAMPLE_HALVES, seed, memory_max, err));
     *out = ckvc_take(&s);
     return CKVC_OK;
 }
@@ -90,7 +90,7 @@ ckvc_status stable_reliability(const stable *s, double *out, ckvc_err *err) {
         }
     }
     if (2 * defined >= (size_t)STABLE_SPLITS * s->side.nB) {
-        *out = stability_spearman_brown(sum / (double)defined);
+        *out = spearman_brown(sum / (double)defined);
     }
     return CKVC_OK;
 }

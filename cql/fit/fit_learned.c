@@ -219,7 +219,7 @@ ckvc_status fit_demand_add(fit_demand *d, const shard *s, size_t p, uint64_t has
 /* ---- one budget ---- */
 
 static uint32_t replicates_of(const fit_options *o) {
-    return o->replicates && o->resample == CQL_RESAMPLE_BOOTSTRAP ? o->replicates : REPLICATES;
+    return o->replicates && o->resample == RESAMPLE_BOOTSTRAP ? o->replicates : REPLICATES;
 }
 
 /* Shares of budget b, of prompts in which it leaves a choice: longer than it, and with more than
@@ -282,7 +282,7 @@ ckvc_status fit_demand_shares(fit_demand *d, const fit_options *o, const double 
     CKVC_AUTO_FREE double *shares = ckvc_alloc(d->n_prompts * L * G, sizeof *shares);
     CKVC_AUTO_FREE uint64_t *keys = ckvc_alloc(d->n_prompts, sizeof *keys);
     for (size_t p = 0; p < d->n_prompts; ++p) { keys[p] = d->prompts[p].key; }
-    out->n_documents = cql_clusters(keys, d->n_prompts, NULL);
+    out->n_documents = resample_clusters(keys, d->n_prompts, NULL);
     qsort(d->prompts, d->n_prompts, sizeof *d->prompts, ckvc_order_u64);
     for (uint32_t b = 0; b < nB; ++b) {
         demand_block *block = &out->blocks[b];

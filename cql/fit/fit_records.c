@@ -415,7 +415,7 @@ static ckvc_status resample_choices(const fitting *f, fitted_side *out, ckvc_err
     if (s.n_replicates == 0) { return CKVC_OK; }
     out->choices = ckvc_alloc(s.n_replicates * s.n_states, sizeof *out->choices);
     CKVC_TRY(cql_resampled_choices(&s, &f->s.actions, f->o->cql_alpha, out->choices, err));
-    if (f->o->resample == CQL_RESAMPLE_BOOTSTRAP) {
+    if (f->o->resample == RESAMPLE_BOOTSTRAP) {
         f->e->share = ckvc_alloc(s.n_states * s.n_actions, sizeof *f->e->share);
         cql_choice_shares(out->choices, s.n_replicates, s.n_states, s.n_actions, f->e->share);
     }
@@ -549,7 +549,7 @@ static double *signature_of(fit_pool *pool, const fit_options *o) {
 ckvc_status fit_records(const char *const *paths, size_t n_paths, const fit_options *o,
                         fit_result **out, ckvc_err *err) {
     *out = NULL;
-    CKVC_FAIL_IF(o->shrink && (o->replicates < 20 || o->resample != CQL_RESAMPLE_BOOTSTRAP), err,
+    CKVC_FAIL_IF(o->shrink && (o->replicates < 20 || o->resample != RESAMPLE_BOOTSTRAP), err,
                  CKVC_E_USAGE, "--shrink needs --bootstrap R with R of at least 20");
     for (size_t i = 0; i < o->n_splits; ++i) {
         CKVC_FAIL_IF(strcmp(o->splits[i], "heldout") == 0, err, CKVC_E_USAGE,

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "cql/solve/resampled.h"
+#include "lib/stats/resample.h"
 #include "cql/solve/variance.h"
 #include "cql/solve/shares.h"
 #include "formats/side/reward.h"
@@ -31,7 +31,7 @@ typedef struct fit_options {
     size_t n_splits;
     const char *label;   /* NULL: the model's name */
     uint32_t replicates; /* 0: no resampling; of a bootstrap the table gets the shares */
-    cql_resample resample;
+    resample_kind resample;
     ckvc_mode mode;        /* what a table by demand recommends: its sets ... */
     ckvc_score_kind score; /* ... and by what they are ranked; */
     uint32_t features;     /* version of a learned score's, CKVC_FEATURES_1 or 2 */

@@ -28,7 +28,7 @@ typedef struct cell {
 struct cql_counts {
     size_t n_states, n_actions;
     uint32_t n_replicates;
-    cql_resample kind;
+    resample_kind kind;
     uint64_t seed;
     cell *cells;     /* [S][A] */
     uint64_t *rep_n; /* [S][A][R] weighted counts */
@@ -66,7 +66,7 @@ cql_counts *cql_counts_create(size_t n_states, size_t n_actions) {
     return c;
 }
 
-ckvc_status cql_counts_resample(cql_counts *c, uint32_t n_replicates, cql_resample kind,
+ckvc_status cql_counts_resample(cql_counts *c, uint32_t n_replicates, resample_kind kind,
                                 uint64_t seed, size_t memory_max, ckvc_err *err) {
     const size_t cells = c->n_states * c->n_actions;
     const size_t base = cells * (sizeof(cell) + sizeof(uint64_t)),
@@ -99,10 +99,12 @@ void cql_counts_prompt(cql_counts *c, const char *id) {
     c->prompt++;
     CKVC_GROW(c->keys, c->cap_keys, c->n_keys + 1);
     c->keys[c->n_keys++] = ckvc_rng_key(id);
-    cql_resample_weights(c->seed, ckvc_rng_key(id), c->kind, c->n_replicates, c->weight);
+    resample_weights(c->seed, ckvc_rng_key(id), c->kind, c->n_replicates, c->weight);
 }
 
-size_t cql_counts_clusters(const cql_counts *c) { return cql_clusters(c->keys, c->n_keys, NULL); }
+size_t cql_counts_clusters(const cql_counts *c) {
+    return resample_clusters(c->keys, c->n_keys, NULL);
+}
 
 ckvc_status cql_counts_add(cql_counts *c, size_t state, size_t action, double reward, double part,
                            ckvc_err *err) {
@@ -197,7 +199,7 @@ static size_t state_of(const cql_resampled *s, uint32_t r, size_t state, uint64_
         cql_counts_replicate(c, r, state, s->scale, n, mean);
     }
     const struct state_prompts *of = &c->of[state];
-    return r == CQL_SAMPLE && of->key ? cql_clusters(of->key, of->n, NULL) : of->n;
+    return r == CQL_SAMPLE && of->key ? resample_clusters(of->key, of->n, NULL) : of->n;
 }
 
 cql_resampled cql_counts_resampled(const cql_counts *c, double scale) {

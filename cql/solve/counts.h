@@ -22,7 +22,7 @@ typedef struct cql_counts cql_counts;
 cql_counts *cql_counts_create(size_t n_states, size_t n_actions);
 /* Replicates from now on; before the first record. CKVC_E_MEMORY when the tables would need more
  * than memory_max bytes, with the number of replicates that would fit. */
-ckvc_status cql_counts_resample(cql_counts *c, uint32_t n_replicates, cql_resample kind,
+ckvc_status cql_counts_resample(cql_counts *c, uint32_t n_replicates, resample_kind kind,
                                 uint64_t seed, size_t memory_max, ckvc_err *err) CKVC_MUST_CHECK;
 void cql_counts_free(cql_counts *c);
 /* The records that follow are this prompt's, of this id, or of the document that it shares with

@@ -93,7 +93,7 @@ ckvc_status cql_logged_add(cql_logged *l, size_t state, size_t action, double ad
 
 void cql_logged_finish(cql_logged *l) {
     l->cluster = ckvc_alloc(l->n_prompts, sizeof *l->cluster);
-    l->n_clusters = cql_clusters(l->key, l->n_prompts, l->cluster);
+    l->n_clusters = resample_clusters(l->key, l->n_prompts, l->cluster);
     l->order = ckvc_alloc(l->n_blocks, sizeof *l->order);
     /* a stable counting sort by state: prompts stay in their order */
     for (size_t i = 0; i < l->n_blocks; ++i) { l->first[l->blocks[i].state + 1]++; }
@@ -147,12 +147,12 @@ int cql_logged_choice(const cql_logged *l, size_t state, const uint8_t *weight,
     return cql_choice(&fit->actions, n, mean, fit->cql_alpha);
 }
 
-uint8_t *cql_logged_weights(const cql_logged *l, uint32_t n_replicates, cql_resample kind,
+uint8_t *cql_logged_weights(const cql_logged *l, uint32_t n_replicates, resample_kind kind,
                             uint64_t seed) {
     CKVC_AUTO_FREE uint8_t *one = ckvc_alloc(n_replicates, 1);
     uint8_t *weight = ckvc_alloc(l->n_prompts, n_replicates);
     for (size_t p = 0; p < l->n_prompts; ++p) {
-        cql_resample_weights(seed, l->key[p], kind, n_replicates, one);
+        resample_weights(seed, l->key[p], kind, n_replicates, one);
         for (uint32_t r = 0; r < n_replicates; ++r) {
             weight[(size_t)r * l->n_prompts + p] = one[r];
         }
@@ -170,7 +170,7 @@ static size_t state_of(const cql_resampled *s, uint32_t r, size_t state, uint64_
     for (size_t k = 0; k < prompts; ++k) {
         keys[k] = l->key[l->blocks[l->order[l->first[state] + k]].prompt];
     }
-    return cql_clusters(keys, prompts, NULL);
+    return resample_clusters(keys, prompts, NULL);
 }
 
 cql_resampled cql_logged_resampled(const cql_logged *l, const uint8_t *weight,

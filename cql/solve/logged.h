@@ -23,7 +23,7 @@ typedef struct cql_logged {
     size_t n_states, n_actions, n_prompts, n_blocks;
     uint64_t n_records;
     uint64_t *key;   /* [n_prompts] ckvc_rng_key of the id, or of a document that prompts share */
-    size_t *cluster; /* [n_prompts] cql_clusters of key */
+    size_t *cluster; /* [n_prompts] resample_clusters of key */
     size_t n_clusters;
     cql_block *blocks; /* [n_blocks] in the order of the prompts */
     uint32_t *n;       /* [n_blocks][A] */
@@ -66,7 +66,7 @@ int cql_logged_choice(const cql_logged *l, size_t state, const uint8_t *weight, 
 
 /* weight [R][n_prompts] of every prompt in every replicate: those of a cql_counts with the same
  * seed. The caller frees. */
-uint8_t *cql_logged_weights(const cql_logged *l, uint32_t n_replicates, cql_resample kind,
+uint8_t *cql_logged_weights(const cql_logged *l, uint32_t n_replicates, resample_kind kind,
                             uint64_t seed);
 /* Replicates by these weights, for what resampled.h does with them; valid as long as both. */
 cql_resampled cql_logged_resampled(const cql_logged *l, const uint8_t *weight,

@@ -10,50 +10,6 @@
 #include "lib/base/order.h"
 #include "lib/base/hash.h"
 
-#define STAGE 0x62740000u /* of the RNG's stream of weights, plus the kind of resampling */
-
-void cql_resample_weights(uint64_t seed, uint64_t key, cql_resample kind, uint32_t n_replicates,
-                          uint8_t *weight) {
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, seed, key, STAGE + (uint32_t)kind);
-    for (uint32_t r = 0; r < n_replicates; ++r) {
-        if (kind == CQL_RESAMPLE_BOOTSTRAP) {
-            uint32_t w = ckvc_rng_poisson1(&rng);
-            weight[r] = (uint8_t)(w < 255 ? w : 255);
-        } else {
-            weight[r] = r % 2 == 0 ? (uint8_t)(ckvc_rng_u32(&rng) >> 31) : (uint8_t)!weight[r - 1];
-        }
-    }
-}
-
-typedef struct keyed {
-    uint64_t key;
-    size_t at;
-} keyed;
-
-static int by_key(const void *pa, const void *pb) {
-    const keyed *a = pa, *b = pb;
-    const int order = (a->key > b->key) - (a->key < b->key);
-    return order ? order : (a->at > b->at) - (a->at < b->at);
-}
-
-size_t cql_clusters(const uint64_t *keys, size_t n, size_t *cluster) {
-    CKVC_AUTO_FREE keyed *sorted = ckvc_alloc(n, sizeof *sorted);
-    CKVC_AUTO_FREE size_t *first = ckvc_alloc(n, sizeof *first); /* appearance of the key */
-    size_t clusters = 0;
-    for (size_t i = 0; i < n; ++i) { sorted[i] = (keyed){keys[i], i}; }
-    qsort(sorted, n, sizeof *sorted, by_key);
-    for (size_t k = 0; k < n; ++k) {
-        const bool again = k > 0 && sorted[k].key == sorted[k - 1].key;
-        first[sorted[k].at] = again ? first[sorted[k - 1].at] : sorted[k].at;
-        clusters += !again;
-    }
-    for (size_t i = 0, next = 0; cluster && i < n; ++i) {
-        cluster[i] = first[i] == i ? next++ : cluster[first[i]];
-    }
-    return clusters;
-}
-
 ckvc_status cql_resampled_choices(const cql_resampled *s, const ckvc_actions *actions,
                                   double cql_alpha, uint16_t *choices, ckvc_err *err) {
     uint64_t n[CQL_MAX_ACTIONS];
@@ -112,7 +68,7 @@ double cql_lower_bound(const cql_resampled *s, size_t state, int chosen, int oth
     double *d_r = d + A, *square = d_r + A; /* one replicate's; sums of squared deviations */
     const double clusters = (double)differences(s, CQL_SAMPLE, state, other, n, d);
     if (difference) { *difference = d[chosen]; }
-    if (clusters < CQL_MIN_PROMPTS || R < CQL_MIN_REPLICATES || isnan(d[chosen])) {
+    if (clusters < RESAMPLE_MIN_PROMPTS || R < RESAMPLE_MIN_REPLICATES || isnan(d[chosen])) {
         return -INFINITY;
     }
     /* pass 1: standard error of every action's difference */

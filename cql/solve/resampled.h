@@ -1,7 +1,6 @@
-/* Resampling over prompts: how sure a choice is that was made from a sample of them.
- *
- * A replicate weighs every prompt anew; the weights come from (seed, prompt id, kind) alone, so two
- * stores of the same records (counts.h, logged.h) give the same replicates. */
+/* Refits of resampled prompts (lib/stats/resample.h): how sure a choice of an action is that was
+ * made from a sample of prompts. Two stores of the same records (counts.h, logged.h) give the same
+ * replicates. */
 #pragma once
 
 #include <stddef.h>
@@ -9,21 +8,7 @@
 
 #include "cql/solve/cql.h"
 #include "lib/base/status.h"
-
-typedef enum cql_resample {
-    CQL_RESAMPLE_BOOTSTRAP, /* Poisson(1) weights: the bootstrap over prompts */
-    CQL_RESAMPLE_HALVES     /* 2k and 2k+1 are the two halves of the k-th random split */
-} cql_resample;
-
-/* weight [R] of a prompt in every replicate; key: ckvc_rng_key of its id, or of its document where
- * it shares one with other prompts: these are drawn together or not at all (Davison and Hinkley
- * 1997, section 3.8; Field and Welsh 2007). */
-void cql_resample_weights(uint64_t seed, uint64_t key, cql_resample kind, uint32_t n_replicates,
-                          uint8_t *weight);
-
-/* How many different keys [n] there are: what is drawn independently. cluster [n] (may be NULL):
- * the same number where keys are the same, counted from 0 by first appearance. */
-size_t cql_clusters(const uint64_t *keys, size_t n, size_t *cluster);
+#include "lib/stats/resample.h"
 
 /* What a fit is made from. */
 typedef enum cql_reward { CQL_ADVANTAGE, CQL_RAW, CQL_LOSS_PART } cql_reward;
@@ -61,8 +46,3 @@ void cql_choice_shares(const uint16_t *choices, uint32_t n_replicates, size_t n_
  * -INFINITY when prompts or replicates are too few, or one of the two was never logged. */
 double cql_lower_bound(const cql_resampled *s, size_t state, int chosen, int other,
                        double *difference);
-
-/* With fewer prompts (or documents of prompts), or with fewer replicates, resampling says
- * nothing. */
-#define CQL_MIN_PROMPTS    8
-#define CQL_MIN_REPLICATES 20

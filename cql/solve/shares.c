@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "cql/solve/resampled.h"
+#include "lib/stats/resample.h"
 #include "lib/stats/rank.h"
 #include "lib/base/memory.h"
 
@@ -19,7 +19,7 @@ void shares_mean(const shares_sample *s, double *mean) {
 void shares_bootstrap(const shares_sample *s, uint32_t replicates, uint64_t seed,
                       double *interval) {
     const size_t N = s->L * s->X, P = s->n_prompts, R = replicates;
-    if (cql_clusters(s->keys, P, NULL) < CQL_MIN_PROMPTS || R < CQL_MIN_REPLICATES) {
+    if (resample_clusters(s->keys, P, NULL) < RESAMPLE_MIN_PROMPTS || R < RESAMPLE_MIN_REPLICATES) {
         for (size_t i = 0; i < N; ++i) {
             interval[2 * i] = 0.0;
             interval[2 * i + 1] = (double)N;
@@ -30,7 +30,7 @@ void shares_bootstrap(const shares_sample *s, uint32_t replicates, uint64_t seed
     CKVC_AUTO_FREE double *total = ckvc_calloc(3 * R, sizeof *total);
     double *sum = total + R, *mean = total + 2 * R;
     for (size_t p = 0; p < P; ++p) {
-        cql_resample_weights(seed, s->keys[p], CQL_RESAMPLE_BOOTSTRAP, replicates, weight + p * R);
+        resample_weights(seed, s->keys[p], RESAMPLE_BOOTSTRAP, replicates, weight + p * R);
         for (size_t r = 0; r < R; ++r) { total[r] += weight[p * R + r]; }
     }
     for (size_t i = 0; i < N; ++i) {
@@ -79,8 +79,7 @@ shares_halves shares_split(const shares_sample *s, uint32_t splits, uint64_t see
     CKVC_AUTO_FREE double *half = ckvc_alloc(2 * N, sizeof *half);
     CKVC_AUTO_FREE double *rho = ckvc_alloc((1 + SHARES_GROUPS) * (size_t)splits, sizeof *rho);
     for (size_t p = 0; p < s->n_prompts; ++p) {
-        cql_resample_weights(seed, s->keys[p], CQL_RESAMPLE_HALVES, 2 * splits,
-                             weight + p * stride);
+        resample_weights(seed, s->keys[p], RESAMPLE_HALVES, 2 * splits, weight + p * stride);
     }
     for (size_t k = 0; k < splits; ++k) {
         rank_layers ranks;
@@ -89,9 +88,9 @@ shares_halves shares_split(const shares_sample *s, uint32_t splits, uint64_t see
         rho[k] = ranks.overall;
         for (size_t g = 0; g < out.n_groups; ++g) { rho[(1 + g) * splits + k] = ranks.bins[g]; }
     }
-    out.overall = stability_spread_of(rho, splits);
+    out.overall = sample_spread_of(rho, splits);
     for (size_t g = 0; g < out.n_groups; ++g) {
-        out.groups[g] = stability_spread_of(rho + (1 + g) * splits, splits);
+        out.groups[g] = sample_spread_of(rho + (1 + g) * splits, splits);
     }
     return out;
 }

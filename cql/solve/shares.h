@@ -9,21 +9,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "cql/solve/stability.h"
+#include "lib/stats/reliability.h"
 
 typedef struct shares_sample {
     size_t L, X; /* layers; entries of a layer: KV heads, or 1 where a layer is one entry */
     size_t n_prompts;
     const double *shares; /* [n_prompts][L][X] entries kept over the budget, mean about 1 */
-    const uint64_t *keys; /* [n_prompts] as of cql_resample_weights */
+    const uint64_t *keys; /* [n_prompts] as of resample_weights */
 } shares_sample;
 
 /* mean [L][X]; 1 everywhere without prompts. */
 void shares_mean(const shares_sample *s, double *mean);
 
 /* Percentiles 2.5 and 97.5 of the mean over bootstrap replicates: interval [L][X][2]. With fewer
- * than CQL_MIN_PROMPTS prompts or documents or CQL_MIN_REPLICATES replicates it is all that a share
- * can be, 0 to L * X. */
+ * than RESAMPLE_MIN_PROMPTS prompts or documents or RESAMPLE_MIN_REPLICATES replicates it is all
+ * that a share can be, 0 to L * X. */
 void shares_bootstrap(const shares_sample *s, uint32_t replicates, uint64_t seed, double *interval);
 /* Counts the intervals, of interval [n][2], that hold 1: for these it is not decided whether the
  * share is more or less than an equal one. */
@@ -33,6 +33,6 @@ size_t shares_undecided(const double *interval, size_t n);
 /* Spearman's rho between the means of random halves of the prompts, over `splits` splits. */
 typedef struct shares_halves {
     size_t n_groups; /* min(L, SHARES_GROUPS) */
-    stability_spread overall, groups[SHARES_GROUPS];
+    sample_spread overall, groups[SHARES_GROUPS];
 } shares_halves;
 shares_halves shares_split(const shares_sample *s, uint32_t splits, uint64_t seed);

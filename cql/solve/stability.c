@@ -10,33 +10,6 @@
 
 #define STAGE_SUBSET 0x73750000u /* of the RNG's stream of random sets of prompts */
 
-stability_spread stability_spread_of(const double *values, size_t n) {
-    CKVC_AUTO_FREE double *defined = ckvc_alloc(n, sizeof *defined);
-    double sum = 0.0;
-    stability_spread s = {.mean = NAN};
-    for (size_t i = 0; i < n; ++i) {
-        if (isfinite(values[i])) {
-            defined[s.n++] = values[i];
-            sum += values[i];
-        }
-    }
-    if (s.n > 0) { s.mean = sum / (double)s.n; }
-    rank_ends(defined, s.n, &s.lo, &s.hi);
-    return s;
-}
-
-double stability_spearman_brown(double rho) { return rho > 0.0 ? 2.0 * rho / (1.0 + rho) : rho; }
-
-void stability_correct(stability_spread *halves) {
-    halves->mean = stability_spearman_brown(halves->mean);
-    halves->lo = stability_spearman_brown(halves->lo);
-    halves->hi = stability_spearman_brown(halves->hi);
-}
-
-double stability_ceiling(double reliability_a, double reliability_b) {
-    return reliability_a > 0.0 && reliability_b > 0.0 ? sqrt(reliability_a * reliability_b) : NAN;
-}
-
 /* Spearman between two tables [S], mean over budgets where defined; NaN when there is none. */
 static double agreement(size_t n_states, size_t n_budgets, const double *x, const double *y) {
     CKVC_AUTO_FREE double *picked = ckvc_alloc(2 * n_states, sizeof *picked);
@@ -129,10 +102,10 @@ ckvc_status stability_curve_point(const stability_fit *s, size_t n, uint32_t rep
     *out = (stability_point){.prompts = n,
                              .records = sum.records / repeats,
                              .supported = sum.supported / (double)S / repeats,
-                             .rho = stability_spread_of(rho, repeats),
+                             .rho = sample_spread_of(rho, repeats),
                              .corrected = halves,
-                             .to_full = stability_spread_of(to_full, repeats)};
-    if (halves) { stability_correct(&out->rho); }
+                             .to_full = sample_spread_of(to_full, repeats)};
+    if (halves) { spearman_brown_spread(&out->rho); }
     return CKVC_OK;
 }
 

@@ -11,6 +11,7 @@
 
 #include "cql/solve/logged.h"
 #include "lib/base/status.h"
+#include "lib/stats/reliability.h"
 
 typedef struct stability_fit {
     const cql_logged *l;
@@ -19,31 +20,14 @@ typedef struct stability_fit {
     size_t n_budgets;    /* the last index of a state */
 } stability_fit;
 
-/* Mean of what a repeat gives over the repeats where it is defined, with their 2.5% and 97.5%
- * quantiles. */
-typedef struct stability_spread {
-    double mean, lo, hi;
-    size_t n; /* repeats that define it; 0: the rest is NaN */
-} stability_spread;
-stability_spread stability_spread_of(const double *values, size_t n);
-
-/* Reliability of twice as much data from the correlation of two halves: 2 rho / (1 + rho); a
- * correlation below 0 is left as it is, since it shows no reliability that could be corrected.
- * Correct means and quantiles over splits, not single splits. */
-double stability_spearman_brown(double rho);
-void stability_correct(stability_spread *halves); /* mean, lo and hi */
-/* What two noisy tables of one truth can reach: sqrt of the product of their reliabilities; NaN
- * unless both are positive. */
-double stability_ceiling(double reliability_a, double reliability_b);
-
 /* One size of a learning curve. */
 typedef struct stability_point {
-    size_t prompts;           /* of each table */
-    double records;           /* of one table, mean */
-    double supported;         /* share of the states with records, mean */
-    stability_spread rho;     /* two tables from disjoint prompts */
-    bool corrected;           /* each had half of `prompts`: rho after Spearman and Brown */
-    stability_spread to_full; /* a table of this size against that of all records */
+    size_t prompts;        /* of each table */
+    double records;        /* of one table, mean */
+    double supported;      /* share of the states with records, mean */
+    sample_spread rho;     /* two tables from disjoint prompts */
+    bool corrected;        /* each had half of `prompts`: rho after Spearman and Brown */
+    sample_spread to_full; /* a table of this size against that of all records */
 } stability_point;
 /* n <= n_prompts / 2: two disjoint random sets of n prompts; more: random halves of n random
  * prompts, corrected. Prompts of one document are drawn one after the other. */

@@ -219,9 +219,9 @@ static ckvc_status refit(inputs *in, own_records *s, ckvc_err *err) {
     s->boot_choices = room_for(&in->room, (size_t)s->n_boot * l->n_states, sizeof *s->boot_choices);
     s->half_choices =
         room_for(&in->room, (size_t)s->n_halves * l->n_states, sizeof *s->half_choices);
-    s->boot = cql_logged_weights(l, s->n_boot, CQL_RESAMPLE_BOOTSTRAP, in->o->seed);
+    s->boot = cql_logged_weights(l, s->n_boot, RESAMPLE_BOOTSTRAP, in->o->seed);
     CKVC_AUTO_FREE uint8_t *halves =
-        cql_logged_weights(l, s->n_halves, CQL_RESAMPLE_HALVES, in->o->seed);
+        cql_logged_weights(l, s->n_halves, RESAMPLE_HALVES, in->o->seed);
     const cql_fit *f = &s->fit;
     const cql_resampled boots = cql_logged_resampled(l, s->boot, s->n_boot, f->reward, f->scale),
                         split = cql_logged_resampled(l, halves, s->n_halves, f->reward, f->scale);

@@ -169,7 +169,7 @@ void attention_numbers_make(report_numbers *n);
 void diagnostic_numbers_make(report_numbers *n);
 void transfer_numbers_make(report_numbers *n);
 
-json_t *spread_json(const stability_spread *s); /* {mean, lo, hi, defined} */
+json_t *spread_json(const sample_spread *s); /* {mean, lo, hi, defined} */
 /* Names in byte order, each once; has room for another. */
 void add_sorted(const char **names, size_t *n, const char *name);
 

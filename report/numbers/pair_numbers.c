@@ -13,7 +13,7 @@
 typedef struct reach {
     double ceiling;
     size_t replicates;
-    stability_spread boot, split_half_a, split_half_b;
+    sample_spread boot, split_half_a, split_half_b;
 } reach;
 
 enum { MEASURE_SPEARMAN, MEASURE_DIFFERENCE, MEASURE_EQUAL, GATE_MEASURES };
@@ -86,7 +86,7 @@ static void take_replicate(const columns_of *c, int k, int which, const uint16_t
 }
 
 /* Spreads of the measures over bootstrap pairs, or over the halves of table `which` (>= 0). */
-static void spread_measures(const columns_of *c, int which, uint32_t n, stability_spread *out) {
+static void spread_measures(const columns_of *c, int which, uint32_t n, sample_spread *out) {
     CKVC_AUTO_FREE double *values = ckvc_alloc(n * c->n_measures, sizeof *values);
     double one[MEASURES_MAX];
     for (uint32_t i = 0; i < n; i++) {
@@ -103,24 +103,24 @@ static void spread_measures(const columns_of *c, int which, uint32_t n, stabilit
         }
         for (size_t m = 0; m < c->n_measures; m++) { values[m * n + i] = one[m]; }
     }
-    for (size_t m = 0; m < c->n_measures; m++) { out[m] = stability_spread_of(values + m * n, n); }
+    for (size_t m = 0; m < c->n_measures; m++) { out[m] = sample_spread_of(values + m * n, n); }
 }
 
 /* out [measures] */
 static void reach_of(const columns_of *c, reach *out) {
     const own_records *sa = &c->t[0]->in->sides[c->side], *sb = &c->t[1]->in->sides[c->side];
     const uint32_t boots = sa->n_boot < sb->n_boot ? sa->n_boot : sb->n_boot;
-    stability_spread boot[MEASURES_MAX], a[MEASURES_MAX], b[MEASURES_MAX];
+    sample_spread boot[MEASURES_MAX], a[MEASURES_MAX], b[MEASURES_MAX];
     spread_measures(c, -1, boots, boot);
     spread_measures(c, 0, sa->n_halves / 2, a);
     spread_measures(c, 1, sb->n_halves / 2, b);
     for (size_t m = 0; m < c->n_measures; m++) {
         const bool spearman = c->side == CKVC_SIDE_HEAD || m == MEASURE_SPEARMAN;
         if (spearman) { /* a half has half of the prompts: corrected to all of them */
-            stability_correct(&a[m]);
-            stability_correct(&b[m]);
+            spearman_brown_spread(&a[m]);
+            spearman_brown_spread(&b[m]);
         }
-        out[m] = (reach){.ceiling = spearman ? stability_ceiling(a[m].mean, b[m].mean) : NAN,
+        out[m] = (reach){.ceiling = spearman ? reliability_ceiling(a[m].mean, b[m].mean) : NAN,
                          .replicates = boots,
                          .boot = boot[m],
                          .split_half_a = a[m],
@@ -128,7 +128,7 @@ static void reach_of(const columns_of *c, reach *out) {
     }
 }
 
-json_t *spread_json(const stability_spread *s) {
+json_t *spread_json(const sample_spread *s) {
     return OBJECT(OF(s, mean), OF(s, lo), OF(s, hi), {"defined", J(s->n)});
 }
 
@@ -262,7 +262,7 @@ static double reliability_of(const table_numbers *t, size_t b) {
     for (int i = 0; i < 3; i++) { o = json_object_get(o, path[i]); }
     o = json_array_get(o, b);
     for (int i = 0; i < 3; i++) { o = json_object_get(o, rest[i]); }
-    return json_is_number(o) ? stability_spearman_brown(json_number_value(o)) : NAN;
+    return json_is_number(o) ? spearman_brown(json_number_value(o)) : NAN;
 }
 
 /* lo and hi are over resampled heads: a table has no replicates of its shares, only each one's
@@ -291,7 +291,7 @@ static json_t *shares_of(const columns_of *c) {
     const double a = reliability_of(c->t[0], c->b[0]), b = reliability_of(c->t[1], c->b[1]);
     json_t *o =
         OBJECT({"budget", J(c->t[0]->shape->budgets[c->b[0]])}, {"overall", J(ranks.overall)},
-               M(lo), M(hi), {"ceiling", J(stability_ceiling(a, b))}, {"split_half_a", J(a)},
+               M(lo), M(hi), {"ceiling", J(reliability_ceiling(a, b))}, {"split_half_a", J(a)},
                {"split_half_b", J(b)}, {"bin_mean", J(ranks.bin_mean)},
                {"bin_min", J(ranks.bin_min)}, {"mean_abs_difference", J(apart)}, M(n));
     set_bins(o, c, &ranks);

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "cql/solve/resampled.h"
+#include "lib/stats/resample.h"
 #include "lib/base/files.h"
 #include "lib/base/memory.h"
 #include "lib/base/order.h"
@@ -109,8 +109,8 @@ static rank_interval mean_of(const double *d, const score_row *const *rows, size
 }
 
 static void resample(worker *w, const char *id, double d) {
-    cql_resample_weights(w->n->in->o->seed, ckvc_rng_key(id), CQL_RESAMPLE_BOOTSTRAP, w->replicates,
-                         w->weight);
+    resample_weights(w->n->in->o->seed, ckvc_rng_key(id), RESAMPLE_BOOTSTRAP, w->replicates,
+                     w->weight);
     for (uint32_t k = 0; k < w->replicates; k++) {
         w->sum[k] += w->weight[k] * d;
         w->count[k] += w->weight[k];

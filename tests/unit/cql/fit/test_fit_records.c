@@ -504,7 +504,7 @@ TEST(halves_agree_where_there_is_something_to_agree_on) {
     enum { S = L * G * NB, R = 20 };
     world w = plain;
     o.replicates = R;
-    o.resample = CQL_RESAMPLE_HALVES;
+    o.resample = RESAMPLE_HALVES;
     for (int k = 0; k < 2; ++k) {
         w.effect = k == 0 ? plain.effect : 0.0;
         CKVC_AUTO(fit_result_free_at)

@@ -72,7 +72,7 @@ static void add(cql_counts *c, const world *w, ckvc_rng *rng, int state, int a, 
 /* The statistics of one corpus. raw: rewards with the prompts' own level, as the paper has them. */
 static cql_counts *log_corpus(const world *w, uint32_t replicates, bool raw) {
     cql_counts *c = cql_counts_create(STATES, A);
-    OK(cql_counts_resample(c, replicates, CQL_RESAMPLE_BOOTSTRAP, 5, (size_t)1 << 30, &err));
+    OK(cql_counts_resample(c, replicates, RESAMPLE_BOOTSTRAP, 5, (size_t)1 << 30, &err));
     for (int i = 0; i < w->n_prompts; i++) {
         const char *id = numbered("prompt-", i);
         uint32_t order[SEEN];

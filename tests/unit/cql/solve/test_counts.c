@@ -5,7 +5,7 @@
 
 static cql_counts *make(size_t S, size_t A, uint32_t R) {
     cql_counts *c = cql_counts_create(S, A);
-    OK(cql_counts_resample(c, R, CQL_RESAMPLE_BOOTSTRAP, 4, LIMIT, &err));
+    OK(cql_counts_resample(c, R, RESAMPLE_BOOTSTRAP, 4, LIMIT, &err));
     return c;
 }
 
@@ -118,11 +118,11 @@ TEST(rewards_out_of_range_are_refused) {
 
 TEST(memory_has_a_cap) {
     CKVC_AUTO(cql_counts_free_at) cql_counts *c = cql_counts_create(1000, 29);
-    SAYS(cql_counts_resample(c, 100000, CQL_RESAMPLE_BOOTSTRAP, 0, LIMIT, &err), CKVC_E_MEMORY,
+    SAYS(cql_counts_resample(c, 100000, RESAMPLE_BOOTSTRAP, 0, LIMIT, &err), CKVC_E_MEMORY,
          "at most");
-    assert_int_equal(cql_counts_resample(c, UINT32_MAX, CQL_RESAMPLE_BOOTSTRAP, 0, LIMIT, NULL),
+    assert_int_equal(cql_counts_resample(c, UINT32_MAX, RESAMPLE_BOOTSTRAP, 0, LIMIT, NULL),
                      CKVC_E_MEMORY);
-    OK(cql_counts_resample(c, 0, CQL_RESAMPLE_BOOTSTRAP, 0, 0, NULL));
+    OK(cql_counts_resample(c, 0, RESAMPLE_BOOTSTRAP, 0, 0, NULL));
 }
 
 /* A prompt's weight has mean 1 and variance 1, the same in every state and object of one seed. */
@@ -157,7 +157,7 @@ TEST(bootstrap_weights_are_poisson) {
 TEST(halves_are_complements) {
     enum { R = 40, P = 100 };
     CKVC_AUTO(cql_counts_free_at) cql_counts *c = cql_counts_create(1, 1);
-    OK(cql_counts_resample(c, R, CQL_RESAMPLE_HALVES, 4, LIMIT, &err));
+    OK(cql_counts_resample(c, R, RESAMPLE_HALVES, 4, LIMIT, &err));
     for (int p = 0; p < P; ++p) {
         cql_counts_prompt(c, numbered("", p));
         add(c, 0, 0, 0.01 * p, 0.0);
@@ -207,7 +207,7 @@ TEST(shares_tell_certain_from_uncertain) {
 
 TEST(few_prompts_prove_nothing) {
     CKVC_AUTO(cql_counts_free_at) cql_counts *c = make(1, 2, 100);
-    for (int p = 0; p < CQL_MIN_PROMPTS; ++p) {
+    for (int p = 0; p < RESAMPLE_MIN_PROMPTS; ++p) {
         assert_false(better(c, 0, 1, 0));
         cql_counts_prompt(c, numbered("", p));
         add(c, 0, 0, 0.0, 0.0);

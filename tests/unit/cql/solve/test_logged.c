@@ -11,7 +11,7 @@ TEST(refits_are_those_of_counts) {
     for (int even = 0; even < 2; ++even) {
         cql_counts *c = cql_counts_create(S, A);
         CKVC_AUTO(cql_logged_free_at) cql_logged *l = new_logged(S, A, false);
-        OK(cql_counts_resample(c, R, CQL_RESAMPLE_BOOTSTRAP, 7, SIZE_MAX, &err));
+        OK(cql_counts_resample(c, R, RESAMPLE_BOOTSTRAP, 7, SIZE_MAX, &err));
         ckvc_rng rng = rng_of(5, (uint64_t)even, 0);
         for (int p = 0; p < N; ++p) {
             cql_counts_prompt(c, numbered("p", p / 2)); /* two of each document */
@@ -29,7 +29,7 @@ TEST(refits_are_those_of_counts) {
         cql_logged_finish(l);
         assert_int_equal(l->n_records, cql_counts_records(c));
         uint16_t by_counts[R * S], by_blocks[R * S];
-        CKVC_AUTO_FREE uint8_t *w = cql_logged_weights(l, R, CQL_RESAMPLE_BOOTSTRAP, 7);
+        CKVC_AUTO_FREE uint8_t *w = cql_logged_weights(l, R, RESAMPLE_BOOTSTRAP, 7);
         const ckvc_actions actions = {A, grid, 1.0};
         const cql_resampled counted = cql_counts_resampled(c, 0.5),
                             blocked = cql_logged_resampled(l, w, R, CQL_ADVANTAGE, 0.5);

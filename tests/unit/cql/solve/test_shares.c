@@ -1,5 +1,5 @@
 /* Shares from demand: means by hand, intervals that cover and decide, halves that show noise. */
-#include "cql/solve/resampled.h"
+#include "lib/stats/resample.h"
 #include "cql/solve/shares.h"
 #include "tests/unit/unit.h"
 
@@ -82,7 +82,7 @@ TEST(documents_are_drawn_whole) {
         ratio += i % 2 ? (whole[i] - whole[i - 1]) / (own[i] - own[i - 1]) / N : 0;
     }
     assert_true(ratio > 1.7 && ratio < 2.3);
-    many.n_prompts = (CQL_MIN_PROMPTS - 1) * TIMES;
+    many.n_prompts = (RESAMPLE_MIN_PROMPTS - 1) * TIMES;
     shares_bootstrap(&many, 400, 1, whole);
     assert_true(whole[0] == 0.0 && whole[1] == N);
     assert_int_equal(shares_undecided(whole, N), N);

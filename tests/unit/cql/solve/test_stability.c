@@ -80,16 +80,16 @@ TEST(variance_is_by_document) {
 }
 
 TEST(corrections) {
-    close_to(stability_spearman_brown(0.5), 2.0 / 3.0);
-    close_to(stability_spearman_brown(-0.25), -0.25);
-    assert_true(isnan(stability_spearman_brown(NAN)));
-    stability_spread s = {0.6, -0.1, 1.0, 9};
-    stability_correct(&s);
+    close_to(spearman_brown(0.5), 2.0 / 3.0);
+    close_to(spearman_brown(-0.25), -0.25);
+    assert_true(isnan(spearman_brown(NAN)));
+    sample_spread s = {0.6, -0.1, 1.0, 9};
+    spearman_brown_spread(&s);
     close_to(s.mean, 0.75);
     close_to(s.lo, -0.1);
     close_to(s.hi, 1.0);
-    close_to(stability_ceiling(0.64, 0.49), 0.56);
-    assert_true(isnan(stability_ceiling(-0.1, 0.9)) && isnan(stability_ceiling(NAN, 0.9)));
+    close_to(reliability_ceiling(0.64, 0.49), 0.56);
+    assert_true(isnan(reliability_ceiling(-0.1, 0.9)) && isnan(reliability_ceiling(NAN, 0.9)));
 }
 
 /* Two prompts, one state. Fitted from the first, action 1 is chosen and brings the second 0.5;
