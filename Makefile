@@ -81,7 +81,7 @@ endif
 LDLIBS += $(DEP_LIBS) -lpthread -lm
 
 # ---- sources: a room is a folder, a stage a folder in it; a file put there is built ----
-LIB_SRC := $(sort $(shell find lib formats corpus calib cql judge compile report -name '*.c' -not -path '*/example/*' \
+LIB_SRC := $(sort $(shell find lib formats corpus calib cql budgets fit judge compile report -name '*.c' -not -path '*/example/*' \
              $(if $(filter 1,$(CUDA)),,-not -path '*/cuda/*')))
 CUDA_SRC := $(if $(filter 1,$(CUDA)),$(sort $(wildcard lib/backend/cuda/*.cu)))
 CMD_SRC := $(sort $(shell find cmd -name '*.c'))

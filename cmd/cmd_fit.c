@@ -6,8 +6,8 @@
 #include "cmd/common/json_text.h"
 #include "cmd/common/opened_inputs.h"
 #include "cmd/verbs.h"
-#include "cql/fit/fit_records.h"
-#include "cql/fit/fit_select.h"
+#include "fit/fit_records.h"
+#include "budgets/select.h"
 #include "lib/base/json.h"
 #include "lib/base/files.h"
 

@@ -6,9 +6,9 @@
 #include <stdio.h>
 
 #include "calib/actions/prompt_sets.h"
-#include "compile/grid_search.h"
+#include "cql/rounds/grid_search.h"
 #include "judge/score/score.h"
-#include "cql/fit/fit_records.h"
+#include "fit/fit_records.h"
 #include "lib/base/files.h"
 #include "lib/base/json.h"
 #include "lib/base/progress.h"

@@ -17,8 +17,8 @@
 #include "calib/log/calibrate.h"
 #include "calib/log/plan.h"
 #include "formats/lines/score_kind.h"
-#include "cql/fit/fit_result.h"
-#include "cql/fit/fit_select.h"
+#include "fit/fit_result.h"
+#include "budgets/select.h"
 #include "lib/stats/rank.h"
 #include "lib/base/names.h"
 

@@ -6,7 +6,7 @@ import pathlib
 import subprocess
 import sys
 
-ROOMS = ("lib", "formats", "corpus", "calib", "cql", "judge", "compile", "report", "cmd")
+ROOMS = ("lib", "formats", "corpus", "calib", "cql", "budgets", "fit", "judge", "compile", "report", "cmd")
 build = pathlib.Path(sys.argv[1]).resolve()
 hits = collections.defaultdict(int)  # (file, line) -> times run
 for data in build.rglob("*.gcda"):

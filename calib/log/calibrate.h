@@ -15,7 +15,7 @@
 #include "lib/policy/policy_parts.h"
 
 struct calibrate_options;
-/* Judges what a logging pass of heads has published, and may end it early (compile/stable.h). */
+/* Judges what a logging pass of heads has published, and may end it early (cql/rounds/stable.h). */
 typedef struct pass_watch {
     /* table: of what is logged, borrowed; the options' until_* and seed; memory_max in bytes. */
     ckvc_status (*open)(const ckvc_table *table, const struct calibrate_options *o,

@@ -1,7 +1,7 @@
 /* The options of a fit, as fit and compile share them. */
 #pragma once
 
-#include "cql/fit/fit_result.h"
+#include "fit/fit_result.h"
 #include "cmd/common/options.h"
 #include "formats/run/run_dir.h"
 

@@ -4,7 +4,7 @@
 #include <jansson.h>
 
 #include "lib/base/json.h"
-#include "cql/fit/fit_select.h"
+#include "budgets/select.h"
 #include "formats/run/run_status.h"
 #include "formats/run/run_dir.h"
 

@@ -1,5 +1,5 @@
 /* A run in the making: see run_setup.h. */
-#include "compile/stable.h"
+#include "cql/rounds/stable.h"
 #include "cmd/common/run_setup.h"
 
 #include "calib/demand/demand_meter.h"

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "cql/fit/prompt_records.h"
+#include "formats/run/prompt_records.h"
 #include "lib/stats/rank.h"
 #include "cql/transfer/transfer.h"
 #include "lib/base/json.h"

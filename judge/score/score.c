@@ -12,7 +12,7 @@
 #include "lib/base/text_lines.h"
 #include "lib/stats/rank.h"
 #include "formats/lines/scores.h"
-#include "cql/fit/fit_result.h"
+#include "fit/fit_result.h"
 
 /* What is measured besides losses: the attention that a kept set leaves out (--attention-error),
  * and the spread of the utility scores (--utilities). */

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "cql/fit/prompt_records.h"
+#include "formats/run/prompt_records.h"
 #include "lib/base/files.h"
 #include "lib/base/memory.h"
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cql/fit/prompt_records.h"
+#include "formats/run/prompt_records.h"
 #include "cql/solve/cql.h"
 #include "formats/side/reward.h"
 #include "lib/base/memory.h"
@@ -22,7 +22,7 @@
 /* ---- one shard ---- */
 
 /* A side's records, prompt by prompt, as a fit takes them. A prompt that several runs logged counts
- * once, from the first: as in a fit (cql/fit/fit_pool.c). */
+ * once, from the first: as in a fit (fit/fit_pool.c). */
 typedef struct reader {
     int side;
     cql_logged *into;

@@ -1,7 +1,7 @@
 /* Fits of shards in the test's temporary folder. */
 #pragma once
 
-#include "cql/fit/fit_records.h"
+#include "fit/fit_records.h"
 #include "tests/unit/shard_fixture.h"
 
 /* Writes the shard and frees it; its path. */

@@ -1,5 +1,5 @@
 /* See fit_select.h. */
-#include "cql/fit/fit_select.h"
+#include "budgets/select.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * each prompt's targets and features are kept until all heads are fitted. Internal to cql/fit. */
 #pragma once
 
-#include "cql/fit/fit_result.h"
+#include "fit/fit_result.h"
 #include "formats/shard/shard.h"
 
 typedef struct fit_learned {

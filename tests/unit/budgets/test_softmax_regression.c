@@ -1,6 +1,6 @@
 /* The fit of a head's learned score: targets that a linear form made are found again, the objective
  * is flat where it stops, weights stand for positions that were not logged. */
-#include "cql/solve/softmax_regression.h"
+#include "budgets/softmax_regression.h"
 #include "tests/unit/unit.h"
 
 enum { D = 5, N = 40, PROMPTS = 6 }; /* the last feature is the constant 1 */

@@ -8,9 +8,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "cql/fit/fit_learned.h"
-#include "cql/fit/fit_result.h"
-#include "cql/fit/prompt_records.h"
+#include "budgets/fit_learned.h"
+#include "fit/fit_result.h"
+#include "formats/run/prompt_records.h"
 #include "cql/solve/cql.h"
 #include "cql/solve/counts.h"
 #include "formats/lines/leak_record.h"

@@ -8,7 +8,7 @@
 
 #include "lib/stats/resample.h"
 #include "cql/solve/variance.h"
-#include "cql/solve/shares.h"
+#include "budgets/shares.h"
 #include "formats/side/reward.h"
 #include "formats/lines/leak_record.h"
 #include "formats/table/table_file.h"

@@ -1,6 +1,6 @@
 /* Pooling of run directories and bare shards: which prompts enter, and the streaming into
  * statistics. */
-#include "cql/fit/fit_pool.h"
+#include "fit/fit_pool.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cql/fit/prompt_records.h"
+#include "formats/run/prompt_records.h"
 #include "formats/side/reward.h"
 #include "formats/run/run_dir.h"
 #include "formats/shard/shard_h5.h"

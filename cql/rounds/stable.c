@@ -1,5 +1,5 @@
 /* Split-half reliability while a pass is logged: see stable.h. */
-#include "compile/stable.h"
+#include "cql/rounds/stable.h"
 
 #include <math.h>
 

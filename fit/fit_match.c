@@ -1,5 +1,5 @@
 /* What one fit may pool (formats/table/table.md): fit_match of fit_pool.h. */
-#include "cql/fit/fit_pool.h"
+#include "fit/fit_pool.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Grid search over whole tables: see grid_search.h. */
-#include "compile/grid_search.h"
+#include "cql/rounds/grid_search.h"
 
 #include <stdio.h>
 

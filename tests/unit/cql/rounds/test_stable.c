@@ -1,5 +1,5 @@
 /* What is decided while a pass is logged: epsilon-greedy's choices, and when the pass ends. */
-#include "compile/stable.h"
+#include "cql/rounds/stable.h"
 #include "tests/unit/sets_fixture.h"
 
 enum { L = 3, G = 4, A = CKVC_HEAD_ACTIONS };

@@ -1,6 +1,6 @@
 /* The choice of score and floor by budget: the least mean loss, ties to the first, prompts whole or
  * not at all, and what the table says then. */
-#include "cql/fit/fit_select.h"
+#include "budgets/select.h"
 #include "tests/unit/temp_folder.h"
 
 enum { nB = 2, nC = 3 };

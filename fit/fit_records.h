@@ -7,7 +7,7 @@
 
 #include <stddef.h>
 
-#include "cql/fit/fit_result.h"
+#include "fit/fit_result.h"
 #include "lib/base/status.h"
 
 /* paths: run directories and shard files. Warnings go to ckvc_warn. */

@@ -1,5 +1,5 @@
 /* See prompt_records.h. */
-#include "cql/fit/prompt_records.h"
+#include "formats/run/prompt_records.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* See shares.h. */
-#include "cql/solve/shares.h"
+#include "budgets/shares.h"
 
 #include <math.h>
 

@@ -1,5 +1,5 @@
 /* See softmax_regression.h. */
-#include "cql/solve/softmax_regression.h"
+#include "budgets/softmax_regression.h"
 
 #include <math.h>
 #include <string.h>

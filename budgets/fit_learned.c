@@ -1,11 +1,11 @@
 /* See fit_learned.h. */
-#include "cql/fit/fit_learned.h"
+#include "budgets/fit_learned.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cql/solve/softmax_regression.h"
+#include "budgets/softmax_regression.h"
 #include "lib/base/memory.h"
 #include "lib/base/order.h"
 #include "lib/base/hash.h"

@@ -1,6 +1,6 @@
 /* Shares from demand: means by hand, intervals that cover and decide, halves that show noise. */
 #include "lib/stats/resample.h"
-#include "cql/solve/shares.h"
+#include "budgets/shares.h"
 #include "tests/unit/unit.h"
 
 enum { L = 6, X = 4, N = L * X };

@@ -1,5 +1,5 @@
 /* See fit_result.h. */
-#include "cql/fit/fit_result.h"
+#include "fit/fit_result.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* From records to a table: pools, fits side by side, and says what it did. */
-#include "cql/fit/fit_records.h"
+#include "fit/fit_records.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <limits.h>
 
-#include "cql/fit/fit_pool.h"
+#include "fit/fit_pool.h"
 #include "lib/base/memory.h"
 #include "formats/shard/shard_rows.h"
 #include "lib/base/json.h"
