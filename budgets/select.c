@@ -1,4 +1,4 @@
-/* See fit_select.h. */
+/* See select.h. */
 #include "budgets/select.h"
 
 #include <math.h>

@@ -191,7 +191,7 @@ static void print_json(const compile_cli *c, const run_setup *j, const compile_r
 /* What a person gave and this compile would not look at; what a config file holds may be meant for
  * another mode. Options that stand nowhere here serve all. */
 static ckvc_status check_options(const compile_cli *c, ckvc_err *err) {
-    const bool loop = c->probe != PROBE_DEMAND, shared = c->fit.mode == CKVC_MODE_SHARED;
+    const bool loop = c->probe != PROBE_DEMAND, shared = c->fit.budgets.mode == CKVC_MODE_SHARED;
     const struct {
         bool used;
         const char *of, *names[20];
@@ -205,7 +205,7 @@ static ckvc_status check_options(const compile_cli *c, ckvc_err *err) {
          "tables by demand (not --mode shared --score paper)",
          {"select", "recent", "repeat", "no-repeat", "positions"}},
         {!shared, "--mode heads or layers", {"c-min", "floor"}},
-        {!loop && c->fit.score == CKVC_SCORE_LEARNED,
+        {!loop && c->fit.budgets.score == CKVC_SCORE_LEARNED,
          "tables by demand with --score learned",
          {"features"}},
     };
@@ -222,22 +222,22 @@ static ckvc_status check_options(const compile_cli *c, ckvc_err *err) {
 /* An option that a mode or a probe decides itself must not be given otherwise. */
 static ckvc_status check_probe(compile_cli *c, ckvc_err *err) {
     const probe_kind probe = c->probe;
-    const bool shared = c->fit.mode == CKVC_MODE_SHARED;
-    if (!shared || c->fit.score != CKVC_SCORE_PAPER) {
+    const bool shared = c->fit.budgets.mode == CKVC_MODE_SHARED;
+    if (!shared || c->fit.budgets.score != CKVC_SCORE_PAPER) {
         USAGE_IF(probe != PROBE_JOINT,
                  "--probe %s is a part of the loop over heads and gate: say --mode shared --score "
                  "paper with it",
                  probe_name(probe));
         c->probe = PROBE_DEMAND;
-        if (shared) { c->fit.c_min = 1; /* every layer keeps B */ }
+        if (shared) { c->fit.budgets.c_min = 1; /* every layer keeps B */ }
         c->setup.side = "demand";
         return CKVC_OK;
     }
     const char *name = probe_name(probe);
     if (probe == PROBE_ALPHA_0 || probe == PROBE_EPSILON_GREEDY) {
-        USAGE_IF(opts_said("cql-alpha") && c->fit.cql_alpha != 0,
+        USAGE_IF(opts_said("cql-alpha") && c->fit.cql.cql_alpha != 0,
                  "--probe %s is --cql-alpha 0: leave --cql-alpha out", name);
-        c->fit.cql_alpha = 0;
+        c->fit.cql.cql_alpha = 0;
     }
     if (probe == PROBE_EPSILON_GREEDY) {
         USAGE_IF(opts_said("behaviour") && c->setup.log.behaviour != BEHAVIOUR_EPSILON_GREEDY,
@@ -305,10 +305,10 @@ static ckvc_status print_demand_dry_run(const compile_cli *c, run_setup *j, ckvc
     repeat_dry_run of;
     CKVC_TRY(calibrate_repeat_dry_run(&j->inputs, &j->options, &of, err));
     const compile_load l = load_of(j, of.prefill_s, of.single_s);
-    const demand_plan asked = {.score = c->fit.score,
-                               .features = c->fit.features,
+    const demand_plan asked = {.score = c->fit.budgets.score,
+                               .features = c->fit.budgets.features,
                                .floor = c->setup.inputs.setting.floor,
-                               .c_min = c->fit.c_min,
+                               .c_min = c->fit.budgets.c_min,
                                .mixes = compile_has_mixes(&j->options)};
     const demand_cost d = demand_cost_of(&asked, &l);
     forecast_print(JSON_NUMBERS(json_pack("{s:[o]}", "passes", run_setup_repeat_json(j, &of)),
@@ -335,8 +335,8 @@ static ckvc_status warn_of_leaks(const compile_cli *c, const run_setup *j, ckvc_
 static ckvc_status open_run(compile_cli *c, run_setup *j, ckvc_err *err) {
     CKVC_TRY(check_probe(c, err));
     CKVC_TRY(check_options(c, err));
-    c->setup.log.until_cql_alpha = c->fit.cql_alpha;
-    c->setup.log.until_reward = c->fit.reward;
+    c->setup.log.until_cql_alpha = c->fit.cql.cql_alpha;
+    c->setup.log.until_reward = c->fit.cql.reward;
     CKVC_TRY(run_setup_open(&c->setup, j, err));
     if (c->probe == PROBE_DEMAND) {
         j->e.prompt_options.select = c->select;
@@ -365,7 +365,7 @@ static ckvc_status compile(const verb_call *call, ckvc_err *err) {
         return demand ? print_demand_dry_run(c, &j, err) : print_dry_run(c, &j, err);
     }
     const size_t memory = c->setup.inputs.memory;
-    c->fit.seed = c->setup.inputs.setting.seed;
+    c->fit.resampled.seed = c->setup.inputs.setting.seed;
     c->fit.memory_max = memory > 0 ? memory : fit_defaults().memory_max;
     const compile_options o = {.probe = c->probe,
                                .rounds = (uint32_t)c->rounds,

@@ -78,7 +78,7 @@ static void print_side(const fitted_side *s, ckvc_side side, const double *budge
             "rewards)\n",
             s->adamw_distance);
     }
-    if (c->fit.shrink) {
+    if (c->fit.cql.shrink) {
         say("  %zu choices taken back: not better than the neutral action beyond chance\n",
             s->n_shrunk);
     }
@@ -174,7 +174,7 @@ static ckvc_status choose(const fit_cli *c, const verb_call *call, const fit_opt
     if (!c->choose) { return CKVC_OK; }
     USAGE_IF(!t->table->share, "--choose is of tables with shares: fit one from a demand pass");
     CKVC_TRY(select_read(c->choose, t->table, false, &s, err));
-    if (select_mixes(s, mix) || o->mix > 0) {
+    if (select_mixes(s, mix) || o->budgets.mix > 0) {
         CKVC_TRY(fit_mixes_read(call->items, call->n, o, &m, err));
         CKVC_TRY(fit_mixes_take(m, mix, t, &r->demand, err));
     }
@@ -240,11 +240,11 @@ static const opt rows[] = {
              "leave out command line, time and host: equal inputs, equal bytes"),
     OPT_FLAG("force", force, "overwrite --out", .letter = 'f'),
     OPT_GROUP(opts_fit, fit),
-    OPT_DOUBLE("mix", fit.mix, "W", 0, 1,
+    OPT_DOUBLE("mix", fit.budgets.mix, "W", 0, 1,
                "of demand: weight of what the continuation looks at beside what the repetition "
                "does; 0, 0.25, 0.5, 0.75 and 1 are logged"),
-    OPT_INT("seed", fit.seed, "N", 0, 9007199254740992.0, "of the bootstrap and of adamw's order",
-            .preset = "1"),
+    OPT_INT("seed", fit.resampled.seed, "N", 0, 9007199254740992.0,
+            "of the bootstrap and of adamw's order", .preset = "1"),
     OPT_SIZE("memory", fit.memory_max, "limit for statistics and replicates", .preset = "4G"),
     OPT_TITLE("talk"),
     OPT_FLAG("json", json, "diagnostics as one JSON object on stdout"),

@@ -65,19 +65,23 @@ json_t *compile_plan_json(const compile_options *o) {
     p.options = &options;
     json_t *json = plan_json(&p);
     if (options.kind == SHARD_DEMAND) {
-        json_object_set_new(json, "fit",
-                            json_pack("{s:s, s:s, s:f, s:I, s:s?}", "mode", ckvc_mode_name(f->mode),
-                                      "score", ckvc_score_name(f->score), "c_min", f->c_min,
-                                      "bootstrap", (json_int_t)f->replicates, "label", f->label));
+        json_object_set_new(
+            json, "fit",
+            json_pack("{s:s, s:s, s:f, s:I, s:s?}", "mode", ckvc_mode_name(f->budgets.mode),
+                      "score", ckvc_score_name(f->budgets.score), "c_min", f->budgets.c_min,
+                      "bootstrap", (json_int_t)f->resampled.n_replicates, "label", f->label));
         json_object_set_new(json, "select", json_real(o->plan->prompt_options->select));
-        if (f->score == CKVC_SCORE_LEARNED) { JSON_NUMBERS(json, {"features", f->features}); }
+        if (f->budgets.score == CKVC_SCORE_LEARNED) {
+            JSON_NUMBERS(json, {"features", f->budgets.features});
+        }
         return json;
     }
-    json_t *fit = json_pack("{s:f, s:s, s:s, s:s, s:I, s:b, s:s?}", "cql_alpha", f->cql_alpha,
-                            "solver", f->solver == FIT_EXACT ? "exact" : "adamw", "reward",
-                            f->reward == FIT_ADVANTAGE ? "advantage" : "raw", "unsupported",
-                            fit_unsupported_name(f->unsupported), "bootstrap",
-                            (json_int_t)f->replicates, "shrink", f->shrink, "label", f->label);
+    json_t *fit = json_pack("{s:f, s:s, s:s, s:s, s:I, s:b, s:s?}", "cql_alpha", f->cql.cql_alpha,
+                            "solver", f->cql.solver == FIT_EXACT ? "exact" : "adamw", "reward",
+                            f->cql.reward == FIT_ADVANTAGE ? "advantage" : "raw", "unsupported",
+                            fit_unsupported_name(f->cql.unsupported), "bootstrap",
+                            (json_int_t)f->resampled.n_replicates, "shrink", f->cql.shrink, "label",
+                            f->label);
     json_object_set_new(json, "fit", fit);
     json_object_set_new(json, "rounds", json_integer(o->rounds));
     json_object_set_new(json, "probe", json_string(probe_name(o->probe)));
@@ -266,7 +270,7 @@ static ckvc_status log_scores(loop *c, const prompt_list *prompts, const score_p
         .choice = {.list = policies,
                    .n = n,
                    .setting = co->setting,
-                   .mode = c->o->probe == PROBE_DEMAND ? c->o->fit->mode : CKVC_MODE_COUNT,
+                   .mode = c->o->probe == PROBE_DEMAND ? c->o->fit->budgets.mode : CKVC_MODE_COUNT,
                    .score = CKVC_SCORE_COUNT},
         .memory = co->memory};
     if (co->setting.layer_budgets.n) { o.choice.setting.budgets = (setting_list){&mean, 1}; }
@@ -286,10 +290,11 @@ static ckvc_status log_scores(loop *c, const prompt_list *prompts, const score_p
 /* Scores of the table and what it is held against, on the prompts that judge. */
 static ckvc_status log_heldout(loop *c, const table_file *table, const char *file, ckvc_err *err) {
     const bool demand = c->o->probe == PROBE_DEMAND;
-    const score_kind *kinds = !demand                   ? loop_policies
-                              : c->o->fit->c_min >= 1.0 ? equal_policies /* every head B, too */
-                              : c->o->fit->mode == CKVC_MODE_LAYERS ? layer_policies
-                                                                    : demand_policies;
+    const score_kind *kinds = !demand ? loop_policies
+                              : c->o->fit->budgets.c_min >= 1.0
+                                  ? equal_policies /* every head B, too */
+                              : c->o->fit->budgets.mode == CKVC_MODE_LAYERS ? layer_policies
+                                                                            : demand_policies;
     score_policy policies[POLICIES_MAX];
     size_t n = 0;
     do {
@@ -362,10 +367,12 @@ bool compile_has_mixes(const calibrate_options *o) {
 static ckvc_status open_candidates(loop *c, candidates *x, ckvc_err *err) {
     const fit_options *f = c->o->fit;
     const calibrate_options *made = c->o->plan->options;
-    const bool mixes = compile_has_mixes(made) && f->c_min < 1.0; /* else no share is looked at */
+    const bool mixes =
+        compile_has_mixes(made) && f->budgets.c_min < 1.0; /* else no share is looked at */
     CKVC_AUTO(fit_mixes_free_at) fit_mixes *m = NULL;
-    const uint32_t features = c->table->table->theta ? f->features : 0;
-    x->n = select_candidates(features, mixes, f->score, made->setting.floor, f->c_min, x->list);
+    const uint32_t features = c->table->table->theta ? f->budgets.features : 0;
+    x->n = select_candidates(features, mixes, f->budgets.score, made->setting.floor,
+                             f->budgets.c_min, x->list);
     for (size_t i = 0; mixes && i < SHARD_N_MIXES; i++) {
         CKVC_TRY(mix_table(c, &m, shard_mixes[i], &x->mixed[i], err));
     }

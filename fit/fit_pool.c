@@ -62,15 +62,15 @@ typedef struct incoming {
 
 static ckvc_status side_begin(fit_pool *pool, ckvc_side which, const shard_header *h,
                               const char *where, ckvc_err *err) {
-    fit_pool_side *p = &pool->sides[which];
+    side_records *p = &pool->sides[which];
     const fit_options *o = pool->options;
     const struct side s = shard_side_of(h, which);
     if (p->where) { return fit_match(&p->start, p->where, h, where, (int)which, err); }
     CKVC_FAIL_IF(s.actions.n > CQL_MAX_ACTIONS, err, CKVC_E_DATA,
                  "%s: %zu actions, at most %d are fitted", where, s.actions.n, CQL_MAX_ACTIONS);
     p->counts = cql_counts_create(s.n_states, s.actions.n);
-    CKVC_TRY(
-        cql_counts_resample(p->counts, o->replicates, o->resample, o->seed, o->memory_max, err));
+    CKVC_TRY(cql_counts_resample(p->counts, o->resampled.n_replicates, o->resampled.kind,
+                                 o->resampled.seed, o->memory_max, err));
     shard_header_copy(&p->start, h);
     p->where = ckvc_strdup(where);
     return CKVC_OK;
@@ -116,8 +116,8 @@ static ckvc_status add_record(fit_pool *pool, const prompt_records *x, uint32_t 
                               const char *where, ckvc_err *err) {
     const struct shard_record *r = &x->s->records[row];
     const struct shard_prompt *p = &x->s->prompts[r->prompt];
-    fit_pool_side *side = &pool->sides[r->side];
-    const bool advantage = pool->options->reward == FIT_ADVANTAGE;
+    side_records *side = &pool->sides[r->side];
+    const bool advantage = pool->options->cql.reward == FIT_ADVANTAGE;
     const double reward = advantage ? r->reward - r->baseline : r->reward;
     double part = reward;
     if (x->sides[r->side].kind->penalty) {
@@ -132,7 +132,7 @@ static ckvc_status add_record(fit_pool *pool, const prompt_records *x, uint32_t 
     inner.status = CKVC_OK; /* its text alone would cost more to clear than a record to add */
     const ckvc_status st = cql_counts_add(side->counts, state, r->action, reward, part, &inner);
     CKVC_FAIL_IF(st != CKVC_OK, err, st, "%s: /record row %u: %s", where, row, inner.text);
-    if (pool->options->solver == FIT_ADAMW) {
+    if (pool->options->cql.solver == FIT_ADAMW) {
         CKVC_GROW(side->rows, side->cap_rows, side->n_rows + 1);
         side->rows[side->n_rows++] =
             (fit_row){prompt_hash(p), {(uint32_t)state, r->action, reward}};
@@ -158,10 +158,10 @@ static ckvc_status add_numbers(fit_pool *pool, const shard *s, size_t p, int kin
     const uint64_t hash = prompt_hash(&s->prompts[p]);
     const fit_options *o = pool->options;
     if (kind == POOL_SCORE) {
-        return fit_learned_add(&pool->learned, s, p, hash, o->memory_max, where, err);
+        return learned_records_add(&pool->learned, s, p, hash, o->memory_max, where, err);
     }
     if (head_signature_there(s)) { head_signature_add(&pool->demanded, s, p); }
-    return fit_demand_add(&pool->demand, s, p, hash, o->memory_max, where, err);
+    return demand_records_add(&pool->demand, s, p, hash, o->memory_max, where, err);
 }
 
 /* A shard of such kinds (bit i: kind i). */
@@ -220,7 +220,7 @@ static ckvc_status add_shard(fit_pool *pool, const shard *s, const incoming *fro
     unsigned kinds = 0;
     for (int k = POOL_DEMAND; k < POOL_KINDS; k++) { kinds |= (shard_kinds[k] == kind) * 1u << k; }
     if (shard_has_features(&s->h) && !pool->score_passes &&
-        pool->options->score == CKVC_SCORE_LEARNED) {
+        pool->options->budgets.score == CKVC_SCORE_LEARNED) {
         kinds |= 1u << POOL_SCORE;
     }
     CKVC_TRY(kinds ? add_all(pool, s, from, kinds, err) : add_records(pool, s, from, err));
@@ -282,8 +282,8 @@ static ckvc_status choose_passes(source *s, int wanted, ckvc_err *err) {
 
 /* The first shard that is of no side, and its header; NULL: there is none. */
 static const char *first_without_side(const fit_pool *pool, const shard_header **first) {
-    const fit_demand *d = &pool->demand;
-    const fit_learned *l = &pool->learned;
+    const demand_records *d = &pool->demand;
+    const learned_records *l = &pool->learned;
     *first = d->where ? &d->first : &l->first;
     return d->where ? d->where : l->where;
 }
@@ -472,14 +472,14 @@ void fit_pool_fini(fit_pool *pool) {
     shard_header_fini(&pool->first);
     free(pool->where);
     for (int i = 0; i < CKVC_SIDE_COUNT; ++i) {
-        fit_pool_side *p = &pool->sides[i];
+        side_records *p = &pool->sides[i];
         shard_header_fini(&p->start);
         free(p->where);
         cql_counts_free(p->counts);
         free(p->rows);
     }
-    fit_demand_fini(&pool->demand);
-    fit_learned_fini(&pool->learned);
+    demand_records_fini(&pool->demand);
+    learned_records_fini(&pool->learned);
     json_decref(pool->seen_at);
     free(pool->seen);
     head_signature_fini(&pool->scanned);

@@ -2,38 +2,21 @@
  * "What one fit may pool").
  *
  * Shards are read one at a time and forgotten. Sources are taken in sorted order and sums are
- * exact, so the order in which they were named never shows. Internal to cql/fit. */
+ * exact, so the order in which they were named never shows. Internal to fit. */
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
-#include "budgets/fit_learned.h"
+#include "budgets/demand_shares.h"
+#include "budgets/learned_score.h"
 #include "fit/fit_result.h"
 #include "formats/run/prompt_records.h"
-#include "cql/solve/cql.h"
-#include "cql/solve/counts.h"
 #include "formats/lines/leak_record.h"
 #include "formats/shard/shard.h"
 
-/* A record for AdamW, which sees them one by one: sorted by everything before use, so that shards'
- * order does not show. */
-typedef struct fit_row {
-    uint64_t prompt; /* hash of id and tokens */
-    cql_record record;
-} fit_row;
-
 /* What a pass may log: a side, demand, what a learned score is fitted to. */
 enum { POOL_DEMAND = CKVC_SIDE_COUNT, POOL_SCORE, POOL_KINDS };
-
-typedef struct fit_pool_side {
-    char *where;        /* the first shard with records of this side; NULL: none has any */
-    shard_header start; /* its header: the start table */
-    cql_counts *counts;
-    fit_row *rows; /* AdamW only */
-    size_t n_rows, cap_rows;
-    uint64_t n_prompts;
-} fit_pool_side;
 
 typedef struct fit_pool {
     const fit_options *options; /* borrowed */
@@ -41,10 +24,10 @@ typedef struct fit_pool {
      * are what its table is shaped by (fit_pool.c). */
     char *where;
     shard_header first;
-    fit_pool_side sides[CKVC_SIDE_COUNT];
+    side_records sides[CKVC_SIDE_COUNT];
     bool score_passes; /* a run has one: features that demand passes logged stay out */
-    fit_demand demand;
-    fit_learned learned;
+    demand_records demand;
+    learned_records learned;
     json_t *plans, *passes; /* lists of their names, as they come */
     json_t *stable;         /* how --until-stable ended the passes that had it; NULL: none did */
     uint64_t n_heldout, n_filtered, n_duplicates; /* prompts left out, as fit_result has them */

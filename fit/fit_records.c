@@ -12,8 +12,6 @@
 #include "lib/base/memory.h"
 #include "formats/shard/shard_rows.h"
 #include "lib/base/json.h"
-#include "cql/solve/cql.h"
-#include "cql/solve/variance.h"
 
 /* The table of --tables must be of the shards' model, score, grids, budgets and edges: its entries
  * stand in for cells without records. */
@@ -65,10 +63,10 @@ static bool has_side_evidence(const table_file *in, ckvc_side side, const fit_op
     const json_t *fitted = json_object_get(
         json_object_get(json_object_get(in->meta, "diagnostics"), ckvc_side_name(side)), "fitted");
     return json_is_true(fitted) &&
-           json_real_value(json_object_get(in->meta, "cql_alpha")) == o->cql_alpha &&
-           strcmp(kind_of(in->meta, "reward"), o->reward == FIT_ADVANTAGE ? "advantage" : "raw") ==
-               0 &&
-           strcmp(kind_of(in->meta, "solver"), o->solver == FIT_EXACT ? "exact" : "adamw") == 0;
+           json_real_value(json_object_get(in->meta, "cql_alpha")) == o->cql.cql_alpha &&
+           strcmp(kind_of(in->meta, "reward"),
+                  o->cql.reward == FIT_ADVANTAGE ? "advantage" : "raw") == 0 &&
+           strcmp(kind_of(in->meta, "solver"), o->cql.solver == FIT_EXACT ? "exact" : "adamw") == 0;
 }
 
 static void carry_evidence(table_file *to, const table_file *in, ckvc_side side) {
@@ -106,7 +104,7 @@ static bool one_start(const fit_options *o, const fit_pool *pool, const fit_resu
         const char *said = json_string_value(json_object_get(o->incoming->meta, "probe"));
         return said && strcmp(said, "both-one-start") == 0;
     }
-    const fit_pool_side *head = &pool->sides[CKVC_SIDE_HEAD], *gate = &pool->sides[CKVC_SIDE_GATE];
+    const side_records *head = &pool->sides[CKVC_SIDE_HEAD], *gate = &pool->sides[CKVC_SIDE_GATE];
     bool same = head->n_prompts > 0 && gate->n_prompts > 0;
     for (int i = 0; same && i < CKVC_SIDE_COUNT; ++i) {
         const size_t n = shard_side_of(&head->start, (ckvc_side)i).n_states;
@@ -138,7 +136,7 @@ static const char *probe_of(const fit_options *o, const fit_pool *pool, const fi
 static setting setting_of(const fit_pool *pool) {
     setting made = pool->first.setting;
     for (int i = 0; i < CKVC_SIDE_COUNT; ++i) {
-        const fit_pool_side *p = &pool->sides[i];
+        const side_records *p = &pool->sides[i];
         if (p->n_prompts > 0) { made.beta_bud = p->start.setting.beta_bud; }
         if (p->n_prompts > 0 && side_kind_of((ckvc_side)i)->penalty) { break; }
     }
@@ -231,12 +229,12 @@ static void carry_meta(json_t *meta, const json_t *from, const fit_result *r) {
 static void write_meta(const fit_pool *pool, const fit_options *o, fit_result *r) {
     const shard_header *h = &pool->first;
     const setting made = setting_of(pool);
-    const bool advantage = o->reward == FIT_ADVANTAGE, sum = made.reduction == CKVC_LOSS_SUM;
+    const bool advantage = o->cql.reward == FIT_ADVANTAGE, sum = made.reduction == CKVC_LOSS_SUM;
     double certificate = 0.0;
     char text[32];
     json_t *reward = json_pack("{s:s}", "kind", advantage ? "advantage" : "raw"),
            *counts = json_object(),
-           *unsupported = json_pack("{s:s}", "kind", fit_unsupported_name(o->unsupported));
+           *unsupported = json_pack("{s:s}", "kind", fit_unsupported_name(o->cql.unsupported));
     for (int i = 0; i < CKVC_SIDE_COUNT; ++i) {
         const fitted_side *s = &r->sides[i];
         const char *name = ckvc_side_name((ckvc_side)i);
@@ -261,235 +259,20 @@ static void write_meta(const fit_pool *pool, const fit_options *o, fit_result *r
         "s:s, s:s, s:s}}",
         "schema", "ckvc-table-1", "label", o->label ? o->label : h->model_name, "model_name",
         h->model_name, "family", h->family, "fingerprint", h->fingerprint, "cql_alpha",
-        o->cql_alpha, "probe", probe_of(o, pool, r, text, sizeof text), "passes",
+        o->cql.cql_alpha, "probe", probe_of(o, pool, r, text, sizeof text), "passes",
         names_of(pool->passes, NULL), "plans", names_of(pool->plans, NULL), "diagnostics",
         fit_diagnostics(r), "reward", reward, "counts", counts, "unsupported", unsupported,
-        "solver", "kind", o->solver == FIT_EXACT ? "exact" : "adamw", "certificate",
+        "solver", "kind", o->cql.solver == FIT_EXACT ? "exact" : "adamw", "certificate",
         one_digit_up(certificate), "units", "q", q_units(advantage, sum), "scale",
         reward_units(sum), "edges_entropy", "nats", "edges_perplexity", "perplexity");
     json_auto_t *leaks = table_leaks_meta(&pool->leaks);
-    if (o->shrink) { json_object_set_new(meta, "shrink", json_true()); }
+    if (o->cql.shrink) { json_object_set_new(meta, "shrink", json_true()); }
     if (leaks) { json_object_set(meta, "leak_check", leaks); }
     if (pool->stable) { json_object_set(meta, "until_stable", pool->stable); }
     setting_write(meta, SETTING_META, &made, 0);
     json_decref(r->table->meta);
     r->table->meta = meta;
     if (o->incoming) { carry_meta(meta, o->incoming->meta, r); }
-}
-
-#define NOISE_DRAWS 8 /* redrawn counts per state */
-
-typedef struct fitting {
-    const fit_options *o;
-    struct side s;     /* of the table that is made: entries are written */
-    table_evidence *e; /* written; all zero, Q -inf */
-    fit_pool_side *pool;
-    const float *start; /* [n_states] entries of the incoming table, and whose it is */
-    const char *where;
-} fitting;
-
-/* ---- pass 1: scale and fit ---- */
-
-static double scale_of(const fitting *f) {
-    if (f->o->reward == FIT_RAW) { return 1.0; }
-    double sd = cql_counts_sd(f->pool->counts, f->s.kind->penalty);
-    if (sd > 0.0) { return sd; }
-    ckvc_warn("%s side: no action changed a loss in %llu records, so rewards are not scaled",
-              ckvc_side_name(f->s.which), (unsigned long long)cql_counts_records(f->pool->counts));
-    return 1.0;
-}
-
-static int by_row(const void *a, const void *b) {
-    const fit_row *x = a, *y = b;
-    if (x->prompt != y->prompt) { return x->prompt < y->prompt ? -1 : 1; }
-    if (x->record.state != y->record.state) { return x->record.state < y->record.state ? -1 : 1; }
-    if (x->record.action != y->record.action) {
-        return x->record.action < y->record.action ? -1 : 1;
-    }
-    return (x->record.reward > y->record.reward) - (x->record.reward < y->record.reward);
-}
-
-/* Q of logged actions by the paper's optimiser, at the scale of the exact fit, in its place. */
-static ckvc_status run_adamw(const fitting *f, fitted_side *out, ckvc_err *err) {
-    fit_pool_side *p = f->pool;
-    const size_t cells = f->s.n_states * f->s.actions.n;
-    CKVC_AUTO_FREE double *q = ckvc_alloc(cells, sizeof *q);
-    CKVC_AUTO_FREE cql_record *records = ckvc_alloc(p->n_rows, sizeof *records);
-    qsort(p->rows, p->n_rows, sizeof *p->rows, by_row);
-    for (size_t i = 0; i < p->n_rows; ++i) {
-        records[i] = p->rows[i].record;
-        records[i].reward /= out->scale;
-    }
-    cql_adamw_options o = cql_adamw_defaults();
-    o.cql_alpha = f->o->cql_alpha;
-    CKVC_TRY(cql_adamw(&(cql_records){records, p->n_rows, f->s.n_states, f->s.actions.n}, &o,
-                       (cql_shuffle){cql_seeded_order, &f->o->seed}, q, err));
-    out->adamw_distance = 0.0;
-    for (size_t i = 0; i < cells; ++i) {
-        if (f->e->n[i] > 0) {
-            out->adamw_distance = fmax(out->adamw_distance, fabs(q[i] - f->e->q[i]));
-            f->e->q[i] = q[i];
-        }
-    }
-    return CKVC_OK;
-}
-
-static double state_size(size_t A, const uint64_t *n, const double *mean) {
-    double size = 1.0;
-    for (size_t a = 0; a < A; ++a) {
-        if (n[a] > 0) { size = fmax(size, fabs(mean[a])); }
-    }
-    return size;
-}
-
-static ckvc_status fit_states(const fitting *f, fitted_side *out, ckvc_err *err) {
-    const table_evidence *e = f->e;
-    const size_t A = f->s.actions.n;
-    for (size_t s = 0; s < f->s.n_states; ++s) {
-        cql_certificate cert;
-        cql_counts_state(f->pool->counts, s, out->scale, e->n + s * A, e->m + s * A,
-                         e->l ? e->l + s * A : NULL);
-        CKVC_FAIL_IF(
-            !cql_solve_exact(A, e->n + s * A, e->m + s * A, f->o->cql_alpha, e->q + s * A, &cert),
-            err, CKVC_E_BUG, "%s side, state %zu: the exact solver left a gradient of %g",
-            ckvc_side_name(f->s.which), s, cert.gradient);
-        out->certificate =
-            fmax(out->certificate, cert.gradient / state_size(A, e->n + s * A, e->m + s * A));
-    }
-    return f->o->solver == FIT_ADAMW ? run_adamw(f, out, err) : CKVC_OK;
-}
-
-/* ---- pass 2: what decided ---- */
-
-static ckvc_status explain_choices(const fitting *f, fitted_side *out, ckvc_err *err) {
-    const size_t A = f->s.actions.n;
-    const cql_fit fit = {.cql_alpha = f->o->cql_alpha, .actions = f->s.actions};
-    double noise = 0.0;
-    out->why = decided_of(&(decided_from){.S = f->s.n_states,
-                                          .X = f->s.X,
-                                          .nB = f->s.nB,
-                                          .actions = f->s.actions,
-                                          .n = f->e->n,
-                                          .q = f->e->q,
-                                          .mean = f->e->m,
-                                          .part = f->e->l,
-                                          .cql_alpha = f->o->cql_alpha,
-                                          .exact = f->o->solver == FIT_EXACT});
-    CKVC_FAIL_IF(out->why.n_failed > 0, err, CKVC_E_BUG,
-                 "%s side: the exact solver failed in %zu states", ckvc_side_name(f->s.which),
-                 out->why.n_failed);
-    for (size_t s = 0; s < f->s.n_states; ++s) {
-        if (out->why.chosen[s] < 0) { continue; }
-        noise += variance_count_noise(&fit, f->e->n + s * A, f->e->m + s * A, NOISE_DRAWS,
-                                      f->o->seed, s);
-    }
-    out->count_noise = out->why.n_supported > 0 ? noise / (double)out->why.n_supported : NAN;
-    return CKVC_OK;
-}
-
-/* ---- pass 3: resampling ---- */
-
-/* Takes back what the bootstrap does not show to be better than the neutral action, or than the
- * incoming one where that was not logged. */
-static void shrink_choices(const fitting *f, const int *incoming, int *chosen, fitted_side *out) {
-    const size_t A = f->s.actions.n;
-    const cql_resampled boots = cql_counts_resampled(f->pool->counts, 1.0);
-    const int neutral = side_neutral(&f->s);
-    for (size_t s = 0; s < f->s.n_states; ++s) {
-        const uint64_t *n = f->e->n + s * A;
-        const int a = chosen[s], stay = neutral >= 0 && n[neutral] > 0 ? neutral : incoming[s];
-        if (a < 0 || a == stay) { continue; }
-        /* An advantage of the unperturbed table is 0 by definition; a raw reward needs its own
-         * records. */
-        const bool by_definition =
-            f->o->reward == FIT_ADVANTAGE && stay == incoming[s] && n[stay] == 0;
-        if (!(cql_lower_bound(&boots, s, a, by_definition ? -1 : stay, NULL) > 0.0)) {
-            chosen[s] = stay;
-            out->n_shrunk++;
-        }
-    }
-}
-
-static ckvc_status resample_choices(const fitting *f, fitted_side *out, ckvc_err *err) {
-    const cql_resampled s = cql_counts_resampled(f->pool->counts, out->scale);
-    if (s.n_replicates == 0) { return CKVC_OK; }
-    out->choices = ckvc_alloc(s.n_replicates * s.n_states, sizeof *out->choices);
-    CKVC_TRY(cql_resampled_choices(&s, &f->s.actions, f->o->cql_alpha, out->choices, err));
-    if (f->o->resample == RESAMPLE_BOOTSTRAP) {
-        f->e->share = ckvc_alloc(s.n_states * s.n_actions, sizeof *f->e->share);
-        cql_choice_shares(out->choices, s.n_replicates, s.n_states, s.n_actions, f->e->share);
-    }
-    return CKVC_OK;
-}
-
-/* ---- pass 4: entries of the table ---- */
-
-/* The nearest supported state of the same budget: steps in layers plus steps across, of equally
- * near ones the one in the nearer layer, then the first. -1 when the budget has none. */
-static int neighbour_action(const struct side *s, const int *chosen, size_t state) {
-    const size_t b = state % s->nB;
-    const uint32_t x = (uint32_t)(state / s->nB % s->X);
-    const long l = (long)(state / s->nB / s->X);
-    long best = LONG_MAX;
-    int action = -1;
-    for (size_t i = b; i < s->n_states; i += s->nB) {
-        const long layers = labs(l - (long)(i / s->nB / s->X)),
-                   across = side_steps(s, x, (uint32_t)(i / s->nB % s->X)),
-                   steps = (layers + across) * ((long)s->L + 1) + layers;
-        if (chosen[i] >= 0 && steps < best) {
-            best = steps;
-            action = chosen[i];
-        }
-    }
-    return action;
-}
-
-static void write_entries(const fitting *f, const int *incoming, const int *chosen,
-                          fitted_side *out) {
-    for (size_t s = 0; s < f->s.n_states; ++s) {
-        int a = chosen[s];
-        if (a < 0 && out->fitted && f->o->unsupported == FIT_SAFEST) { a = side_safest(&f->s); }
-        if (a < 0 && out->fitted && f->o->unsupported == FIT_NEIGHBOUR) {
-            a = neighbour_action(&f->s, chosen, s);
-        }
-        if (a < 0) { a = incoming[s]; }
-        f->s.entries[s] = (float)f->s.grid[a];
-        out->n_changed += a != incoming[s];
-    }
-}
-
-/* ---- the whole ---- */
-
-static ckvc_status fit_side(const fitting *f, fitted_side *out, ckvc_err *err) {
-    const size_t S = f->s.n_states;
-    *out = (fitted_side){.fitted = f->pool->n_prompts > 0,
-                         .n_states = S,
-                         .scale = 1.0,
-                         .count_noise = NAN,
-                         .adamw_distance = NAN,
-                         .why = {.correlation = NAN}};
-    CKVC_AUTO_FREE int *incoming = ckvc_alloc(S, sizeof *incoming);
-    CKVC_AUTO_FREE int *chosen = ckvc_alloc(S, sizeof *chosen);
-    for (size_t s = 0; s < S; ++s) {
-        chosen[s] = -1;
-        incoming[s] = side_action(&f->s, f->start[s]);
-        CKVC_FAIL_IF(incoming[s] < 0, err, CKVC_E_DATA,
-                     "%s: %s, entry %zu, is %g, which is not on the grid of actions", f->where,
-                     f->s.kind->start_name, s, (double)f->start[s]);
-    }
-    if (out->fitted) {
-        out->n_prompts = f->pool->n_prompts;
-        out->n_documents = cql_counts_clusters(f->pool->counts);
-        out->n_records = cql_counts_records(f->pool->counts);
-        out->scale = scale_of(f);
-        CKVC_TRY(fit_states(f, out, err));
-        CKVC_TRY(explain_choices(f, out, err));
-        CKVC_TRY(resample_choices(f, out, err));
-        memcpy(chosen, out->why.chosen, S * sizeof *chosen);
-        if (f->o->shrink) { shrink_choices(f, incoming, chosen, out); }
-    }
-    write_entries(f, incoming, chosen, out);
-    return CKVC_OK;
 }
 
 static ckvc_status fit_sides(fit_pool *pool, const fit_options *o, fit_result *r, ckvc_err *err) {
@@ -500,13 +283,15 @@ static ckvc_status fit_sides(fit_pool *pool, const fit_options *o, fit_result *r
          * shard of another side, which was logged under it. */
         const bool own = pool->sides[i].where != NULL;
         const shard_header *from = own ? &pool->sides[i].start : &pool->first;
-        const fitting f = {.o = o,
-                           .s = side_of_table(t->table, which),
-                           .e = &t->evidence[i],
-                           .pool = &pool->sides[i],
-                           .start = o->incoming ? side_of_table(o->incoming->table, which).entries
-                                                : from->side[i].start,
-                           .where = own ? pool->sides[i].where : pool->where};
+        const side_fitting f = {.o = &o->cql,
+                                .resampled = &o->resampled,
+                                .s = side_of_table(t->table, which),
+                                .e = &t->evidence[i],
+                                .records = &pool->sides[i],
+                                .start = o->incoming
+                                             ? side_of_table(o->incoming->table, which).entries
+                                             : from->side[i].start,
+                                .where = own ? pool->sides[i].where : pool->where};
         CKVC_TRY(fit_side(&f, &r->sides[i], err));
         r->sides[i].carried =
             !r->sides[i].fitted && has_side_evidence(o->incoming, which, o, &pool->first.setting);
@@ -522,8 +307,9 @@ static ckvc_status fit_shares(fit_pool *pool, const fit_options *o, fit_result *
     const size_t heads = ckvc_weight_index(t, t->n_layers, 0, 0);
     if (pool->demand.n_prompts > 0) {
         CKVC_AUTO_FREE double *mix = ckvc_alloc(t->n_budgets, sizeof *mix);
-        for (uint32_t b = 0; b < t->n_budgets; ++b) { mix[b] = o->mix; }
-        CKVC_TRY(fit_demand_table(&pool->demand, o, mix, r->table, &r->demand, err));
+        for (uint32_t b = 0; b < t->n_budgets; ++b) { mix[b] = o->budgets.mix; }
+        CKVC_TRY(demand_records_table(&pool->demand, &o->budgets, &o->resampled, mix, r->table,
+                                      &r->demand, err));
     } else if (in && in->table->share) {
         r->demand.carried = true;
         if (ckvc_table_copy_shares(t, in->table)) { ckvc_out_of_memory(heads, sizeof(double)); }
@@ -549,8 +335,9 @@ static double *signature_of(fit_pool *pool, const fit_options *o) {
 ckvc_status fit_records(const char *const *paths, size_t n_paths, const fit_options *o,
                         fit_result **out, ckvc_err *err) {
     *out = NULL;
-    CKVC_FAIL_IF(o->shrink && (o->replicates < 20 || o->resample != RESAMPLE_BOOTSTRAP), err,
-                 CKVC_E_USAGE, "--shrink needs --bootstrap R with R of at least 20");
+    CKVC_FAIL_IF(o->cql.shrink &&
+                     (o->resampled.n_replicates < 20 || o->resampled.kind != RESAMPLE_BOOTSTRAP),
+                 err, CKVC_E_USAGE, "--shrink needs --bootstrap R with R of at least 20");
     for (size_t i = 0; i < o->n_splits; ++i) {
         CKVC_FAIL_IF(strcmp(o->splits[i], "heldout") == 0, err, CKVC_E_USAGE,
                      "held-out prompts never enter a fit: --split heldout makes no sense");
@@ -559,7 +346,7 @@ ckvc_status fit_records(const char *const *paths, size_t n_paths, const fit_opti
     CKVC_AUTO(fit_result_free_at) fit_result *r = ckvc_calloc(1, sizeof *r);
     CKVC_TRY(fit_pool_read(&pool, paths, n_paths, o, err));
     if (o->incoming) { CKVC_TRY(check_incoming(&pool, o->incoming, err)); }
-    r->n_replicates = o->replicates;
+    r->n_replicates = o->resampled.n_replicates;
     r->n_heldout = pool.n_heldout;
     r->n_filtered = pool.n_filtered;
     r->n_duplicates = pool.n_duplicates;
@@ -578,7 +365,7 @@ ckvc_status fit_records(const char *const *paths, size_t n_paths, const fit_opti
                  h->n_budgets);
     fill_shape(r->table->table, h);
     CKVC_TRY(fit_sides(&pool, o, r, err));
-    CKVC_FAIL_IF(o->mix > 0 && pool.demand.n_prompts == 0, err, CKVC_E_USAGE,
+    CKVC_FAIL_IF(o->budgets.mix > 0 && pool.demand.n_prompts == 0, err, CKVC_E_USAGE,
                  "--mix is of demand, which these records are not: leave it out");
     CKVC_TRY(fit_shares(&pool, o, r, err));
     if (pool.learned.n_fitted > 0) {
@@ -586,7 +373,7 @@ ckvc_status fit_records(const char *const *paths, size_t n_paths, const fit_opti
                      "%s: a learned score ranks what shares leave room for: fit it together with a "
                      "run of --side demand, or give --tables with shares",
                      pool.learned.where);
-        fit_learned_table(&pool.learned, o, r->table->table, &r->learned);
+        learned_records_table(&pool.learned, &o->budgets, r->table->table, &r->learned);
     }
     write_meta(&pool, o, r);
     table_file_set_sketch(r->table, h->sketch);
@@ -605,7 +392,7 @@ ckvc_status fit_mixes_read(const char *const *paths, size_t n_paths, const fit_o
     CKVC_AUTO(fit_mixes_free_at) fit_mixes *m = ckvc_calloc(1, sizeof *m);
     *out = NULL;
     m->o = *o;
-    m->o.score = CKVC_SCORE_WINDOW; /* features are not read */
+    m->o.budgets.score = CKVC_SCORE_WINDOW; /* features are not read */
     CKVC_TRY(fit_pool_read(&m->pool, paths, n_paths, &m->o, err));
     CKVC_FAIL_IF(m->pool.demand.n_prompts == 0, err, CKVC_E_DATA, "%s: has no demand", paths[0]);
     *out = ckvc_take(&m);
@@ -620,8 +407,8 @@ void fit_mixes_free(fit_mixes *m) {
 ckvc_status fit_mixes_take(fit_mixes *m, const double *mix, table_file *t, fitted_demand *found,
                            ckvc_err *err) {
     free(found->blocks);
-    CKVC_TRY(fit_demand_shares(&m->pool.demand, &m->o, mix, t, found, err));
+    CKVC_TRY(demand_records_shares(&m->pool.demand, &m->o.resampled, mix, t, found, err));
     json_object_set_new(json_object_get(t->meta, "diagnostics"), "demand",
-                        fit_demand_numbers(found, t->table->budgets));
+                        fitted_demand_json(found, t->table->budgets));
     return CKVC_OK;
 }

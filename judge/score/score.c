@@ -12,7 +12,7 @@
 #include "lib/base/text_lines.h"
 #include "lib/stats/rank.h"
 #include "formats/lines/scores.h"
-#include "fit/fit_result.h"
+#include "budgets/budgets.h"
 
 /* What is measured besides losses: the attention that a kept set leaves out (--attention-error),
  * and the spread of the utility scores (--utilities). */
@@ -247,8 +247,8 @@ static json_t *by_set(const scorer *s, const lane *x, const policy_kept *kept,
 static double mix_of(const score_policy *policy, double budget, const prompt *p) {
     if (policy->kind != SCORE_TABLE || !policy->table) { return 0; }
     const ckvc_table *t = policy->table->table;
-    return fit_mix(policy->table,
-                   ckvc_nearest_budget(t->budgets, t->n_budgets, budget, p->n_tokens));
+    return budgets_mix(policy->table,
+                       ckvc_nearest_budget(t->budgets, t->n_budgets, budget, p->n_tokens));
 }
 
 /* Losses and divergences of a continuation, means. */

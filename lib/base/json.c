@@ -112,6 +112,10 @@ void ckvc_json_append_as_given(ckvc_buffer *b, const json_t *value) {
 
 json_t *ckvc_json_real(double v) { return isfinite(v) ? json_real(v) : json_null(); }
 
+void ckvc_json_set_real(json_t *o, const char *key, double v) {
+    if (isfinite(v)) { json_object_set_new(o, key, json_real(v)); }
+}
+
 json_t *ckvc_json_reals(const double *v, size_t n) {
     json_t *array = json_array();
     for (size_t i = 0; i < n; i++) { json_array_append_new(array, ckvc_json_real(v[i])); }

@@ -12,6 +12,13 @@ typedef enum resample_kind {
     RESAMPLE_HALVES     /* 2k and 2k+1 are the two halves of the k-th random split */
 } resample_kind;
 
+/* What is asked for: how many replicates of which kind (0: none). */
+typedef struct resampling {
+    resample_kind kind;
+    uint32_t n_replicates;
+    uint64_t seed;
+} resampling;
+
 /* weight [R] of a prompt in every replicate; key: ckvc_rng_key of its id, or of its document where
  * it shares one with other prompts: these are drawn together or not at all (Davison and Hinkley
  * 1997, section 3.8; Field and Welsh 2007). */

@@ -99,7 +99,7 @@ TEST(cuts_order_and_duplicates_never_show) {
                *parts[3] = {fit_shard(fixture_of("demand", 7, 8), "b.h5"),
                             fit_shard(fixture_of("demand", 0, 7), "a.h5"), whole};
     fit_result *r[4] = {fit_one(whole), fit_paths(parts, 2), fit_paths(parts, 3)};
-    o.seed = 2;
+    o.resampled.seed = 2;
     r[3] = fit_one(whole);
     const size_t values = (size_t)L * G * NB * sizeof(double);
     char id[2][CKVC_SHA256_HEX];
@@ -119,7 +119,7 @@ TEST(cuts_order_and_duplicates_never_show) {
 /* ---- the learned score ---- */
 
 static fitted_learned learned_of(const char *const *paths, size_t n) {
-    o.score = CKVC_SCORE_LEARNED;
+    o.budgets.score = CKVC_SCORE_LEARNED;
     CKVC_AUTO(fit_result_free_at) fit_result *r = fit_paths(paths, n);
     const fitted_learned l = r->learned;
     return l;
@@ -158,7 +158,7 @@ TEST(one_pass_has_both) {
     }
     const char *path = fit_shard(s, "one.h5");
     CKVC_AUTO(fit_result_free_at) fit_result *plain = fit_one(path);
-    o.mix = 0.5;
+    o.budgets.mix = 0.5;
     CKVC_AUTO(fit_result_free_at) fit_result *mixed = fit_one(path);
     assert_true(fabs(mixed->table->table->share[2 * NB] - want) <= 1e-12);
     assert_true(fabs(plain->table->table->share[2 * NB] - want) > 1e-3);
@@ -166,9 +166,9 @@ TEST(one_pass_has_both) {
     assert_memory_equal(plain->table->table->theta, mixed->table->table->theta,
                         L * G * FIXTURE_FEATURES * sizeof(float));
     assert_int_equal(plain->demand.n_prompts, 4);
-    o.mix = 0.3;
+    o.budgets.mix = 0.3;
     refused(path, NULL, CKVC_E_DATA, "no demand of --mix 0.3");
-    o.mix = 0.5;
+    o.budgets.mix = 0.5;
     refused(fit_shard(fixture_of("demand", 0, 4), "old.h5"), NULL, CKVC_E_DATA,
             "no demand of --mix 0.5");
 }

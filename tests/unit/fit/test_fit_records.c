@@ -201,13 +201,14 @@ TEST(uniform_counts_choose_balanced_ones_do_not) {
     const fitted_side *head = &r->sides[CKVC_SIDE_HEAD];
     assert_true(head->why.correlation > -0.5);
     assert_true(head->scale > 0.0);
-    o.reward = FIT_RAW; /* the paper's reading: nats as they are, against a charge of 0.43/n nats */
+    o.cql.reward =
+        FIT_RAW; /* the paper's reading: nats as they are, against a charge of 0.43/n nats */
     refit(&r, in_temp_folder("uniform.h5"));
     head = &r->sides[CKVC_SIDE_HEAD];
     assert_true((double)head->why.n_alpha >= 0.25 * (double)head->why.n_supported);
     assert_true(head->scale == 1.0);
     w.effect = 0.0; /* nothing to find: whatever is chosen is noise, and now noise of the counts */
-    o.reward = FIT_ADVANTAGE;
+    o.cql.reward = FIT_ADVANTAGE;
     refit(&r, world_shard(&w, "uniform0.h5", 0, 100));
     head = &r->sides[CKVC_SIDE_HEAD];
     assert_true((double)head->why.n_alpha >= 0.25 * (double)head->why.n_supported);
@@ -231,13 +232,13 @@ static void write_and_compare(fit_result *r, const char *name, char id[CKVC_SHA2
 TEST(cuts_and_order_of_shards_never_show) {
     world w = plain;
     w.penalty = 0.0005;
-    o.replicates = 30;
+    o.resampled.n_replicates = 30;
     char one[CKVC_SHA256_HEX], many[CKVC_SHA256_HEX];
     const char *parts[3] = {world_shard(&w, "z.h5", 0, 7), world_shard(&w, "b.h5", 7, 13),
                             world_shard(&w, "y.h5", 20, 20)};
     const char *swapped[3] = {parts[2], parts[0], parts[1]};
     for (int solver = 0; solver < 2; ++solver) {
-        o.solver = solver == 0 ? FIT_EXACT : FIT_ADAMW;
+        o.cql.solver = solver == 0 ? FIT_EXACT : FIT_ADAMW;
         CKVC_AUTO(fit_result_free_at)
         fit_result *r = fit_one(world_shard(&w, "whole.h5", 0, 40)), *r3 = fit_paths(swapped, 3);
         const table_evidence *e = r->table->evidence, *e3 = r3->table->evidence;
@@ -261,7 +262,7 @@ TEST(unsupported_cells_get_what_was_asked_for) {
     const char *path = world_shard(&w, "holes.h5", 0, 60);
     int first[L * E * P * NB];
     for (int kind = 0; kind < 3; ++kind) {
-        o.unsupported = (fit_unsupported)kind;
+        o.cql.unsupported = (fit_unsupported)kind;
         fit_result *r = fit_one(path);
         assert_int_equal(r->sides[0].why.n_supported, (L - 1) * G * NB);
         assert_int_equal(r->sides[1].why.n_supported, (L - 1) * (E * P - 1) * NB);
@@ -465,9 +466,9 @@ TEST(penalty_and_loss_are_told_apart) {
 
 TEST(shrinking_keeps_what_chance_explains) {
     const char *path = world_shard(&plain, "shrink.h5", 0, 60);
-    o.shrink = true;
+    o.cql.shrink = true;
     fit_refused(&path, 1, CKVC_E_USAGE, "--bootstrap");
-    o.replicates = 100;
+    o.resampled.n_replicates = 100;
     fit_result *r = fit_one(path);
     for (int i = 0; i < L * G; ++i) {
         const int best = best_head(i / G, i % G, 0);
@@ -503,8 +504,8 @@ TEST(shrinking_keeps_what_chance_explains) {
 TEST(halves_agree_where_there_is_something_to_agree_on) {
     enum { S = L * G * NB, R = 20 };
     world w = plain;
-    o.replicates = R;
-    o.resample = RESAMPLE_HALVES;
+    o.resampled.n_replicates = R;
+    o.resampled.kind = RESAMPLE_HALVES;
     for (int k = 0; k < 2; ++k) {
         w.effect = k == 0 ? plain.effect : 0.0;
         CKVC_AUTO(fit_result_free_at)
