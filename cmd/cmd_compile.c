@@ -10,6 +10,7 @@
 typedef struct compile_cli {
     run_setup_options setup;
     fit_options fit;
+    const compile_way *way; /* by --mode and --score */
     probe_kind probe;
     int64_t rounds;
     double select;
@@ -47,7 +48,7 @@ static void on_pass(void *ctx, const compile_pass *p, const pass_counts *n) {
 static void on_round(void *ctx, const compile_result *r, stop_rule stop) {
     const compile_cli *c = ctx;
     const alternation_round *round = &r->rounds[r->n_rounds - 1];
-    if (c->setup.inputs.quiet || c->probe == PROBE_DEMAND) { return; }
+    if (c->setup.inputs.quiet || c->way == &compile_by_budgets) { return; }
     say("round %zu: %zu of %zu supported entries changed", r->n_rounds, round->changed,
         round->supported);
     if (round->gain.n) {
@@ -118,7 +119,7 @@ static void print_references(const compile_pass *p) {
 static void print_summary(const compile_cli *c, const run_setup *j, const compile_result *r) {
     const compile_pass *best = &r->passes[r->last_pass[r->best]];
     if (r->select) { choice_say(r->select, j->options.setting.budgets.v); }
-    if (c->probe == PROBE_DEMAND) {
+    if (c->way == &compile_by_budgets) {
         print_references(best);
     } else {
         print_rounds(r);
@@ -129,7 +130,7 @@ static void print_summary(const compile_cli *c, const run_setup *j, const compil
     } else if (!best->n_heldout) {
         say("no prompt is held out (--holdout 0.2), so nothing says whether the table is better "
             "than none\n");
-    } else if (c->probe == PROBE_DEMAND && !r->select) {
+    } else if (c->way == &compile_by_budgets && !r->select) {
         say("no held-out prompt is of split select: the table recommends what was fitted last\n");
     }
     say("wrote %s/table.ckvt: round %zu's, content id %s\n", c->setup.out, r->best + 1,
@@ -180,7 +181,8 @@ static void print_json(const compile_cli *c, const run_setup *j, const compile_r
     }
     json_t *select = r->select ? select_json(r->select) : NULL;
     json_print(json_pack("{s:s, s:s, s:s, s:I, s:s, s:o*, s:o, s:o, s:o}", "run",
-                         run_plan_hash(j->run), "probe", probe_name(c->probe), "stop",
+                         run_plan_hash(j->run), "probe",
+                         c->way->name ? c->way->name : probe_name(c->probe), "stop",
                          stop_name(r->stop), "best_round", (json_int_t)r->best + 1, "content_id",
                          r->passes[r->last_pass[r->best]].content_id, "select", select, "rounds",
                          rounds, "passes", passes, "gate", gate));
@@ -191,7 +193,8 @@ static void print_json(const compile_cli *c, const run_setup *j, const compile_r
 /* What a person gave and this compile would not look at; what a config file holds may be meant for
  * another mode. Options that stand nowhere here serve all. */
 static ckvc_status check_options(const compile_cli *c, ckvc_err *err) {
-    const bool loop = c->probe != PROBE_DEMAND, shared = c->fit.budgets.mode == CKVC_MODE_SHARED;
+    const bool loop = c->way == &compile_by_rounds,
+               shared = c->fit.budgets.mode == CKVC_MODE_SHARED;
     const struct {
         bool used;
         const char *of, *names[20];
@@ -228,11 +231,12 @@ static ckvc_status check_probe(compile_cli *c, ckvc_err *err) {
                  "--probe %s is a part of the loop over heads and gate: say --mode shared --score "
                  "paper with it",
                  probe_name(probe));
-        c->probe = PROBE_DEMAND;
+        c->way = &compile_by_budgets;
         if (shared) { c->fit.budgets.c_min = 1; /* every layer keeps B */ }
         c->setup.side = "demand";
         return CKVC_OK;
     }
+    c->way = &compile_by_rounds;
     const char *name = probe_name(probe);
     if (probe == PROBE_ALPHA_0 || probe == PROBE_EPSILON_GREEDY) {
         USAGE_IF(opts_said("cql-alpha") && c->fit.cql.cql_alpha != 0,
@@ -287,7 +291,7 @@ static ckvc_status print_dry_run(const compile_cli *c, run_setup *j, ckvc_err *e
         log_sides(j, &sides[i], 1);
         CKVC_TRY(run_setup_dry_run(&c->setup, j, &of, err));
         const compile_load l = load_of(j, of.prefill_s, of.single_s);
-        hours += of.pass_hours + loop_heldout_hours(&l);
+        hours += of.pass_hours + compile_round_hours(&l);
         records += of.records;
         disk += of.disk_bytes;
         json_array_append_new(passes, run_setup_cost_json(j, &of));
@@ -305,12 +309,7 @@ static ckvc_status print_demand_dry_run(const compile_cli *c, run_setup *j, ckvc
     repeat_dry_run of;
     CKVC_TRY(calibrate_repeat_dry_run(&j->inputs, &j->options, &of, err));
     const compile_load l = load_of(j, of.prefill_s, of.single_s);
-    const demand_plan asked = {.score = c->fit.budgets.score,
-                               .features = c->fit.budgets.features,
-                               .floor = c->setup.inputs.setting.floor,
-                               .c_min = c->fit.budgets.c_min,
-                               .mixes = compile_has_mixes(&j->options)};
-    const demand_cost d = demand_cost_of(&asked, &l);
+    const budgets_hours d = compile_budgets_hours(&c->fit.budgets, &j->options, &l);
     forecast_print(JSON_NUMBERS(json_pack("{s:[o]}", "passes", run_setup_repeat_json(j, &of)),
                                 {"prompts", j->e.prompts->n}, {"select_prompts", l.n_select},
                                 {"judge_prompts", l.n_heldout - l.n_select},
@@ -338,7 +337,7 @@ static ckvc_status open_run(compile_cli *c, run_setup *j, ckvc_err *err) {
     c->setup.log.until_cql_alpha = c->fit.cql.cql_alpha;
     c->setup.log.until_reward = c->fit.cql.reward;
     CKVC_TRY(run_setup_open(&c->setup, j, err));
-    if (c->probe == PROBE_DEMAND) {
+    if (c->way == &compile_by_budgets) {
         j->e.prompt_options.select = c->select;
         prompts_divide(j->e.prompts, j->e.manifest, &j->e.prompt_options);
         j->options.judges = 0; /* held-out prompts are scored */
@@ -360,7 +359,7 @@ static ckvc_status compile(const verb_call *call, ckvc_err *err) {
     compile_cli *c = call->options;
     CKVC_AUTO(run_setup_close) run_setup j = {0};
     CKVC_TRY(open_run(c, &j, err));
-    const bool demand = c->probe == PROBE_DEMAND;
+    const bool demand = c->way == &compile_by_budgets;
     if (c->setup.dry_run) {
         return demand ? print_demand_dry_run(c, &j, err) : print_dry_run(c, &j, err);
     }
@@ -377,11 +376,11 @@ static ckvc_status compile(const verb_call *call, ckvc_err *err) {
                                .on_round = on_round,
                                .ctx = c};
     CKVC_AUTO(compile_result_free_at) compile_result *r = ckvc_calloc(1, sizeof *r);
-    json_auto_t *whole = compile_plan_json(&o);
+    json_auto_t *whole = c->way->plan_json(&o);
     CKVC_TRY(run_setup_begin_run(&c->setup, &j, whole, err));
-    compile_begin(j.run, &o);
+    c->way->begin(j.run, &o);
     if (!demand) { CKVC_TRY(run_setup_set_edges(&c->setup, &j, err)); }
-    CKVC_TRY(compile_run(j.run, &o, r, err));
+    CKVC_TRY(c->way->run(j.run, &o, r, err));
     json_t *gate = json_null();
     if (!demand) {
         CKVC_TRY(gate_say(j.run, r->passes[r->last_pass[r->best]].name, !c->setup.inputs.quiet,

@@ -1,5 +1,5 @@
 /* The loop's decisions: stop rules at their edges, whose table goes out, what a probe runs. */
-#include "compile/compile.h"
+#include "cql/rounds/alternation.h"
 #include "tests/unit/unit.h"
 
 static alternation_round round_of(size_t changed, size_t supported, double gain, double se,
@@ -58,7 +58,7 @@ TEST(the_best_round_goes_out) {
 TEST(probes_have_names_and_sides) {
     ckvc_side sides[CKVC_SIDE_COUNT];
     char names[256] = "";
-    for (int p = 0; p < PROBE_DEMAND; p++) { /* which a mode asks for */
+    for (int p = 0; p < PROBE_COUNT; p++) {
         strcat(strcat(names, p ? "|" : ""), probe_name((probe_kind)p));
     }
     assert_string_equal(names, PROBE_NAMES);
@@ -68,28 +68,6 @@ TEST(probes_have_names_and_sides) {
     assert_int_equal(sides[0], CKVC_SIDE_HEAD);
     assert_int_equal(probe_sides(PROBE_GATE_ONLY, sides), 1);
     assert_int_equal(sides[0], CKVC_SIDE_GATE);
-    assert_string_equal(probe_name(PROBE_DEMAND), "demand");
-}
-
-TEST(a_round_has_passes) {
-    static const struct {
-        probe_kind probe;
-        bool select;
-        size_t n;
-        pass_kind passes[2];
-    } cases[] = {{PROBE_JOINT, true, 2, {PASS_HEAD, PASS_GATE}},
-                 {PROBE_GATE_ONLY, false, 1, {PASS_GATE}},
-                 {PROBE_DEMAND, false, 1, {PASS_DEMAND}},
-                 {PROBE_DEMAND, true, 2, {PASS_DEMAND, PASS_SELECT}}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        pass_kind passes[PASS_KINDS];
-        assert_int_equal(probe_passes(cases[i].probe, cases[i].select, passes), cases[i].n);
-        assert_memory_equal(passes, cases[i].passes, cases[i].n * sizeof *passes);
-    }
-    assert_int_equal(probe_rounds(PROBE_DEMAND, 3), 1);
-    const alternation_round gained_nothing = round_of(0, 0, -1, 0.1, 9);
-    assert_int_equal(alternation_stop(&gained_nothing, 1, PROBE_DEMAND, 1), STOP_ONCE);
-    assert_string_equal(pass_kind_name(PASS_SELECT), "select");
 }
 
 RUN_TESTS(NULL, NULL)
