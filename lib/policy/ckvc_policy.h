@@ -46,22 +46,23 @@ extern "C" {
 
 /* ---- 1. a table ---- */
 
-/* Whose kept sets the paper's part of a table was fitted for: the paper's operator, or one of the
- * probes that leave a part of it out (paper.md section 7). A prefill serves the paper's, and any
- * table with shares; a table that is a probe's alone is refused. */
+/* Which operator the paper's part of a table was fitted for: the paper's own, or one of the probes
+ * that leave a part of it out (paper.md section 7). A prefill serves tables of the paper's
+ * operator, and tables with shares whose paper's part has no threshold. It refuses the tables of
+ * other probes. */
 typedef enum ckvc_operator {
     CKVC_OPERATOR_PAPER,
     CKVC_OPERATOR_NO_UTILITY, /* u[t] = alpha[t] * max_g weight[g]: the value norms are left out */
-    CKVC_OPERATOR_NO_THRESHOLD, /* no candidates: the B largest by u, whatever the threshold */
-    CKVC_OPERATOR_MEAN_POOL,    /* the mean over heads in place of the maximum */
+    CKVC_OPERATOR_NO_THRESHOLD, /* no threshold: the B positions with the largest u are kept */
+    CKVC_OPERATOR_MEAN_POOL,    /* the mean over heads takes the place of the maximum */
     CKVC_OPERATOR_COUNT
 } ckvc_operator;
 
 /* The form of what is kept of a prompt. */
 typedef enum ckvc_mode {
-    CKVC_MODE_SHARED, /* one set for all heads of a layer, every layer of B positions (the paper) */
-    CKVC_MODE_HEADS,  /* a set for each (layer, KV head), each of a length of its own */
-    CKVC_MODE_LAYERS, /* one set for all heads of a layer, layers of different length */
+    CKVC_MODE_SHARED, /* one set for all heads of a layer, B positions in every layer (the paper) */
+    CKVC_MODE_HEADS,  /* each (layer, KV head) has a set of its own, each of its own length */
+    CKVC_MODE_LAYERS, /* one set for all heads of a layer; layers differ in length */
     CKVC_MODE_COUNT
 } ckvc_mode;
 
@@ -69,17 +70,18 @@ typedef enum ckvc_mode {
 typedef enum ckvc_score_kind {
     CKVC_SCORE_PAPER,   /* (alpha * rho) * weight */
     CKVC_SCORE_WINDOW,  /* mean attention of the last rows, pooled, times the value norm if asked */
-    CKVC_SCORE_LEARNED, /* softmax of a linear form of features, times the value norm */
+    CKVC_SCORE_LEARNED, /* softmax of a linear form of the features, times the value norm */
     CKVC_SCORE_COUNT
 } ckvc_score_kind;
 
 /* What a table recommends for one of its budgets. A member that the kind does not use is 0. */
 typedef struct ckvc_score {
-    uint32_t kind;     /* ckvc_score_kind */
-    uint32_t window;   /* w: how many last attention rows are read; the learned score's own number
-                          follows from `features` */
-    uint32_t pool;     /* k, odd: the maximum is taken over k positions; 1: it is not */
-    uint32_t norm;     /* 1: times the value norm */
+    uint32_t kind; /* ckvc_score_kind */
+    /* w, the number of last attention rows that are read. The learned score reads as many as its
+     * `features` say. */
+    uint32_t window;
+    uint32_t pool;     /* k, odd: each position takes the maximum over k positions; 1 takes none */
+    uint32_t norm;     /* 1: the score is multiplied by the value norm */
     uint32_t features; /* version of theta's features, the same in every block; 0: no theta */
     uint32_t mode;     /* ckvc_mode */
 } ckvc_score;
@@ -88,7 +90,7 @@ typedef struct ckvc_score {
  * min(max(recent + 1, floor(f * B)), T) positions. */
 typedef struct ckvc_c_min {
     double floor;  /* f: share of B, 0 ... 1 */
-    double recent; /* whole: the last positions that every set holds, beside position 0 */
+    double recent; /* a whole number: every set holds so many last positions, and position 0 */
 } ckvc_c_min;
 
 /* A table as it was read. Engines read its members; the library alone makes and changes one. */
@@ -98,26 +100,28 @@ typedef struct ckvc_table {
     uint32_t n_entropy_bins, n_ppl_bins; /* E, P */
     uint32_t n_budgets;                  /* nB */
     uint32_t window;    /* W, the observation window that alpha must be computed with */
-    uint32_t head_axis; /* 0 KV heads, 1 query heads */
-    uint32_t visible; /* alpha is 0 the paper's, 1 divided by the share of rows that see a token */
-    uint32_t keep_window; /* the last positions that sets of the paper's operator begin with */
-    uint32_t n_head_actions, n_gate_actions; /* sizes of the grids */
-    ckvc_operator op;                        /* paper, unless the table is a probe's */
-    double *budgets;                         /* [nB] >= 1 tokens, < 1 a share of T */
+    uint32_t head_axis; /* 0: heads are KV heads; 1: they are query heads */
+    /* 0: alpha is the paper's; 1: it is divided by the share of window rows that can see a
+     * token. */
+    uint32_t visible;
+    uint32_t keep_window; /* sets of the paper's operator begin with this many last positions */
+    uint32_t n_head_actions, n_gate_actions; /* numbers of actions in the two grids */
+    ckvc_operator op;                        /* the paper's, unless the table is a probe's */
+    double *budgets;                         /* [nB] from 1 up tokens, below 1 a share of T */
     double *head_grid, *gate_grid;           /* action values, ascending */
     double *edges_entropy, *edges_ppl;       /* [E-1], [P-1] inner edges, ascending */
     float *weight;                           /* [L][G][nB] W_head */
     float *tau;                              /* [L][E][P][nB] T_gate */
-    /* Of a table with shares; all are NULL in one that is the paper's alone. */
-    double *share;       /* [L][G][nB] of each head, about mean 1 */
-    double *layer_share; /* [L][nB], about mean 1; NULL: no mode `layers` */
+    /* These belong to a table with shares; all are NULL in a table that is the paper's alone. */
+    double *share;       /* [L][G][nB] each head's share, about mean 1 */
+    double *layer_share; /* [L][nB] about mean 1; NULL: the table has no mode `layers` */
     ckvc_c_min *c_min;   /* [nB] */
     ckvc_score *score;   /* [nB] */
-    /* The learned score of a table with shares, for all its budgets; NULL and 0 where there is
-     * none. */
+    /* The learned score of a table with shares, the same for all its budgets; NULL and 0 in a table
+     * that has none. */
     uint32_t n_features; /* D */
-    float *theta;        /* [L][G][D] */
-    double *mass;        /* [L][G] */
+    float *theta;        /* [L][G][D] weights of the features */
+    double *mass;        /* [L][G] the factor of each head's softmax */
 } ckvc_table;
 
 /* Reads the numeric sections of a .ckvt file. It checks the CRC-32 of the header, of the directory
@@ -125,109 +129,122 @@ typedef struct ckvc_table {
  * values are what a table may hold. Returns 0 and a table to free with ckvc_table_free, or -1 with
  * one line in message (message_size bytes; may be NULL, 0). */
 int ckvc_table_read(const char *path, ckvc_table **out, char *message, size_t message_size);
-/* The same from bytes in memory; `name` stands for the file in messages. */
+/* Does the same with bytes in memory; messages name the file `name`. */
 int ckvc_table_parse(const char *name, const void *bytes, size_t size, ckvc_table **out,
                      char *message, size_t message_size);
 /* What the table recommends for block b, 0 ... nB-1: its mode says what form the sets will have.
  * A table without shares recommends the paper's score in mode `shared`. */
 ckvc_score ckvc_table_score(const ckvc_table *t, uint32_t b);
-void ckvc_table_free(ckvc_table *table); /* NULL is fine */
+void ckvc_table_free(ckvc_table *table); /* does nothing with NULL */
 
 /* ---- 2. a prompt begins ----
  *
- * Nothing is allocated: a prefill lies in a workspace of the caller's, which is linear in the
- * number of tokens. Every table that `ckvc fit` or `ckvc compile` recommends is served, in each of
- * its modes. */
+ * Nothing is allocated: a prefill lies in a workspace that the caller gives, whose size is linear
+ * in the number of tokens. Every table that `ckvc fit` or `ckvc compile` recommends is served, in
+ * each of its modes. */
 
-/* The model, as far as sets depend on it. */
+/* What the sets depend on in the model. */
 typedef struct ckvc_geometry {
     uint32_t n_layers, n_query_heads, n_kv_heads, head_dim;
-    /* [head_dim/2] that the keys in the cache were rotated with (pairs i and i + head_dim/2), read
-     * by ckvc_prefill_cache alone; NULL: keys are handed over before the rotation. */
+    /* The frequencies [head_dim/2] that the keys in the cache were rotated with, in pairs i and i +
+     * head_dim/2. Only ckvc_prefill_cache reads them. NULL means that keys are handed over before
+     * the rotation. */
     const double *inv_freq;
-    /* 0: attention rows are handed over. Else queries are in their place, for engines that never
-     * hold a row: a logit is query_scale * (q . k), and a row sees all positions up to its own
-     * (no sliding window, no cap on logits). This needs keys after the rotation. */
+    /* 0 means that attention rows are handed over. Any other value means that queries are handed
+     * over in their place, by an engine that never holds a row: a logit is query_scale * (q . k),
+     * and a row sees all positions up to its own (no sliding window, no cap on logits). This needs
+     * keys after the rotation. */
     double query_scale;
 } ckvc_geometry;
 
-/* What is asked for. What it points to is borrowed until the last call of the prefill. */
+/* What is asked for. Everything that it points to must stay valid until the last call of the
+ * prefill. */
 typedef struct ckvc_request {
     const ckvc_table *table;
     ckvc_geometry model;
     uint32_t n_tokens; /* T */
-    double budget;     /* mean entries of a head: tokens from 1 up, whole; below a share of T */
-    /* In place of what the table's blocks recommend; NULL: as they do. Of a table without shares
-     * any score serves in mode `shared`. */
+    /* The mean number of entries of a head: whole tokens from 1 up, a share of T below 1. */
+    double budget;
+    /* A score to use in place of what the table's blocks recommend; NULL uses theirs. A table
+     * without shares serves the paper's score and window scores, in mode `shared`. */
     const ckvc_score *score;
-    const double *floor; /* f of ckvc_c_min, 0 ... 1 */
+    const double *floor; /* f, 0 ... 1, in place of the block's; NULL: the block's */
 } ckvc_request;
 
 typedef struct ckvc_prefill ckvc_prefill;
 
-/* Bytes of a workspace for prompts of up to request->n_tokens, whatever the budget. SIZE_MAX: more
- * than can be asked for. */
+/* Returns the bytes of a workspace that serves prompts of up to request->n_tokens under every
+ * budget, or SIZE_MAX where that is more than can be asked for. */
 size_t ckvc_prefill_bytes(const ckvc_request *request);
-/* Begins a prompt in a workspace [bytes], aligned as malloc does. NULL: refused, with one line in
- * message (message_size bytes; may be NULL, 0): the model has another shape than the table, the
- * budget is below what every head must keep, the table is a probe's, the workspace is too small.
- * The table's budget that is nearest by ratio is used, clamped to what was asked for. */
+/* Begins a prompt in a workspace of `bytes` bytes, aligned as malloc aligns. Returns NULL when it
+ * refuses, with one line in message (message_size bytes; may be NULL, 0): the model has another
+ * shape than the table, the budget is below what every head must keep, the table is a probe's, or
+ * the workspace is too small. The block of the table whose budget is nearest by ratio is used, and
+ * its sets are clamped to the budget that was asked for. */
 ckvc_prefill *ckvc_prefill_begin(void *workspace, size_t bytes, const ckvc_request *request,
                                  char *message, size_t message_size);
-/* 1: the prompt is no longer than the table's window, and all of it is kept whatever the budget.
- * Rows and cache are not wanted then; tiles that come all the same are not looked at. */
+/* Returns 1 where the prompt is no longer than the table's window: all of it is then kept, whatever
+ * the budget. Rows and cache need not be handed over; tiles that come all the same are not read. */
 int ckvc_prefill_keeps_all(const ckvc_prefill *p);
-/* How many of the prompt's last attention rows are wanted, R: 0 ... T. 0: none, then neither
- * attention nor queries are handed over. Row i of them is the query at position T - R + i. */
+/* Returns R, how many of the prompt's last attention rows are to be handed over, 0 ... T. Row i of
+ * them belongs to the query at position T - R + i. With 0, neither attention nor queries are handed
+ * over. */
 uint32_t ckvc_prefill_rows(const ckvc_prefill *p);
-/* Whether ckvc_prefill_cache reads the keys; where it does not they may be NULL. */
+/* Whether ckvc_prefill_cache reads the keys. Where it does not, they may be NULL. */
 int ckvc_prefill_reads_keys(const ckvc_prefill *p);
-/* Whether ckvc_prefill_keep reads r_sem, which depends on the table. */
+/* Whether ckvc_prefill_keep reads r_sem. That depends on the table. */
 int ckvc_prefill_reads_r_sem(const ckvc_prefill *p);
 
 /* ---- 3. its layers ----
  *
- * Each of these calls returns 0, or -1 where a tile is refused: p is then as it was before, and
- * ckvc_prefill_message says why. Every layer wants its rows (query heads 0 ... H-1, rows ascending)
- * and its cache (KV heads 0 ... G-1, positions ascending), each once, cut into tiles as the caller
- * likes. Rows and cache of a layer come in any order, the next layer's after both. */
+ * Each of these calls returns 0, or -1 where it refuses a tile. After a refusal p is as it was
+ * before the call, and ckvc_prefill_message says why. Every layer needs its rows (query heads 0 ...
+ * H-1, rows ascending) and its cache (KV heads 0 ... G-1, positions ascending), each once, cut into
+ * tiles as the caller likes. Rows and cache of one layer may come in any order; the next layer
+ * begins when both are complete. */
 
-/* Attention of a query head: rows first_row ... first_row + n_rows - 1 of the R, each [T] after the
- * softmax, 0 where it does not see. rows [n_rows][T]. */
+/* Takes attention of a query head: rows first_row ... first_row + n_rows - 1 of the R. rows
+ * [n_rows][T] holds them after the softmax, with 0 where a row does not see a position. */
 int ckvc_prefill_attention(ckvc_prefill *p, uint32_t layer, uint32_t query_head, uint32_t first_row,
                            uint32_t n_rows, const float *rows);
-/* The same for engines with fused attention (query_scale): queries after the rotation, [n_rows]
- * [head_dim]. A KV head's come before its cache. */
+/* Takes queries in place of attention, from an engine with fused attention (query_scale): queries
+ * [n_rows][head_dim], after the rotation. The queries of a KV head's group come before its
+ * cache. */
 int ckvc_prefill_queries(ckvc_prefill *p, uint32_t layer, uint32_t query_head, uint32_t first_row,
                          uint32_t n_rows, const float *queries);
-/* Keys and values of a KV head at positions first ... first + n - 1, each [n][head_dim]. */
+/* Takes keys and values of a KV head at positions first ... first + n - 1, each [n][head_dim]. */
 int ckvc_prefill_cache(ckvc_prefill *p, uint32_t layer, uint32_t kv_head, uint32_t first,
                        uint32_t n, const float *keys, const float *values);
 
 /* ---- 4. its sets ---- */
 
-/* Chooses the sets, once, after the last layer. r_sem: the perplexity of the prompt's last W
- * tokens, exp of their mean loss in nats; read only where ckvc_prefill_reads_r_sem says so. */
+/* Chooses the sets, once, after the last layer. r_sem is the perplexity of the prompt's last W
+ * tokens, exp of their mean loss in nats; it is read only where ckvc_prefill_reads_r_sem says so.
+ * Returns 0, or -1 when it refuses: ckvc_prefill_message says why. */
 int ckvc_prefill_keep(ckvc_prefill *p, double r_sem);
-/* The positions [*n] that a KV head keeps, ascending, in the workspace; in modes `shared` and
- * `layers` all heads of a layer have the same pointer. NULL, 0: not kept yet, or no such head. */
+/* Returns the positions [*n] that a KV head keeps, ascending. They lie in the workspace; in modes
+ * `shared` and `layers` all heads of a layer get the same pointer. Returns NULL and sets *n to 0
+ * where nothing is chosen yet, or where there is no such head. */
 const uint32_t *ckvc_prefill_set(const ckvc_prefill *p, uint32_t layer, uint32_t kv_head,
                                  uint32_t *n);
-/* Why the last refused call was refused; "" without one. */
+/* Says why the last refused call was refused; "" when none was. */
 const char *ckvc_prefill_message(const ckvc_prefill *p);
 
 /* ---- 5. more of the same prompt ---- */
 
-/* Takes another budget and floor (NULL: the block's), whose sets another ckvc_prefill_keep chooses:
- * nothing is handed over again. -1: refused, as ckvc_prefill_begin refuses them, or because the
- * budget's block ranks by another score than the one that the prompt was begun for. */
+/* Takes another budget and floor (NULL: the block's); a second ckvc_prefill_keep then chooses the
+ * sets for them, and nothing is handed over again. Returns -1 when it refuses: for the reasons for
+ * which ckvc_prefill_begin refuses a budget, or because the budget's block ranks by another score
+ * than the one that the prompt was begun for. */
 int ckvc_prefill_again(ckvc_prefill *p, double budget, const double *floor);
-/* After ckvc_prefill_keep: the log scores of a KV head, [T], in the workspace until the next call
- * (the paper's without the head's weight, which changes nothing within it). NULL: not kept yet, no
- * such head, or all is kept. */
+/* After ckvc_prefill_keep: returns the log scores of a KV head, [T], which lie in the workspace
+ * until the next call. The paper's score comes without the head's weight, which does not change the
+ * order within a head. Returns NULL where nothing is chosen yet, where there is no such head, or
+ * where all of the prompt is kept. */
 const double *ckvc_prefill_scores(ckvc_prefill *p, uint32_t layer, uint32_t kv_head);
-/* After ckvc_prefill_keep: how many positions of a layer the paper's threshold left, before B of
- * them were kept. 0 where ckvc_prefill_scores is NULL. */
+/* After ckvc_prefill_keep: returns how many positions of a layer passed the paper's threshold,
+ * before the budget B cut them; T where sets are chosen without a threshold. Returns 0 where
+ * nothing is chosen yet, where there is no such layer, or where all of the prompt is kept. */
 uint32_t ckvc_prefill_candidates(const ckvc_prefill *p, uint32_t layer);
 
 #ifdef __GNUC__

@@ -1,8 +1,8 @@
-/* The learned score: features of every prompt token, their linear form per head, its softmax over
- * the prompt (docs/method.md, section 2).
+/* The learned score: the features of every prompt token, their linear form for each head, and its
+ * softmax over the prompt (docs/method.md, section 2).
  *
- * Everything is in double and in the order that the header states, so that an engine, Python and
- * this library rank alike. */
+ * Everything is computed in double and in the order that the header states, so that an engine,
+ * Python and this library rank alike. */
 #include "lib/policy/retain_many.h"
 
 #include <math.h>
@@ -25,7 +25,8 @@ uint32_t ckvc_features_rows(uint32_t version) {
 
 static double floored_log(double x) { return log(x > 1e-7 ? x : 1e-7); }
 
-/* out[t * stride] = log of the mean (zeros outside) or maximum of x over k positions around t. */
+/* out[t * stride] is the log of the mean (positions outside the prompt count as 0) or of the
+ * maximum of x over k positions around t. */
 static void pool_log(uint32_t n, const double *x, uint32_t k, int take_max, uint32_t stride,
                      double *out) {
     for (uint32_t t = 0; t < n; t++) {
@@ -39,7 +40,7 @@ static void pool_log(uint32_t n, const double *x, uint32_t k, int take_max, uint
     }
 }
 
-/* a[t] = mean over the last `rows` of the attention's rows and the query heads. */
+/* a[t] is the mean of the last `rows` attention rows, over all query heads of the group. */
 static void mean_rows(const ckvc_head_view *v, uint32_t rows, double *a) {
     const uint32_t n = v->n_tokens, used = rows < v->n_rows ? rows : v->n_rows;
     memset(a, 0, n * sizeof *a);
@@ -52,7 +53,8 @@ static void mean_rows(const ckvc_head_view *v, uint32_t rows, double *a) {
     for (uint32_t t = 0; t < n; t++) { a[t] /= (double)used * v->group; }
 }
 
-/* a[t] = maximum over the query heads of the mean over the last rows; one holds a head's. */
+/* a[t] is the largest of the query heads' own means over the last rows. `one` [T] is scratch for
+ * the mean of one head. */
 static void max_heads(const ckvc_head_view *v, double *a, double *one) {
     ckvc_head_view alone = *v;
     alone.group = 1;
@@ -63,7 +65,7 @@ static void max_heads(const ckvc_head_view *v, double *a, double *one) {
     }
 }
 
-/* The key before its rotary position: pairs (i, i + D/2) turned back by t * inv_freq[i]. */
+/* Undoes the rotation of a key: turns its pairs (i, i + D/2) back by the angle t * inv_freq[i]. */
 static void key_features(const ckvc_head_view *v, uint32_t t, const float *key, double *f) {
     const uint32_t half = v->head_dim / 2;
     for (uint32_t i = 0; i < v->head_dim; i++) { f[i] = (double)key[i]; }
@@ -121,7 +123,8 @@ void ckvc_features_of_mean(uint32_t which, uint32_t n_tokens, const double *mean
     }
 }
 
-/* The columns before the token's own: what the window's rows say. */
+/* Fills the columns before CKVC_FEATURES_OWN, which are made of the last attention rows. The late
+ * ones become 0. */
 static void window_features(const ckvc_head_view *v, uint32_t D, double *f, double *scratch) {
     for (uint32_t which = 0; which < CKVC_MEANS; which++) {
         if (which == CKVC_MEAN_LARGEST) {

@@ -1,8 +1,8 @@
-/* Budgets for heads and layers: how many positions each keeps, and the scores that rank them. Which
- * positions these are is ckvc_retain_head's (retention.c).
+/* Budgets for heads and layers: how many positions each keeps, and the scores that rank them.
+ * ckvc_retain_head (retention.c) then chooses the positions.
  *
- * Products are taken in the order that the header states, without contraction (Makefile), so that
- * every machine finds the same z and the same capacities. */
+ * Products are taken in the order that the header states, without contraction (see the Makefile),
+ * so that every machine finds the same z and the same capacities. */
 #include "lib/policy/retain_many.h"
 
 #include <assert.h>
@@ -42,14 +42,15 @@ uint32_t ckvc_head_floor(double f, uint32_t recent, uint32_t budget, uint32_t n_
     return least < (double)n_tokens ? (uint32_t)least : n_tokens;
 }
 
-/* Units that share entries, and the block's z once it is known. */
+/* The heads or layers (units) that divide the entries of a block among them. */
 typedef struct units {
     const double *share;
     uint32_t n, stride;
     double budget, floor, n_tokens;
 } units;
 
-/* x of a share at z; share 0 times an infinite z is NaN, and gets the floor. */
+/* x_i of ckvc_capacities for a share at z. A share of 0 times an infinite z is NaN, which gets the
+ * floor. */
 static double share_at(const units *u, double share, double z) {
     const double x = share * (u->budget * z);
     return x > u->floor ? (x < u->n_tokens ? x : u->n_tokens) : u->floor;
@@ -84,8 +85,8 @@ static double solve_z(const units *u) {
     return lo;
 }
 
-/* One more entry for the unit with the largest fraction of those that have had none; false: no unit
- * can take it. */
+/* Gives one more entry to the unit with the largest fraction among those that have not had one yet.
+ * Returns false where no unit can take it. */
 static bool give_one(const units *u, double z, uint32_t *c) {
     uint32_t best = u->n;
     double best_fraction = -1.0;
@@ -118,7 +119,7 @@ int ckvc_capacities(const double *share, uint32_t n, uint32_t stride, uint32_t b
     return 0;
 }
 
-/* The units of a mode under block b. */
+/* The units of a mode, with their shares and floor under block b. */
 static units units_of(const ckvc_table *t, uint32_t b, ckvc_mode mode, uint32_t budget,
                       uint32_t n_tokens) {
     const bool heads = mode == CKVC_MODE_HEADS;

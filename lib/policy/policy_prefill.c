@@ -1,8 +1,8 @@
-/* From a prefill to the kept sets: see the header. A layer is in hand until its rows and its cache
- * are whole; then the sums over its rows become scores, and only these are held for all layers.
+/* From a prefill to the kept sets; ckvc_policy.h says how it is used. One layer is open at a time,
+ * until its rows and its cache are complete. Then the sums over its rows become scores, and only
+ * the scores are held for all layers.
  *
- *   T tokens · R last rows · W the table's window · L, H, G layers, query heads, KV heads
- */
+ *   T tokens · R last rows · W the table's window · L layers · H query heads · G KV heads */
 #include <math.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -14,44 +14,48 @@
 
 enum { SUMS_MAX = CKVC_MEANS + 1 };
 
-/* Where the next tile begins: `at` counts a head's rows or positions. */
+/* Where the next tile must begin; `at` counts rows or positions of the head. */
 typedef struct cursor {
     uint32_t layer, head, at;
 } cursor;
 
 struct ckvc_prefill {
-    ckvc_request request; /* whose budget is the one in hand */
+    ckvc_request request; /* its budget and floor are those now in use */
     const ckvc_table *table;
     ckvc_geometry model;
     ckvc_score score;
     uint32_t T, R, L, H, G, D;
     uint32_t block, budget; /* B in tokens */
-    double floor;           /* of the block, and what it keeps anyway */
+    /* The floor f of the block or of the request; `recent` is the block's. */
+    double floor;
     uint32_t recent, n_sets;
-    bool whole;     /* no longer than the window: all is kept, tiles are not looked at */
-    bool paper;     /* layers of one budget under the paper's operator */
-    bool by_weight; /* scores are made of alpha, rho and weights, when all layers are there */
-    bool late;      /* features of version 1 */
+    bool whole; /* the prompt is no longer than the window: all is kept, tiles are not read */
+    bool paper; /* one budget for every layer, under the paper's operator */
+    /* The score is the paper's: made of alpha, rho and weights once all layers are there. */
+    bool by_weight;
+    bool late; /* the learned score with features of version 1, whose late columns need all
+                  layers */
     bool alpha_read;
-    bool scored, kept; /* alpha and scores are made of their sums; sets of the budget are there */
-    double r_struct;   /* of alpha */
-    /* How many last rows each sum over rows reads; the alpha's is the last. */
+    /* alpha and scores are finished; the sets of the budget are chosen. */
+    bool scored, kept;
+    double r_struct; /* entropy of alpha */
+    /* How many last rows each of the sums over rows adds up; alpha's sum is the last one. */
     uint32_t n_sums, sum_rows[SUMS_MAX];
     cursor rows, cache;
-    uint32_t layer;           /* in hand */
-    double *alpha;            /* [T], a sum over layers and heads until they are all there */
-    double *norms;            /* of values, [L][G][T], or [G][T] of the layer in hand */
-    double *s;                /* [L][G][T], not by_weight */
-    double *layer_attention;  /* [L][T], late */
-    double *sums, *of_query;  /* of the layer in hand, [n_sums][G][T]; [H][T] late */
-    double *columns;          /* [T][CKVC_FEATURES_OWN], late */
+    uint32_t layer;           /* the open layer */
+    double *alpha;            /* [T] a sum over layers and heads until all are there, then alpha */
+    double *norms;            /* norms of the values, [L][G][T], or [G][T] of the open layer */
+    double *s;                /* [L][G][T], unless by_weight */
+    double *layer_attention;  /* [L][T], where late */
+    double *sums, *of_query;  /* of the open layer: [n_sums][G][T]; [H][T] where late */
+    double *columns;          /* [T][CKVC_FEATURES_OWN], where late */
     double *own;              /* the features of one token */
     double *u, *of_set;       /* [T] each */
     double *weight;           /* [G] */
-    float *alpha_f32, *rho;   /* [T], [G][T] by_weight */
-    float *queries, *logits;  /* [H][R][D]; [H/G][R][T] of the KV head in hand */
+    float *alpha_f32, *rho;   /* [T], [G][T] where by_weight */
+    float *queries, *logits;  /* [H][R][D]; [H/G][R][T] of the open KV head */
     uint32_t *c, *n_kept;     /* [L][G] */
-    uint32_t *n_candidates;   /* [L] of the paper's operator */
+    uint32_t *n_candidates;   /* [L] T where there is no threshold */
     uint32_t *kept_positions; /* [L][n_sets][T] */
     uint32_t *scratch;        /* [T] */
     char message[256];
@@ -63,7 +67,7 @@ static size_t of_layer(const ckvc_prefill *p, uint32_t layer, uint32_t head) {
     return ((size_t)layer * p->G + head) * p->T;
 }
 
-/* Norms of the layer in hand alone, where scores are finished with their layer. */
+/* Where a score is finished with its layer, the norms of the open layer alone are held. */
 static double *norms_of(const ckvc_prefill *p, uint32_t layer, uint32_t head) {
     return p->norms + of_layer(p, p->by_weight || p->late ? layer : 0, head);
 }
@@ -83,7 +87,7 @@ static ckvc_score score_asked(const ckvc_request *r, uint32_t b) {
     return r->score ? *r->score : ckvc_table_score(r->table, b);
 }
 
-/* The table's block b serves the budget. */
+/* Takes budget, floor and recent positions for block b of the table, which serves the budget. */
 static void take_block(ckvc_prefill *p, uint32_t b) {
     const ckvc_c_min c_min =
         p->table->c_min ? p->table->c_min[b] : (ckvc_c_min){.floor = 0.2, .recent = 8};
@@ -93,7 +97,7 @@ static void take_block(ckvc_prefill *p, uint32_t b) {
     p->recent = (uint32_t)c_min.recent;
 }
 
-/* What block b wants to see of a prompt of T tokens. */
+/* Works out what block b needs to see of a prompt of T tokens. */
 static void set_up(ckvc_prefill *p, const ckvc_request *r, uint32_t b) {
     const ckvc_table *t = r->table;
     const bool whole = r->n_tokens <= t->window;
@@ -121,14 +125,14 @@ static void set_up(ckvc_prefill *p, const ckvc_request *r, uint32_t b) {
     p->R = p->R < p->T ? p->R : p->T;
 }
 
-/* Arrays one after the other, in room or, where that is NULL, only counted. */
+/* Places arrays one after the other in `room`. With room NULL it only counts their bytes. */
 typedef struct arena {
     char *room;
     size_t at;
     bool over;
 } arena;
 
-/* n1 * n2 * n3 values; 16 divides every place. */
+/* Places n1 * n2 * n3 values; every array begins at a multiple of 16 bytes. */
 static void *take_array(arena *a, size_t n1, size_t n2, size_t n3, size_t size) {
     const size_t at = a->at;
     size_t n;
@@ -140,7 +144,7 @@ static void *take_array(arena *a, size_t n1, size_t n2, size_t n3, size_t size) 
     return a->room ? a->room + at : NULL;
 }
 
-/* The bytes behind `room`, SIZE_MAX where they overflow. */
+/* Places all arrays of p. Returns their bytes, or SIZE_MAX where the number overflows. */
 static size_t lay_out(ckvc_prefill *p, void *room) {
     const size_t T = p->T, L = p->L, G = p->G, H = p->H, D = p->D;
     const bool all = p->by_weight || p->late, queries = p->model.query_scale > 0.0 && p->R;
@@ -208,7 +212,7 @@ static int check_budget(double budget, note to) {
     return 0;
 }
 
-/* A score in place of the table's, and a floor. */
+/* Checks the score that a request gives in place of the table's, and its floor. */
 static int check_score(const ckvc_request *r, note to) {
     const ckvc_table *t = r->table;
     const ckvc_score *s = r->score;
@@ -237,7 +241,7 @@ static int check_score(const ckvc_request *r, note to) {
     return 0;
 }
 
-/* What no workspace mends. */
+/* Checks everything about a request that does not depend on the workspace. */
 static int check_request(const ckvc_request *r, note to) {
     const ckvc_table *t = r->table;
     const ckvc_geometry *m = &r->model;
@@ -277,7 +281,8 @@ static int check_request(const ckvc_request *r, note to) {
     return check_budget(r->budget, to) ? -1 : check_score(r, to);
 }
 
-/* How many each set holds at most: ckvc_table_capacities with the floor that is asked for. */
+/* Computes how many positions each set may hold, as ckvc_table_capacities does, but with the floor
+ * that was asked for. */
 static int fill_capacities(ckvc_prefill *p, note to) {
     const ckvc_table *t = p->table;
     const ckvc_mode mode = (ckvc_mode)p->score.mode;
@@ -342,7 +347,7 @@ const char *ckvc_prefill_message(const ckvc_prefill *p) { return p->message; }
 
 /* ---- a layer is whole ---- */
 
-/* The mean over the rows of one of the sums -> p->u. */
+/* Writes the mean over the rows of one of the sums, [T], to p->u. */
 static const double *mean_of(ckvc_prefill *p, uint32_t sum, uint32_t head) {
     const double *x = p->sums + ((size_t)sum * p->G + head) * p->T;
     const uint32_t rows = p->sum_rows[sum] < p->R ? p->sum_rows[sum] : p->R;
@@ -350,7 +355,7 @@ static const double *mean_of(ckvc_prefill *p, uint32_t sum, uint32_t head) {
     return p->u;
 }
 
-/* The largest of the query heads' own means -> p->u. */
+/* Writes the largest of the query heads' own means, [T], to p->u. */
 static const double *largest_mean(ckvc_prefill *p, uint32_t head) {
     const uint32_t group = group_of(p),
                    rows = CKVC_FEATURES_1_ROWS < p->R ? CKVC_FEATURES_1_ROWS : p->R;
@@ -364,7 +369,7 @@ static const double *largest_mean(ckvc_prefill *p, uint32_t head) {
     return p->u;
 }
 
-/* Adds to the linear form what the rows say. */
+/* Adds to the linear form s [T] the part that the features of the attention rows have in it. */
 static void add_columns(ckvc_prefill *p, uint32_t head, double *s) {
     const float *theta = p->table->theta + ((size_t)p->layer * p->G + head) * p->table->n_features;
     enum { COLUMNS = CKVC_FEATURES_OWN };
@@ -410,7 +415,7 @@ typedef struct tile {
     uint32_t n_heads, length; /* heads of a layer; rows or positions of a head */
 } tile;
 
-/* A tile is the next one, and its layer is in hand. */
+/* Refuses a tile that is not the next one, or whose layer is not the open one. */
 static int expect(ckvc_prefill *p, const cursor *c, const cursor *other, const tile *t) {
     if (p->kept || c->layer == p->L) {
         return REFUSE(p, "%s of layer %u: all %u layers have theirs", t->what, t->layer, p->L);
@@ -443,7 +448,7 @@ static void advance_cursor(ckvc_prefill *p, cursor *c, const tile *t) {
     if (p->rows.layer > p->layer && p->cache.layer > p->layer) { close_layer(p); }
 }
 
-/* Row i of the R into all sums that read it. */
+/* Adds row i of the R to all sums that read it. */
 static void add_row(ckvc_prefill *p, uint32_t query_head, uint32_t i, const float *row) {
     const uint32_t head = query_head / group_of(p), from_end = p->R - i,
                    rows = CKVC_FEATURES_1_ROWS < p->R ? CKVC_FEATURES_1_ROWS : p->R;
@@ -524,8 +529,8 @@ int ckvc_prefill_queries(ckvc_prefill *p, uint32_t layer, uint32_t query_head, u
     return 0;
 }
 
-/* q . k in float, sixteen sums at a time: the same order everywhere, and one that compilers make
- * vectors of. */
+/* q . k in float, as sixteen sums at a time. The order is the same everywhere, and compilers can
+ * vectorise it. */
 static float dot(const float *q, const float *k, uint32_t n) {
     enum { LANES = 16 };
     float lane[LANES] = {0}, sum = 0;
@@ -538,7 +543,7 @@ static float dot(const float *q, const float *k, uint32_t n) {
     return sum;
 }
 
-/* Logits of the group's queries with a tile of keys. */
+/* Computes the logits of the group's queries with a tile of keys. */
 static void add_logits(ckvc_prefill *p, const tile *t, const float *keys) {
     const uint32_t rows = group_of(p) * p->R;
     const float *queries = p->queries + (size_t)t->head * rows * p->D;
@@ -550,7 +555,8 @@ static void add_logits(ckvc_prefill *p, const tile *t, const float *keys) {
     }
 }
 
-/* A KV head's keys are all there: its group's rows, of which row i sees T - R + i + 1 positions. */
+/* Turns the logits into attention rows and adds them, once all keys of a KV head are there. Row i
+ * sees T - R + i + 1 positions. */
 static void add_softmaxes(ckvc_prefill *p, uint32_t head) {
     const uint32_t group = group_of(p);
     for (uint32_t r = 0; r < group * p->R; r++) {
@@ -614,7 +620,7 @@ int ckvc_prefill_cache(ckvc_prefill *p, uint32_t layer, uint32_t kv_head, uint32
 
 /* ---- sets ---- */
 
-/* alpha from the sums, and its entropy. */
+/* Computes alpha from its sum, and the entropy of alpha. */
 static int finish_alpha(ckvc_prefill *p, double *r_struct) {
     const double scale = (double)p->T / ((double)p->table->window * p->L * p->H);
     double sum = 0.0, entropy = 0.0;
@@ -635,7 +641,7 @@ static int finish_alpha(ckvc_prefill *p, double *r_struct) {
     return 0;
 }
 
-/* The late columns' part, and a score of the form. */
+/* Adds the late columns to the linear form, and turns the form into a score. */
 static void finish_learned(ckvc_prefill *p, uint32_t l) {
     const ckvc_table *t = p->table;
     double *late = p->columns;
@@ -652,7 +658,7 @@ static void finish_learned(ckvc_prefill *p, uint32_t l) {
     }
 }
 
-/* The norms of a layer over their means. */
+/* rho: the norms of a layer divided by their mean, for each head. */
 static void fill_rho(ckvc_prefill *p, uint32_t l) {
     for (uint32_t g = 0; g < p->G; g++) {
         const double *norms = norms_of(p, l, g);
@@ -664,7 +670,7 @@ static void fill_rho(ckvc_prefill *p, uint32_t l) {
     }
 }
 
-/* u of a layer by the paper, from rho. */
+/* The paper's utility u of a layer, from rho. */
 static void layer_utility(ckvc_prefill *p, uint32_t l) {
     for (uint32_t g = 0; g < p->G; g++) {
         p->weight[g] = ckvc_table_weight(p->table, l, g, p->block);
@@ -672,11 +678,11 @@ static void layer_utility(ckvc_prefill *p, uint32_t l) {
     ckvc_utility(p->T, p->G, p->alpha_f32, p->rho, p->weight, p->of_set);
 }
 
-/* By what a set is ranked: log scores [T]. */
+/* The log scores [T] that a set is ranked by. */
 static const double *ranking(ckvc_prefill *p, uint32_t l, uint32_t g) {
     if (p->n_sets > 1) {
         if (!p->by_weight) { return p->s + of_layer(p, l, g); }
-        /* a weight changes nothing inside a head's own ranking */
+        /* a weight does not change the ranking within one head, so it is 1 here */
         ckvc_score_paper(p->T, p->alpha_f32, p->rho + (size_t)g * p->T, 1.0, p->of_set);
     } else if (p->by_weight) {
         layer_utility(p, l);
@@ -719,7 +725,7 @@ static void keep_layer(ckvc_prefill *p, uint32_t l, uint32_t e, uint32_t pb) {
     }
 }
 
-/* That everything is there; then alpha and the scores of their sums. */
+/* Checks that the whole prefill is there; then computes alpha and finishes the scores. */
 static int finish_scores(ckvc_prefill *p) {
     if (p->kept) { return REFUSE(p, "its sets are there already"); }
     if (p->layer < p->L) {
@@ -784,7 +790,7 @@ int ckvc_prefill_again(ckvc_prefill *p, double budget, const double *floor) {
     }
     p->request = asked;
     take_block(p, b);
-    if (!p->whole && fill_capacities(p, to)) { /* writes no capacity that it refuses */
+    if (!p->whole && fill_capacities(p, to)) { /* a refusal leaves the capacities as they were */
         p->request = before;
         take_block(p, block);
         return -1;

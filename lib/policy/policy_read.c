@@ -1,9 +1,10 @@
 /* Reads the numeric sections of a .ckvt table (formats/table/table.md) with libc alone.
  *
  * Everything about the file's structure is checked here: header and directory with their CRC-32,
- * the sections' places and the zeros between them, dims against SHAPE, the values of the table.
- * Left to formats/table/table_read.c, which calls this first: the SHA-256 sums, META and the
- * evidence. Sizes are compared with the bytes that are there before anything is allocated. */
+ * the places of the sections and the zeros between them, their dimensions against SHAPE, and the
+ * values of the table. The SHA-256 sums, META and the evidence are left to
+ * formats/table/table_read.c, which calls this first. Sizes are compared with the bytes that are
+ * there before anything is allocated. */
 #include "lib/policy/policy_parts.h"
 
 #include <errno.h>
@@ -31,18 +32,18 @@ enum {
 };
 enum { TYPE_BYTES, TYPE_F32, TYPE_F64, TYPE_U32, TYPE_U64, TYPE_COUNT };
 enum { CODEC_RAW, CODEC_ZSTD, CODEC_COUNT };
-/* Of the incompatible ones. */
+/* Bits of the header's incompatible flags. */
 enum {
     FLAG_OPERATOR = 3,
     FLAG_SHARES = 4,
     FLAG_RELATIVE = 8,
-    FLAGS_KNOWN = 15 /* of them the last is refused */
+    FLAGS_KNOWN = 15 /* these bits are known; the last of them is refused */
 };
 
 static const uint8_t magic[8] = {0x89, 'C', 'K', 'V', 0x0D, 0x0A, 0x1A, 0x0A};
 static const uint8_t type_bytes[TYPE_COUNT] = {1, 4, 8, 4, 8};
-/* Critical sections that are not read here; any other name in upper case is from a format that we
- * do not know. */
+/* Critical sections that are not read here. Any other name in upper case comes from a format that
+ * this reader does not know. */
 static const char *const known_elsewhere[] = {"META",  "QHEAD", "QGATE", "NHEAD",
                                               "NGATE", "MHEAD", "MGATE", "LGATE"};
 
@@ -50,7 +51,7 @@ typedef struct section {
     char name[9];
     uint16_t codec, type, rank;
     uint64_t dims[RANK_MAX];
-    uint64_t offset, stored, raw; /* bytes */
+    uint64_t offset, stored, raw; /* in bytes */
     uint32_t crc;
     uint64_t entry; /* where its directory entry begins, for messages */
 } section;
@@ -60,7 +61,7 @@ typedef struct reader {
     const uint8_t *data;
     uint64_t size;
     uint32_t n_sections;
-    ckvc_operator op; /* the header's incompatible flags: these two */
+    ckvc_operator op; /* from the header's incompatible flags, as is `shares` */
     bool shares;
     char *message;
     size_t message_size;
@@ -227,13 +228,15 @@ static bool find_section(const reader *r, const char *name, section *s) {
     return false;
 }
 
-/* The numeric sections: where their dims come from. */
+/* A numeric section that the table needs: its name, and the type and dimensions that it must
+ * have. */
 typedef struct target {
     const char *name;
     uint16_t type, rank;
     uint64_t dims[4];
 } target;
-/* From the 8th on of shares, from the 12th on of a learned score. */
+/* The first seven sections are in every table. Those from the 8th on belong to shares, and those
+ * from the 12th on to a learned score. */
 enum { TARGETS_PAPER = 7, TARGET_LAYER_SHARE = 8, TARGET_THETA = 11, TARGETS = 13 };
 static const char *const target_names[TARGETS] = {
     "BUDGET", "GRIDHEAD", "GRIDGATE", "WEIGHT", "TAU",   "EDGEENT", "EDGEPPL",
@@ -250,8 +253,8 @@ static bool known_critical(const char *name) {
     return false;
 }
 
-/* Every entry well formed, names unique, each section at the next multiple of 64, zeros between,
- * nothing behind the last. */
+/* Checks that every entry is well formed, that names are unique, that each section begins at the
+ * next multiple of 64 with zeros before it, and that nothing follows the last. */
 static int check_directory(const reader *r) {
     uint64_t end = HEADER_BYTES + (uint64_t)r->n_sections * ENTRY_BYTES;
     for (uint32_t i = 0; i < r->n_sections; i++) {
@@ -314,8 +317,8 @@ static void decode(const reader *r, const section *s, void *out) {
     }
 }
 
-/* SHAPE: L, H, G, E, P, nB, window, head axis, and where one of them is not 0 the kind of alpha and
- * the kept window; and the lengths of the two grids. */
+/* Reads SHAPE: L, H, G, E, P, nB, window and head axis, and, where one of them is not 0, the kind
+ * of alpha and the kept window. Reads the lengths of the two grids as well. */
 static int read_shape(const reader *r, uint32_t shape[CKVC_TABLE_SHAPE], uint32_t n_actions[2]) {
     section s;
     const bool longer = find_section(r, "SHAPE", &s) && s.dims[0] == CKVC_TABLE_SHAPE;
@@ -361,13 +364,13 @@ int ckvc_table_parse(const char *name, const void *bytes, size_t size, ckvc_tabl
     uint32_t shape[CKVC_TABLE_SHAPE], n_actions[2];
     if (check_header(r) || check_directory(r) || read_shape(r, shape, n_actions)) { return -1; }
 
-    /* Dims first, so that what SHAPE claims is known to be in the file before memory is taken for
-     * it. */
+    /* The dimensions are checked first, so that what SHAPE claims is known to be in the file before
+     * memory is taken for it. */
     const uint64_t L = shape[0], G = shape[2], E = shape[3], P = shape[4], nB = shape[5];
-    section theta; /* asked for last: the one whose dims count */
+    section theta; /* THETA comes last: its dimensions are used below */
     bool learned = find_section(r, "MASS", &theta);
     learned |= find_section(r, "THETA", &theta);
-    const uint64_t D = theta.dims[2]; /* the file's bytes bound it, once its section is checked */
+    const uint64_t D = theta.dims[2]; /* bounded by the file's size, as its section was checked */
     const target targets[TARGETS] = {
         {target_names[0], TYPE_F64, 1, {nB}},
         {target_names[1], TYPE_F64, 1, {n_actions[0]}},
@@ -424,7 +427,8 @@ int ckvc_table_parse(const char *name, const void *bytes, size_t size, ckvc_tabl
     return 0;
 }
 
-/* The file's bytes, the caller's to free; NULL: refused, with its message. */
+/* Reads a whole file; the caller frees the bytes. Returns NULL, with the message written, when it
+ * cannot. */
 static uint8_t *read_whole(const reader *r, int fd, size_t *size) {
     struct stat st;
     if (fstat(fd, &st) || !S_ISREG(st.st_mode)) {
@@ -457,7 +461,7 @@ int ckvc_table_read(const char *path, ckvc_table **out, char *message, size_t me
     const reader r = {.name = path, .message = message, .message_size = message_size};
     size_t size = 0;
     *out = NULL;
-    /* O_NONBLOCK: opening a named pipe must not wait for a writer. */
+    /* O_NONBLOCK, because opening a named pipe must not wait for a writer. */
     const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     FAIL_IF(&r, fd < 0, "%s", strerror(errno));
     uint8_t *bytes = read_whole(&r, fd, &size);

@@ -19,8 +19,8 @@ const char *ckvc_operator_name(ckvc_operator op) {
 
 static bool extent_ok(uint32_t n) { return n >= 1 && n <= CKVC_TABLE_MAX_EXTENT; }
 
-/* n1 * n2 * n3 * n4 elements of `size` bytes, zeroed; NULL when the product overflows or memory is
- * out. */
+/* Allocates n1 * n2 * n3 * n4 elements of `size` bytes, zeroed. Returns NULL when the product
+ * overflows or memory is out. */
 static void *array4(size_t n1, size_t n2, size_t n3, size_t n4, size_t size) {
     size_t n;
     if (!ckvc_mul_size(n1, n2, &n) || !ckvc_mul_size(n, n3, &n) || !ckvc_mul_size(n, n4, &n)) {
@@ -170,7 +170,7 @@ size_t ckvc_tau_index(const ckvc_table *t, uint32_t l, uint32_t e, uint32_t p, u
 double ckvc_table_weight(const ckvc_table *t, uint32_t l, uint32_t g, uint32_t b) {
     int a =
         ckvc_grid_index(t->head_grid, t->n_head_actions, t->weight[ckvc_weight_index(t, l, g, b)]);
-    assert(a >= 0); /* tables are checked when they are read */
+    assert(a >= 0); /* holds, as every table is checked when it is read */
     return t->head_grid[a];
 }
 
@@ -200,8 +200,8 @@ uint32_t ckvc_budget_tokens(double budget, uint32_t n_tokens) {
     return tokens >= (double)UINT32_MAX ? UINT32_MAX : (uint32_t)tokens;
 }
 
-/* Ratios in place of logarithms: max(b/B, B/b) grows with |log(b/B)|, and equal ratios give equal
- * doubles on every machine. */
+/* It compares ratios, not logarithms: max(b/B, B/b) grows with |log(b/B)|, and equal ratios give
+ * equal doubles on every machine. */
 uint32_t ckvc_nearest_budget(const double *budgets, uint32_t n, double budget, uint32_t n_tokens) {
     const double T = n_tokens ? (double)n_tokens : 1.0,
                  wanted = budget >= 1.0 ? budget : budget * T;
@@ -220,7 +220,8 @@ uint32_t ckvc_nearest_budget(const double *budgets, uint32_t n, double budget, u
     return best;
 }
 
-/* A value that was rounded from the grid is one of the grid's float32 exactly, and those ascend. */
+/* A value that was rounded from the grid equals one of the grid's values as float32, and those
+ * ascend: so a binary search finds it. */
 int ckvc_grid_index(const double *grid, uint32_t n, float value) {
     uint32_t lo = 0, hi = n;
     while (lo < hi) {
@@ -276,7 +277,7 @@ static int check_on_grid(const char *section, const float *values, size_t n, con
     return 0;
 }
 
-/* Shares [n][nB]: a block's are finite, not negative, and not all 0. */
+/* Checks shares [n][nB]: those of a block are finite, not negative, and not all 0. */
 static int check_shares(const char *section, const double *share, size_t n, uint32_t nB,
                         char *message, size_t message_size) {
     for (uint32_t b = 0; b < nB; b++) {
@@ -303,7 +304,8 @@ static int check_c_min(const ckvc_table *t, uint32_t b, char *message, size_t me
     return 0;
 }
 
-/* What block b says of features: all blocks the same, nothing where there is no theta. */
+/* Checks what block b says of features: the same version in all blocks, and 0 where there is no
+ * theta. */
 static int check_features(const ckvc_table *t, uint32_t b, char *message, size_t message_size) {
     const ckvc_score *s = &t->score[b];
     const uint32_t version = s->features;
@@ -340,7 +342,8 @@ static int check_score(const ckvc_table *t, uint32_t b, char *message, size_t me
     return check_features(t, b, message, message_size);
 }
 
-/* theta fits its features, of a key of some even length; all is finite. */
+/* Checks that theta's length is that of its features for a key of some even length, and that all
+ * values are finite. */
 static int check_learned(const ckvc_table *t, char *message, size_t message_size) {
     const size_t heads = (size_t)t->n_layers * t->n_heads;
     if (!t->theta) { return 0; }

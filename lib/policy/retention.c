@@ -1,11 +1,10 @@
-/* What one layer keeps: utility, candidates, the clamp to the budget (paper.md section 2). This is
- * the only place that decides it; calibration, evaluation, the installed library and the tests all
- * come here.
+/* What one layer keeps: utility, candidates, and the cut to the budget (paper.md section 2). This
+ * is the only place that decides it; calibration, evaluation, the installed library and the tests
+ * all call it.
  *
  *   u[t] = max_g (alpha[t] * rho[g][t]) * W_head[g]
- *   I    = {t : u[t] >= tau};  |I| <= B keeps I, else the B largest by u, of equal ones the later
- * position
- */
+ *   I    = {t : u[t] >= tau}; where |I| <= B all of I is kept, else the B largest by u,
+ *          of equal ones the later position */
 #include "lib/policy/policy_parts.h"
 
 #include <assert.h>
@@ -18,7 +17,8 @@
 
 void ckvc_alpha_visible(double *alpha, uint32_t n_tokens, uint32_t window) {
     if (window > n_tokens) { window = n_tokens; }
-    /* Rows T-W ... T-1 with j >= t: all W of them up to t = T-W, T-t behind it. */
+    /* How many of the window's rows T-W ... T-1 can see position t: all W up to t = T-W, and T-t
+     * after it. */
     double sum = 0.0;
     for (uint32_t t = 0; t < n_tokens; t++) {
         if (n_tokens - t < window) { alpha[t] *= (double)window / (double)(n_tokens - t); }
@@ -44,8 +44,8 @@ void ckvc_utility(uint32_t n_tokens, uint32_t n_heads, const float *alpha, const
     }
 }
 
-/* Heads are added in their order and divided once: the same bits everywhere, and a head's
- * neighbours never change places. */
+/* Heads are added in their order and the sum is divided once: this gives the same bits everywhere,
+ * and neighbouring positions never change places by rounding. */
 static void mean_utility(uint32_t n_tokens, uint32_t n_heads, const float *alpha, const float *rho,
                          const double *weight, double *u) {
     for (uint32_t t = 0; t < n_tokens; t++) {
@@ -63,8 +63,8 @@ static void mean_utility(uint32_t n_tokens, uint32_t n_heads, const float *alpha
 void ckvc_operator_utility(ckvc_operator op, uint32_t n_tokens, uint32_t n_heads,
                            const float *alpha, const float *rho, const double *weight, double *u) {
     assert(n_heads >= 1);
-    if (op ==
-        CKVC_OPERATOR_NO_UTILITY) { /* alpha is not negative: the largest weight is every token's */
+    if (op == CKVC_OPERATOR_NO_UTILITY) { /* alpha is not negative, so one weight, the largest, is
+                                             the maximum for every token */
         double largest = weight[0];
         for (uint32_t g = 1; g < n_heads; g++) {
             largest = weight[g] > largest ? weight[g] : largest;
@@ -77,9 +77,9 @@ void ckvc_operator_utility(ckvc_operator op, uint32_t n_tokens, uint32_t n_heads
     }
 }
 
-/* Order of the candidates: a window position before any other, then larger u, then later position.
- * Positions are distinct, so no two are equal. A NaN (a caller's broken statistics) ranks lowest,
- * so that the order stays total. */
+/* The order of the candidates: a window position comes before any other, then larger u, then the
+ * later position. Positions are distinct, so no two are equal. A NaN (from broken statistics of a
+ * caller) ranks lowest, so that the order stays total. */
 typedef struct ranking {
     const double *u;
     uint32_t window_begin; /* positions from here on are kept first */
@@ -93,9 +93,9 @@ static bool ranks_before(const ranking *r, uint32_t a, uint32_t b) {
     return ua != ub ? ua > ub : a > b;
 }
 
-/* The position that stands k-th (0-based) in the ranking of items [n], which are reordered.
- * Quickselect; pivots come from a fixed generator, so that no ordinary input (sorted, organ pipe,
- * all tied) is the bad case and every machine does the same work. */
+/* Returns the position that stands k-th (from 0) in the ranking of items [n], and reorders items.
+ * It is quickselect. Pivots come from a fixed generator, so that no ordinary input (sorted, organ
+ * pipe, all tied) is a bad case, and every machine does the same work. */
 static uint32_t select_rank(ranking *r, uint32_t *items, uint32_t n, uint32_t k) {
     uint32_t lo = 0, hi = n - 1, state = 0x9E3779B9u;
     while (lo < hi) {
@@ -138,7 +138,7 @@ uint32_t ckvc_retain(uint32_t n_tokens, const double *u, ckvc_rule rule, uint32_
         for (uint32_t i = 0; i < n; i++) { kept[i] = scratch[i]; }
         return n;
     }
-    /* The last one that still fits decides: a second pass in order of position keeps it and all
+    /* `last` is the last one that still fits. A second pass in order of position keeps it and all
      * that rank before it. */
     uint32_t last = select_rank(&r, scratch, n, budget - 1), n_kept = 0;
     for (uint32_t t = 0; t < n_tokens; t++) {
@@ -199,14 +199,14 @@ void ckvc_retain_many_fini(ckvc_retain_many *r) {
     *r = (ckvc_retain_many){0};
 }
 
-/* Items [n] into ranking order. Heap sort: in place, and never worse than n log n. */
+/* Sorts items [n] into ranking order by heap sort: in place, and never worse than n log n. */
 static void sort_rank(ranking *r, uint32_t *items, uint32_t n) {
     for (uint32_t built = n / 2, end = n; end > 1;) {
         uint32_t root, item;
         if (built > 0) {
             root = --built;
             item = items[root];
-        } else { /* the top of the heap ranks last: it goes to the end */
+        } else { /* the top of the heap ranks last, so it goes to the end */
             item = items[--end];
             items[end] = items[0];
             root = 0;
@@ -221,7 +221,8 @@ static void sort_rank(ranking *r, uint32_t *items, uint32_t n) {
     }
 }
 
-/* The first n of items [n_items], in order. */
+/* Moves the first n of items [n_items] to the front, in ranking order. Returns how many there
+ * are. */
 static uint32_t rank_first(ckvc_retain_many *m, const double *value, uint32_t *items,
                            uint32_t n_items, uint32_t n) {
     ranking r = {value, m->n_tokens, 0};
@@ -248,7 +249,7 @@ static void begin_state(ckvc_retain_many *m, uint32_t n_tokens, uint32_t n_actio
     memset(m->n_candidates, 0, n_actions * sizeof *m->n_candidates);
 }
 
-/* How many of the ascending values [n] times x are below the bound: those come first. */
+/* How many of the ascending values [n], multiplied by x, are below the bound; those come first. */
 static uint32_t count_below(const double *values, uint32_t n, double x, double bound) {
     uint32_t lo = 0, hi = n;
     while (lo < hi) {
@@ -272,7 +273,7 @@ void ckvc_retain_heads(ckvc_retain_many *m, uint32_t n_tokens, const double *oth
     m->weights = weights;
     m->tau = tau;
     const double top = weights[n_weights - 1];
-    /* a candidate from the first weight on that brings it over tau */
+    /* t is a candidate from the first weight on that lifts it over tau */
     for (uint32_t t = 0; t < m->window_begin; t++) {
         bool by_others = others[t] >= tau, by_own = own[t] * top >= tau;
         if (by_others || by_own) {
@@ -297,7 +298,7 @@ void ckvc_retain_gates(ckvc_retain_many *m, uint32_t n_tokens, const double *u, 
     m->weights = NULL;
     for (uint32_t t = 0; t < m->window_begin; t++) {
         if (!(u[t] >= taus[0])) { continue; }
-        uint32_t above = 1; /* a candidate up to the last threshold that it reaches */
+        uint32_t above = 1; /* t is a candidate up to the last threshold that it reaches */
         for (uint32_t hi = n_taus; above < hi;) {
             uint32_t mid = (above + hi) / 2;
             if (u[t] >= taus[mid]) {
@@ -326,8 +327,8 @@ static void set_mark(ckvc_retain_many *m, uint32_t t) {
     m->mark[t / 64] |= (uint64_t)1 << (t % 64);
 }
 
-/* Marks the `fill` first of max(others, own * weight) over tau: the larger head of two ranked
- * lists, each position once. */
+/* Marks the `fill` first positions by max(others, own * weight) that reach tau. Each step takes the
+ * larger head of the two ranked lists; a position is marked once. */
 static void mark_merged(ckvc_retain_many *m, double weight) {
     uint32_t i = 0, k = 0;
     for (uint32_t n = 0; n < m->fill; n++) {

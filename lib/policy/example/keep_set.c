@@ -1,10 +1,10 @@
 /* Reads a table and prints what it keeps of a made-up prefill of 64 tokens, whose attention is
- * spread evenly. With your engine's rows (or queries), keys and values in their place this is all
- * that there is to do. It compiles as C and as C++. HEAD_DIM is the model's. Build and run:
+ * spread evenly. Put your engine's rows (or queries), keys and values in their place, and this is
+ * all that there is to do. It compiles as C and as C++. HEAD_DIM is the length of the model's keys.
+ * Build and run:
  *
- *   cc keep_set.c $(pkg-config --cflags --libs ckvc_policy) -o keep_set && ./keep_set table.ckvt
- * HEAD_DIM
- */
+ *   cc keep_set.c $(pkg-config --cflags --libs ckvc_policy) -o keep_set
+ *   ./keep_set table.ckvt HEAD_DIM */
 #include <ckvc_policy.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,9 +21,10 @@ static void make_up(uint32_t head_dim) {
     for (uint32_t i = 0; i < T * head_dim; i++) { cache[i] = i % 5 ? 0.25f : -1.0f; }
 }
 
-/* The prefill, layer by layer; a real one comes in tiles. */
+/* Hands over the prefill, layer by layer, each head in one tile; an engine may use smaller
+ * tiles. */
 static int hand_over(ckvc_prefill *p, const ckvc_geometry *m) {
-    const uint32_t R = ckvc_prefill_rows(p); /* the last so many rows, or none */
+    const uint32_t R = ckvc_prefill_rows(p); /* so many last rows are wanted; perhaps none */
     for (uint32_t l = 0; l < m->n_layers; l++) {
         for (uint32_t h = 0; R && h < m->n_query_heads; h++) {
             if (ckvc_prefill_attention(p, l, h, 0, R, rows[T - R])) { return -1; }
@@ -32,7 +33,7 @@ static int hand_over(ckvc_prefill *p, const ckvc_geometry *m) {
             if (ckvc_prefill_cache(p, l, g, 0, T, cache, cache)) { return -1; }
         }
     }
-    return ckvc_prefill_keep(p, 12.0); /* the perplexity of the prompt's last tokens */
+    return ckvc_prefill_keep(p, 12.0); /* 12: the perplexity of the prompt's last tokens */
 }
 
 static void print_sets(const ckvc_prefill *p, const ckvc_geometry *m) {
@@ -59,7 +60,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "%s\n", message);
         return 1;
     }
-    /* Your model's shape; here what the table says of it. */
+    /* An engine gives its model's shape; here it is what the table says of its model. */
     ckvc_request r = {
         t,    {t->n_layers, t->n_query_heads, t->n_heads, (uint32_t)head_dim, NULL, 0.0},
         T,    0.25,

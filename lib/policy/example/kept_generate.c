@@ -1,11 +1,12 @@
-/* A real prefill, compressed: runs a model of this repository's own runtime over a text, hands
- * attention rows, keys and values to the policy library as they come, holds only what it keeps, and
- * goes on from there, greedily; the full cache beside it.
+/* Compresses a real prefill. It runs a model in this repository's own runtime over a text, hands
+ * attention rows, keys and values to the policy library as they come, holds only the entries that
+ * the library keeps, and decodes greedily from there. For comparison it decodes from the full cache
+ * too.
  *
  *   kept_generate MODEL TABLE BUDGET TEXT N
  *
- * prints "full: ENTRIES entries kept, BYTES bytes, TEXT" and the same of "kept". `ckvc generate`
- * does this with all that belongs to a program; here is what an engine in C has to do. */
+ * It prints "full: ENTRIES entries kept, BYTES bytes, TEXT" and the same line for "kept". `ckvc
+ * generate` does this as a complete program; here is only what an engine in C has to do. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,10 +30,11 @@ typedef struct run {
     ckvc_table *table;
     ckvc_prefill *p;
     void *workspace;
-    bool refused; /* a tile: ckvc_prefill_message(p) */
+    bool refused; /* a tile was refused: ckvc_prefill_message(p) says why */
 } run;
 
-/* The session shows a KV head of a layer after the other: its query heads' rows, then its cache. */
+/* The session shows one KV head of a layer after the other: the rows of its query heads, then its
+ * cache. */
 static void hand_over_head(void *ctx, const prefill_head *h) {
     run *r = ctx;
     const uint32_t l = (uint32_t)h->layer, g = (uint32_t)h->head, group = (uint32_t)h->group,
@@ -61,7 +63,7 @@ static ckvc_status open_run(run *r, char **argv, ckvc_err *err) {
     return CKVC_OK;
 }
 
-/* Prefills, and asks the library for the sets. */
+/* Runs the prefill and asks the library for the sets. */
 static ckvc_status prefill(run *r, double budget, int64_t room, ckvc_err *err) {
     const model_shape *shape = model_get_shape(r->m);
     const int64_t n = (int64_t)r->n_ids, window = r->table->window;
@@ -97,7 +99,7 @@ static ckvc_status prefill(run *r, double budget, int64_t room, ckvc_err *err) {
     return CKVC_OK;
 }
 
-/* The library's sets as lib/model takes them: positions [L][G * T], offsets [L][G + 1]. */
+/* Turns the library's sets into those of lib/model: positions [L][G * T], offsets [L][G + 1]. */
 static kept_set *gather_sets(const run *r, uint32_t *positions, uint32_t *offsets) {
     const model_shape *shape = model_get_shape(r->m);
     const uint32_t L = (uint32_t)shape->n_layers, G = (uint32_t)shape->n_kv_heads;
@@ -114,7 +116,8 @@ static kept_set *gather_sets(const run *r, uint32_t *positions, uint32_t *offset
     return sets;
 }
 
-/* N tokens behind the prompt, by the largest logit, on what the sets keep. */
+/* Generates N tokens after the prompt, each the one with the largest logit, from what the sets
+ * keep. */
 static ckvc_status generate(run *r, const char *name, const kept_set *sets, int64_t n,
                             ckvc_err *err) {
     CKVC_AUTO(sequence_free_at) sequence *q = NULL;
