@@ -36,10 +36,11 @@ bool gate_is_alive(const gate_binding *b) {
 }
 
 void gate_advice(const gate_binding *b, double top, char *out, size_t size) {
-    /* In the next hundredth of T above the mean: there the highest threshold leaves the budget
-     * unfilled about as often as not. */
+    /* The advised budget is the next hundredth of T above the mean number of candidates: there the
+     * highest threshold leaves the budget unfilled about as often as not. */
     const double share = floor(share_of(b->hi, b->tokens) * 100 + 1) / 100;
-    if (gate_binding_share(b) >= GATE_ALIVE_SHARE) { /* the budget has room */
+    if (gate_binding_share(b) >= GATE_ALIVE_SHARE) { /* the budget leaves room for the gate to
+                                                        act */
         snprintf(out, size, "the grid's ends pass the same candidates, try a wider --gate-grid");
     } else if (share < 1) {
         snprintf(out, size,

@@ -1,5 +1,5 @@
-/* See partial.h: residuals by modified Gram-Schmidt, twice, which is as good as a QR decomposition
- * by reflections here. */
+/* See partial.h. Residuals are computed by modified Gram-Schmidt, run twice, which is as accurate
+ * here as a QR decomposition by reflections. */
 #include "lib/stats/partial.h"
 
 #include <assert.h>
@@ -11,7 +11,7 @@
 #include "lib/base/memory.h"
 #include "lib/base/hash.h"
 
-/* A residual below this share of the column's length is rounding. */
+/* A residual below this share of the column's length is rounding error. */
 #define NOTHING_LEFT  1e-10
 #define STAGE_PARTIAL 0x70617200u
 
@@ -46,7 +46,8 @@ static double subtract_mean(double *a, size_t n) {
     return sqrt(dot(a, a, n));
 }
 
-/* Takes what the unit vectors explain out of a; true: something is left. */
+/* Removes from a [n] its mean and what the unit vectors explain. Returns whether anything is
+ * left. */
 static bool take_out(double *a, double *const *unit, size_t n_unit, size_t n) {
     const double before = subtract_mean(a, n);
     for (int pass = 0; pass < 2; pass++) {
@@ -58,7 +59,7 @@ static bool take_out(double *a, double *const *unit, size_t n_unit, size_t n) {
     return before > 0 && sqrt(dot(a, a, n)) > NOTHING_LEFT * before;
 }
 
-/* rows NULL: as they are. */
+/* Correlates the rows that `rows` [n] names, or all rows in their order where it is NULL. */
 static partial_result correlate(partial_work *w, const partial_columns *c, bool ranks,
                                 const size_t *rows) {
     double *unit[PARTIAL_CONTROLS_MAX];

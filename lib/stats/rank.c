@@ -15,12 +15,13 @@
 enum { RESAMPLES = 2000 };
 
 typedef struct keyed {
-    double value; /* first: they are ordered by it */
+    double value; /* stands first, as rows are sorted by it */
     size_t index;
 } keyed;
 
-/* out[i] = 2 * (average rank of x[i]) - (n + 1): twice the centred rank, an integer, so that all
- * sums below are exact in double up to about 100,000 values. All NaN when a value is NaN. */
+/* out[i] = 2 * (average rank of x[i]) - (n + 1): twice the centred rank, which is an integer, so
+ * that all sums below are exact in double up to about 100,000 values. All are NaN when one value is
+ * NaN. */
 static void centred_ranks(const double *x, size_t n, double *out) {
     CKVC_AUTO_FREE keyed *sorted = ckvc_alloc(n, sizeof *sorted);
     bool defined = true;
@@ -36,7 +37,7 @@ static void centred_ranks(const double *x, size_t n, double *out) {
     for (size_t first = 0; first < n;) {
         size_t last = first;
         while (last + 1 < n && sorted[last + 1].value == sorted[first].value) { last++; }
-        /* ranks first+1 ... last+1 average to (first + last + 2) / 2 */
+        /* ranks first+1 ... last+1 have the average (first + last + 2) / 2 */
         for (size_t i = first; i <= last; ++i) {
             out[sorted[i].index] = (double)(first + last + 2) - (double)(n + 1);
         }
@@ -87,7 +88,7 @@ void rank_by_layer(const double *x, const double *y, size_t L, size_t G, size_t 
     if (defined > 0) { out->bin_mean = sum / (double)defined; }
 }
 
-/* Regularised incomplete beta function I_x(a, b) by its continued fraction (modified Lentz;
+/* The regularised incomplete beta function I_x(a, b) by its continued fraction (modified Lentz;
  * Abramowitz and Stegun 26.5.8). */
 static double incomplete_beta(double a, double b, double x) {
     if (x <= 0.0) { return 0.0; }
@@ -113,7 +114,7 @@ static double incomplete_beta(double a, double b, double x) {
     return front * h;
 }
 
-/* The t with P(|T| <= t) = 0.95 for `df` degrees of freedom: bisection of the tail
+/* The t with P(|T| <= t) = 0.95 for `df` degrees of freedom, by bisection of the tail
  * I_{df/(df+t^2)}(df/2, 1/2) = 0.05. */
 static double t_975(double df) {
     double lo = 1.9, hi = 13.0; /* 1.96 at df = inf, 12.706 at df = 1 */
@@ -153,14 +154,16 @@ void rank_clusters(const char *const *names, size_t n, size_t *cluster) {
 rank_members rank_members_of(const size_t *cluster, size_t n) {
     rank_members m = {.n = n, .first = ckvc_calloc(n + 2, sizeof *m.first)};
     m.at = ckvc_alloc(n, sizeof *m.at);
-    CKVC_AUTO_FREE size_t *number = ckvc_calloc(n, sizeof *number); /* of a cluster, from 1 */
+    CKVC_AUTO_FREE size_t *number = ckvc_calloc(n, sizeof *number); /* first a cluster's size,
+                                                                       then its number, from 1 */
     for (size_t i = 0; i < n; ++i) { number[cluster ? cluster[i] : i]++; }
     for (size_t g = 0; g < n; ++g) {
         if (number[g] == 0) { continue; }
         m.first[m.n_clusters + 2] = m.first[m.n_clusters + 1] + number[g];
         number[g] = ++m.n_clusters;
     }
-    /* first[g + 1] runs from the start of cluster g to its end, which is the next one's start */
+    /* first[g + 1] moves from the start of cluster g to its end, which is the start of the next
+     * one */
     for (size_t i = 0; i < n; ++i) { m.at[m.first[number[cluster ? cluster[i] : i]]++] = i; }
     return m;
 }
@@ -219,7 +222,7 @@ void rank_quantile(const double *x, size_t n, const double *p, size_t n_p, doubl
         size_t below = (size_t)at;
         double t = at - (double)below;
         double a = sorted[below], b = sorted[below + 1 < n ? below + 1 : below];
-        /* NumPy's two branches, so that the bits agree too */
+        /* the two branches of NumPy, so that even the bits agree */
         out[i] = t < 0.5 ? a + (b - a) * t : b - (b - a) * (1.0 - t);
     }
 }
@@ -276,7 +279,7 @@ static int worse_first(const void *pa, const void *pb) {
     return c ? c : (a->at > b->at) - (a->at < b->at);
 }
 
-/* column: [n] scratch. */
+/* Counts low-risk rows and those of the worst tenth. It sorts rows; column [n] is scratch. */
 static worst_share count(row *rows, size_t n, double *column) {
     double first, second;
     for (size_t i = 0; i < n; i++) { column[i] = rows[i].first; }

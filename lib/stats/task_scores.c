@@ -10,7 +10,8 @@
 
 #define STAGE_TASKS 0x7461736bu
 
-/* A draw of tasks and of their items: slot k has items at[end[k - 1]] .. at[end[k] - 1]. */
+/* A draw of tasks and of their items: the k-th drawn task has items at[end[k - 1]] .. at[end[k] -
+ * 1]. */
 typedef struct drawn {
     size_t *at, *end;
 } drawn;
@@ -27,7 +28,7 @@ static void draw(const task_scores *s, ckvc_rng *rng, drawn *out) {
     }
 }
 
-/* One row of the draws; means: [n_tasks] scratch. */
+/* Computes one row of the draws, macro and tail [n_series]. means [n_tasks] is scratch. */
 static void mean_scores(const task_scores *s, const drawn *by, double *means, double *macro,
                         double *tail) {
     for (size_t series = 0; series < s->n_series; series++) {
