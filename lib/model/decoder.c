@@ -1,4 +1,4 @@
-/* Sequences that hold what is kept, and their steps: see decoder.h. */
+/* Sequences that hold only what is kept, and the steps that extend them: see decoder.h. */
 #include "lib/model/decoder.h"
 
 #include <assert.h>
@@ -9,9 +9,10 @@
 /* What a sequence holds of one layer. */
 typedef struct held_layer {
     be_held held;
-    int64_t *first, *n_kept, *hidden; /* [G], held's; one piece of memory with `from` */
-    int64_t window;                   /* of the layer; 0: it sees everything */
-    /* where a window will hide some: the kept positions, and where each head's begin */
+    /* [G] the arrays of `held`, allocated in one piece with `from` */
+    int64_t *first, *n_kept, *hidden;
+    int64_t window; /* of the layer; 0: the layer sees everything */
+    /* Where a window will hide some of them: the kept positions, and where each head's begin. */
     uint32_t *positions; /* or NULL */
     int64_t *from;       /* [G] */
 } held_layer;
@@ -20,33 +21,33 @@ struct sequence {
     model *m;
     int64_t n_prompt, n_own, room;
     int64_t entries;
-    size_t n_values;    /* of `values`: keys, then values, layer by layer */
-    be_buf *values;     /* one piece of memory, which the layers' are views of */
+    size_t n_values;    /* in `values`: layer by layer the keys, then the values */
+    be_buf *values;     /* one piece of memory; the layers' buffers are views of it */
     double *inv_freq;   /* [2][D/2], rope_frequencies */
     held_layer *layers; /* [L] */
 };
 
-/* A step goes in passes of one tile of rows, BE_ROW_TILE sequences, however many there are. */
+/* A step is made in passes of one tile of rows: BE_ROW_TILE sequences each. */
 struct decoder {
     model *m;
     int64_t max_sequences;
     activations *act;     /* [n_passes], each of one tile */
     forward_pass *passes; /* [n_passes] */
-    be_step (*steps)[2];  /* [n_passes], by layer_base */
+    be_step (*steps)[2];  /* [n_passes], indexed by layer_base */
     be_held *held;        /* [n_passes][L][sequences of the pass] */
     float *cos, *sin;     /* [2][max_sequences][D/2] */
 };
 
 /* ---- sequences ---- */
 
-/* How many keys, and as many values. */
+/* How many numbers the keys of a layer take; its values take as many. */
 static size_t layer_values(const sequence *q, int32_t il) {
     const held_layer *l = &q->layers[il];
     const int64_t last = q->m->shape->n_kv_heads - 1;
     return (size_t)((l->first[last] + l->n_kept[last] + q->room) * q->m->shape->head_dim);
 }
 
-/* Where everything of a layer will lie. */
+/* Works out where everything of a layer will lie. */
 static void layer_init(sequence *q, const prompt_cache *from, int32_t il, const kept_set *kept) {
     const be_attention_shape attention = layer_attention(q->m, il);
     const int64_t n_heads = attention.n_kv_heads;
@@ -71,7 +72,7 @@ static void layer_init(sequence *q, const prompt_cache *from, int32_t il, const 
     }
 }
 
-/* Takes layer il's part of the memory, *at values on, and copies what is kept into it. */
+/* Gives layer il its part of the memory, from *at on, and copies what is kept into it. */
 static void layer_fill(sequence *q, const prompt_cache *from, int32_t il, const kept_set *kept,
                        size_t *at) {
     const backend_ops *op = q->m->be->ops;
@@ -169,8 +170,8 @@ void decoder_destroy(decoder *d) {
     CKVC_FREE(d->act, d->passes, d->steps, d->held, d->cos, d->sin, d);
 }
 
-/* Of a head's list, kept positions and then the sequence's own, how many the query at `position`
- * does not see; `before`: the same of an earlier one. */
+/* A head's list holds the kept positions and then the sequence's own. Returns how many at its
+ * beginning the query at `position` does not see; `before` is the result for an earlier query. */
 static int64_t hidden_of(const sequence *q, const held_layer *l, int64_t g, int64_t position,
                          int64_t before) {
     const int64_t seen = l->window && position >= l->window ? position - l->window + 1 : 0,
@@ -184,7 +185,7 @@ static int64_t hidden_of(const sequence *q, const held_layer *l, int64_t g, int6
 
 static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* Makes room for one more row and says where everything lies -> d's arrays, row i of n. */
+/* Makes room for one more row, and writes to d's arrays where the parts of row i of n lie. */
 static void take_place(decoder *d, sequence *q, int64_t i, int64_t n) {
     const int64_t first = i / BE_ROW_TILE * BE_ROW_TILE, n_beside = min64(n - first, BE_ROW_TILE);
     be_held *held = d->held + first * d->m->shape->n_layers + (i - first);
@@ -205,7 +206,7 @@ static void take_place(decoder *d, sequence *q, int64_t i, int64_t n) {
     }
 }
 
-/* -> the rows of the tokens that follow, normed, in each pass's act->x */
+/* Runs the step. The rows that predict the following tokens lie, normed, in each pass's act->x. */
 static ckvc_status decode_rows(decoder *d, sequence *const *sequences, const int32_t *tokens,
                                int64_t n, ckvc_err *err) {
     const int64_t half = d->m->shape->head_dim / 2;

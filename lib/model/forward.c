@@ -1,19 +1,22 @@
-/* The layer loop: x -> x + O(attention(rope(QKV(norm x)))) -> x + down(silu(gate) * up)(norm x), L
- * times, then the final norm. A family may norm queries and keys, and what is added to x.
+/* The layer loop. L times it computes x -> x + O(attention(rope(QKV(norm x)))) and then x -> x +
+ * down(silu(gate) * up)(norm x); the final norm comes last. Some families also norm queries and
+ * keys, or norm what is added to x.
  *
- * One loop for every family, for prompts, for any number of continuations, and for a token each of
- * sequences that are decoded. They differ in which cache the rows' keys go to and which keys they
- * look at. In the last layer a prefill goes on with the rows that are read alone.
+ * One loop serves every family, and prompts, any number of continuations, and sequences that are
+ * decoded one token at a time. These differ in the cache that the rows' keys go to, and in the keys
+ * that the rows look at. In the last layer a prefill goes on with only those rows whose results are
+ * read.
  *
  * Continuations are lanes of one batch (paper.md section 4). A lane that differs from another in
- * one layer's kept set is the same up to that layer, so it joins there: it takes the other's hidden
- * state, queries, keys and values, attends to its own set, and from then on goes with the batch.
- * Lanes lie in the order in which they join, so that the rows in work are always a prefix.
+ * one layer's kept set equals it up to that layer, so it joins there: it takes over the other's
+ * hidden state, queries, keys and values, attends to its own set, and from then on goes along with
+ * the batch. Lanes lie in the order in which they join, so that the active rows are always the
+ * first ones.
  *
- * Passes of several prompts go through a layer one behind the other before the next layer is taken:
- * weights that do not stay in memory are copied once for all of them. Rows of short prompts can
- * stand one behind the other, so that products have enough of them to fill a GPU; each prompt then
- * attends by itself, in the last layer it goes by itself. */
+ * Passes of several prompts go through one layer, one after the other, before the next layer is
+ * taken: weights that do not stay in memory are then copied once for all of them. The rows of short
+ * prompts can stand one behind the other, so that products have enough rows to fill a GPU. Each
+ * prompt still attends by itself, and it goes through the last layer by itself. */
 #include <assert.h>
 
 #include "lib/base/progress.h"
@@ -60,14 +63,14 @@ void activations_fini(activations *act, backend *be) {
     *act = (activations){0};
 }
 
-/* Rows in work, lanes in work, the position of the first row. */
+/* How far a pass has come: the active rows, the active lanes, the position of the first row. */
 typedef struct progress {
     be_product_rows rows;
     int64_t n_lanes, row0;
 } progress;
 
-/* Queries, keys or values of normed rows -> y; queries and keys normed, head by head, where the
- * family does (Qwen3Attention.forward). */
+/* Computes queries, keys or values y of normed rows. Queries and keys are normed head by head where
+ * the family does so (Qwen3Attention.forward). */
 static void project(model *m, int32_t il, layer_part part, const be_buf *norm,
                     const be_product_rows *rows, be_buf *y) {
     be_weight *const *w = m->layers[il], *bias = w[W_Q_BIAS + (part - W_Q)],
@@ -83,7 +86,7 @@ static const double *frequencies(const forward_pass *p, int32_t il) {
     return p->inv_freq + layer_base(p->m, il) * p->m->shape->head_dim / 2;
 }
 
-/* Of a prompt's rows in work, whose queries are there and whose keys are cached. */
+/* Attention of a prompt's active rows, whose queries are computed and whose keys are cached. */
 static ckvc_status prompt_attends(const forward_pass *p, int32_t il, const progress *at,
                                   ckvc_err *err) {
     model *m = p->m;
@@ -111,7 +114,7 @@ static ckvc_status prompt_attention(const forward_pass *p, int32_t il, progress 
 
     cache_prompt(p, il);
     if (il == m->shape->n_layers - 1 && forward_top_row(p) > 0) {
-        /* whole tiles, so that the rows' bits stay what they were */
+        /* whole tiles are dropped, so that the bits of the other rows stay the same */
         at->row0 = forward_top_row(p);
         at->rows.n = p->n_rows - at->row0;
         op->copy_rows(m->be, a->x, at->row0, a->x, 0, be_padded_rows(at->rows.n), m->shape->width);
@@ -122,8 +125,9 @@ static ckvc_status prompt_attention(const forward_pass *p, int32_t il, progress 
     return prompt_attends(p, il, at, err);
 }
 
-/* The lanes in work, those of one start together, as they share its set; then the lanes that join.
- */
+/* Lists the lanes in the order in which they attend: first the active lanes, those of one start
+ * together, as they share its set; then the lanes that join at this layer. Returns how many they
+ * are. */
 static int64_t attention_order(const continuation_rows *c, int32_t il, int64_t n_lanes,
                                int64_t n_joined) {
     int64_t n = 0;
@@ -183,7 +187,8 @@ static void held_attention(const forward_pass *p, int32_t il) {
     op->attention_held(be, s, &rows, a->mix);
 }
 
-/* x += W from, or its norm (Gemma3DecoderLayer.forward), of these rows; a->norm is free. */
+/* Adds W from, or the norm of it (Gemma3DecoderLayer.forward), to x, for these rows; a->norm may be
+ * overwritten. */
 static void add_product(model *m, const activations *a, be_weight *const product[2],
                         const be_weight *by, const be_buf *from, const be_product_rows *rows) {
     m->be->ops->matmul(m->be, product[0], product[1], from, rows, !by, by ? a->norm : a->x_part);
@@ -192,7 +197,7 @@ static void add_product(model *m, const activations *a, be_weight *const product
     }
 }
 
-/* Output product and MLP of these rows of a's. */
+/* The output product of attention and the MLP, for these rows of a. */
 static void behind_attention(model *m, const activations *a, be_weight *const *w,
                              const be_product_rows *rows) {
     backend *be = m->be;
@@ -247,13 +252,14 @@ static ckvc_status layer(const forward_pass *p, int32_t il, progress *at, ckvc_e
     return CKVC_OK;
 }
 
-/* Rows of a pass, padding counted, at most. */
+/* The most rows that a pass has in work, padding included. */
 static int64_t most_rows(const forward_pass *p) {
     return be_padded_rows(p->n_rows) * (p->kind == PASS_CONTINUATION ? p->continuation.n_lanes : 1);
 }
 
-/* Gives each pass its place in the buffers that hold all of them: of x always, of the others where
- * the passes are joined, else all work in the same. -> rows in all */
+/* Gives each pass its place in the buffers that hold all of them. Every pass has rows of x of its
+ * own. Where the passes are joined each has rows of its own in the other buffers too; else all of
+ * them use the same. Returns the number of all rows. */
 static int64_t place_passes(const forward_pass *passes, int64_t n, bool joined) {
     const model_shape *s = passes->m->shape;
     backend *be = passes->m->be;
@@ -281,7 +287,8 @@ static int64_t place_passes(const forward_pass *passes, int64_t n, bool joined) 
     return (int64_t)row;
 }
 
-/* A layer of prompts whose n_rows rows stand one behind the other, all of them in work. */
+/* One layer for several prompts, all of whose n_rows rows stand one behind the other and are
+ * active. */
 static ckvc_status layer_joined(const forward_pass *passes, int64_t n, int32_t il, int64_t n_rows,
                                 ckvc_err *err) {
     model *m = passes->m;
@@ -301,7 +308,7 @@ static ckvc_status layer_joined(const forward_pass *passes, int64_t n, int32_t i
     return CKVC_OK;
 }
 
-/* Embedded rows, a continuation's once for every start. */
+/* Embeds the tokens; a continuation's rows are copied once for every start. */
 static progress embed_rows(const forward_pass *p) {
     model *m = p->m;
     const backend_ops *op = m->be->ops;
@@ -319,12 +326,14 @@ static progress embed_rows(const forward_pass *p) {
     return at;
 }
 
-/* joined: rows of prompts that stand one behind the other; 0: each goes by itself. */
+/* One layer for all passes. `joined` is the number of rows that stand one behind the other; with 0
+ * each prompt goes by itself. */
 static ckvc_status layer_of_all(const forward_pass *passes, int64_t n, int32_t il, int64_t joined,
                                 progress *at, ckvc_err *err) {
     model *m = passes->m;
     CKVC_TRY(layer_acquire(m, il, err));
-    layer_prefetch(m, (il + 1) % m->shape->n_layers); /* behind the last one: the next passes' */
+    /* after the last layer, layer 0 for the next passes */
+    layer_prefetch(m, (il + 1) % m->shape->n_layers);
     if (joined > 0 && il < m->shape->n_layers - 1) {
         return layer_joined(passes, n, il, joined, err);
     }

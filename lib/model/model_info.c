@@ -53,7 +53,7 @@ static json_t *shape_json(const model_shape *s) {
     return o;
 }
 
-#define INFO_PROMPT 2048 /* tokens that memory is stated for when none are given */
+#define INFO_PROMPT 2048 /* the tokens for which memory is stated when none are given */
 
 ckvc_status model_info(const model_spec *spec, session_limits limits, json_t **out, ckvc_err *err) {
     const model_shape *s = &spec->shape;

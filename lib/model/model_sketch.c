@@ -1,18 +1,18 @@
-/* A model's sketch: what neither quantisation nor bf16 moves far. See lib/base/sketch.h and
- * docs/formats.md, which has the formulas. */
+/* A model's sketch: numbers that neither quantisation nor bf16 changes much. See lib/base/sketch.h,
+ * and docs/formats.md for the formulas. */
 #include <math.h>
 #include <stdio.h>
 
 #include "lib/base/json.h"
 #include "lib/model/model_weights.h"
 
-/* How far a type moves a matrix, in 1/10000 of its norm. */
+/* How far rounding to a type moves a matrix, in 1/10000 of its norm. */
 static const uint16_t rounding[] = {
     [TENSOR_F32] = 0,    [TENSOR_F16] = 3,    [TENSOR_BF16] = 15,  [TENSOR_Q4_0] = 900,
     [TENSOR_Q4_1] = 900, [TENSOR_Q5_0] = 450, [TENSOR_Q5_1] = 450, [TENSOR_Q8_0] = 55,
     [TENSOR_Q4_K] = 900, [TENSOR_Q6_K] = 250, [TENSOR_OTHER] = 0};
 
-/* A file may hold tensors beside the model's: of them only that is read which can be. */
+/* Whether a tensor can be read as a weight. A file may hold other tensors beside the model's. */
 static bool is_weight(const tensor_view *t) {
     const char *last = strrchr(t->name, '.');
     const bool matrix = t->rank == 2 && t->dims[0] > 0,
@@ -21,10 +21,10 @@ static bool is_weight(const tensor_view *t) {
            (strcmp(last, ".weight") == 0 || strcmp(last, ".bias") == 0);
 }
 
-/* Adds a tensor's part of the numbers; it is the tensor `which` of its rank. */
+/* Adds a tensor's part to the numbers. Among the tensors of its rank it is number `which`. */
 static void add_tensor(const tensor_view *t, uint32_t which, double out[SKETCH_NUMBERS]) {
     tensor_view plain = *t;
-    plain.partial.rows = 0; /* rows in the order of Hugging Face's files */
+    plain.partial.rows = 0; /* reads rows in the order of Hugging Face's files */
     const int64_t n = t->dims[t->rank - 1];
     CKVC_AUTO_FREE float *v = ckvc_alloc((size_t)n, sizeof *v);
     if (t->rank == 1) { tensor_read_rows(&plain, 0, n, v); }
@@ -43,8 +43,8 @@ static void add_tensor(const tensor_view *t, uint32_t which, double out[SKETCH_N
     }
 }
 
-/* The same for every container: GGUF keeps numbers as float32, calls Mistral llama, and may store a
- * tied head, or rows that no token has. */
+/* A digest of the shape that is the same for every container. GGUF stores numbers as float32, calls
+ * Mistral llama, and may store a tied head, or rows for which there is no token. */
 static uint64_t digest_shape(const model_shape *s) {
     model_shape p = *s;
     p.family[0] = '\0';

@@ -1,4 +1,5 @@
-/* A spec's life and its list of tensors: see model_spec.h. */
+/* Creating and freeing a spec, its list of tensors, and what follows from a shape: see
+ * model_spec.h. */
 #include "lib/model/model_spec.h"
 
 #include <math.h>
@@ -89,9 +90,10 @@ const char *rope_kind_name(rope_kind kind) {
     return names[kind];
 }
 
-/* The fields that decide what the network computes, in this order; one that has its neutral value
+/* The fields that decide what the network computes, in this order. A field with its neutral value
  * is left out, so that a later version that knows more fields gives an old model the same lines.
- * The context length is a limit, not arithmetic, but for dynamic scaling, which goes by it. */
+ * The context length is only a limit, and is left out too, except under dynamic scaling, which
+ * depends on it. */
 char *model_shape_lines(const model_shape *s, int digits) {
     ckvc_buffer b = {0};
     ckvc_buffer_printf(&b, "family=%s\nlayers=%d\nheads=%d\nkv_heads=%d\nhead_dim=%d\n", s->family,
@@ -130,11 +132,13 @@ char *model_shape_lines(const model_shape *s, int digits) {
     return (char *)b.data;
 }
 
-/* inv_freq[i] = base^(-2i/D), D the values that are rotated.
- * llama3: with wavelength w = 2 pi / inv_freq, long waves (w > original / low) are slowed down by
- * `factor`, short ones (w < original / high) stay, between them the two are mixed by (original / w
- * - low) / (high - low). linear: all are slowed down by `factor`. dynamic: base = theta * (factor *
- * n / max_positions - (factor - 1))^(D / (D - 2)) for n > max_positions tokens, else theta. */
+/* inv_freq[i] = base^(-2i/D), where D is the number of values that are rotated.
+ *
+ * llama3: with the wavelength w = 2 pi / inv_freq, long waves (w > original / low) are slowed down
+ * by `factor`, short ones (w < original / high) stay, and between them the two are mixed by
+ * (original / w - low) / (high - low). linear: all waves are slowed down by `factor`. dynamic: for
+ * n > max_positions tokens base = theta * (factor * n / max_positions - (factor - 1))^(D / (D -
+ * 2)), else theta. */
 void rope_frequencies(const model_shape *s, int64_t n_total, double *inv_freq) {
     const int32_t dims = s->rope_dims ? s->rope_dims : s->head_dim;
     double base = s->rope_theta;
@@ -176,7 +180,8 @@ ckvc_status model_shape_evicts(const model_shape *s, const char *name, ckvc_err 
 void model_shape_gemma(model_shape *s, double query_scalar) {
     s->post_norms = s->gelu = true;
     s->embed_scale = sqrt((double)s->width);
-    s->query_scalar = query_scalar == s->head_dim ? 0.0 : query_scalar; /* one spelling */
+    /* so that one value has one spelling */
+    s->query_scalar = query_scalar == s->head_dim ? 0.0 : query_scalar;
 }
 
 void model_shape_stop(model_shape *s, int64_t id) {

@@ -1,4 +1,5 @@
-/* Which tensor is which, and the pass over all bytes (finite? fingerprint): see model_weights.h. */
+/* Finds out which tensor is which, and checks all bytes in one pass, which also computes the
+ * fingerprint: see model_weights.h. */
 #include "lib/model/model_weights.h"
 
 #include <stdatomic.h>
@@ -24,15 +25,16 @@ static const end_names *ends_of(const model_shape *s) {
     return is_internlm2(s) ? &internlm2 : &llama;
 }
 
-/* Of a GGUF file: its reader has made it the shape's rope fields. */
+/* A tensor of GGUF files, which their reader has turned into the shape's rope fields. */
 #define ROPE_FREQS "rope_freqs.weight"
 
 bool layer_tensor_of(const model_shape *s, int32_t layer, layer_part part, layer_tensor *out) {
     const int64_t d = s->head_dim, width = s->width, mlp = s->intermediate, heads = s->n_heads * d,
                   kv_heads = s->n_kv_heads * d;
-    /* The first name is that of transformers' modeling_llama.py, modeling_mistral.py and
-     * modeling_qwen2.py, modeling_qwen3.py and modeling_gemma3.py, the second that of
-     * modeling_internlm2.py, where w1 is the gate, w3 goes up, w2 down (InternLM2MLP.forward). */
+    /* The first name is the one in transformers' modeling_llama.py, modeling_mistral.py,
+     * modeling_qwen2.py, modeling_qwen3.py and modeling_gemma3.py. The second is the one in
+     * modeling_internlm2.py, where w1 is the gate, w3 goes up and w2 down
+     * (InternLM2MLP.forward). */
     const struct {
         const char *names[2];
         int64_t rows, cols;
@@ -75,15 +77,15 @@ bool layer_tensor_of(const model_shape *s, int32_t layer, layer_part part, layer
     const bool q = part == W_Q || part == W_Q_BIAS, k = part == W_K || part == W_K_BIAS,
                v = part == W_V || part == W_V_BIAS;
     if (is_internlm2(s) && (q || k || v)) {
-        /* One tensor: for each KV head in turn its H/G query heads, its key head, its value head
-         * (InternLM2Attention.forward, the rearrange "b q (h gs d) -> b q h gs d"). */
+        /* All are in one tensor: for each KV head in turn its H/G query heads, its key head and its
+         * value head (InternLM2Attention.forward, the rearrange "b q (h gs d) -> b q h gs d"). */
         const int64_t queries = s->n_heads / s->n_kv_heads * d;
         out->rows = heads + 2 * kv_heads;
         out->first = q ? 0 : k ? queries : queries + d;
         out->block = q ? queries : d;
         out->stride = queries + 2 * d;
     }
-    /* One tensor of all queries, keys and values, one of the gate and what goes up
+    /* One tensor has all queries, keys and values, another the MLP's gate and up
      * (Phi3Attention.forward, Phi3MLP.forward). */
     const bool qkv = part == W_Q || part == W_K || part == W_V;
     if (is_phi3(s) && (qkv || part == W_GATE || part == W_UP)) {
@@ -96,8 +98,8 @@ bool layer_tensor_of(const model_shape *s, int32_t layer, layer_part part, layer
     return true;
 }
 
-/* The tensor, checked: there, of a type that we compute with, [rows][cols], or [rows] for cols 1.
- */
+/* Finds a tensor and checks that it has a type that we compute with and the shape [rows][cols], or
+ * [rows] for cols 1. */
 static ckvc_status find_tensor(const model_spec *spec, const char *name, int64_t rows, int64_t cols,
                                const tensor_view **out, ckvc_err *err) {
     const tensor_view *t = model_spec_find(spec, name);
@@ -148,7 +150,7 @@ ckvc_status model_ends_find(const model_spec *spec, model_ends *out, ckvc_err *e
 
 typedef struct tensor_check {
     char sha256[CKVC_SHA256_HEX];
-    int64_t bad; /* index of the first value that is not finite; -1: none */
+    int64_t bad; /* index of the first value that is not finite; -1: all are */
     bool nan;
 } tensor_check;
 
@@ -158,8 +160,8 @@ typedef struct check_job {
     atomic_uint_fast64_t done; /* bytes */
 } check_job;
 
-/* Index of the first value whose exponent is all ones, among n values from `first` on; -1: none.
- * Values of a quantised tensor are decoded, a few blocks at a time. */
+/* The index of the first value whose exponent is all ones (NaN or infinite), among n values from
+ * `first` on; -1: none. Values of a quantised tensor are decoded a few blocks at a time. */
 static int64_t first_not_finite(const tensor_view *t, int64_t first, int64_t n, bool *nan) {
     enum { ROOM = 8 * TENSOR_BLOCK_VALUES };
     union {
@@ -197,7 +199,7 @@ static int64_t first_not_finite(const tensor_view *t, int64_t first, int64_t n, 
     return -1;
 }
 
-/* Blocks small enough that the hash finds in the cache what the scan has just read. */
+/* Blocks are so small that the hash finds in the processor's cache what the scan has just read. */
 #define CHECK_BLOCK (1 << 18)
 
 static void check_task(void *ctx, int64_t task, int worker) {
@@ -225,7 +227,7 @@ static void check_task(void *ctx, int64_t task, int worker) {
     ckvc_hex(digest, sizeof digest, out->sha256);
 }
 
-/* "model.safetensors: model.layers.0.mlp.up_proj.weight[1][2] is NaN" */
+/* Reports, for example, "model.safetensors: model.layers.0.mlp.up_proj.weight[1][2] is NaN". */
 static ckvc_status fail_not_finite(const tensor_view *t, const tensor_check *c, ckvc_err *err) {
     char index[128] = "";
     int64_t at[TENSOR_MAX_RANK], rest = c->bad;
@@ -237,7 +239,8 @@ static ckvc_status fail_not_finite(const tensor_view *t, const tensor_check *c, 
                      t->stored, index, c->nan ? "NaN" : "infinite");
 }
 
-/* Every tensor that the shape asks for is there; warns of those that it does not ask for. */
+/* Checks that every tensor that the shape needs is there, and warns of those that it does not
+ * need. */
 static ckvc_status check_names(const model_spec *spec, ckvc_err *err) {
     const model_shape *s = &spec->shape;
     const end_names *names = ends_of(s);
@@ -291,11 +294,11 @@ ckvc_status model_tensors_check(const model_spec *spec, ckvc_pool *pool,
 
 typedef struct copy_rule {
     const model_spec *spec;
-    size_t matrix; /* bytes a value */
+    size_t matrix; /* bytes of one value of a matrix */
     bool in_place;
 } copy_rule;
 
-/* Of a weight of so many values. */
+/* The bytes that a copy of a weight with so many values takes; 0 where none is made. */
 static uint64_t copy_of(const copy_rule *r, const char *name, bool fused, int64_t values) {
     const tensor_view *t = model_spec_find(r->spec, name);
     if (!t) { return 0; }
@@ -322,7 +325,8 @@ copy_bytes model_copy_bytes(const model_spec *spec, size_t value_bytes, bool in_
         b.all += here;
         layer = here > layer ? here : layer;
     }
-    /* the embedding is read row by row as it lies; only as a tied head it is copied */
+    /* rows of the embedding are read as they lie; it is copied only where it serves as a tied
+     * head */
     const char *head_name = model_spec_find(spec, names->head) ? names->head : names->embedding;
     const uint64_t head = copy_of(&rule, head_name, false, (int64_t)s->vocab * s->width) +
                           copy_of(&rule, names->final_norm, false, s->width);

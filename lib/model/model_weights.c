@@ -24,7 +24,7 @@ static void read_rows(const void *tensor, int64_t row, int64_t n, float *out) {
     tensor_read_rows(tensor, row, n, out);
 }
 
-/* fused: which rows of the tensor; NULL: all. */
+/* Gives a tensor to the backend. fused says which rows of it; NULL: all. */
 static ckvc_status hand_over(model *m, const tensor_view *t, const layer_tensor *fused,
                              be_weight **out, ckvc_err *err) {
     be_matrix matrix = {.bytes = t->data,

@@ -1,5 +1,5 @@
-/* A session: buffers of one prompt at a time, and what is asked of them: prefill, continue, score.
- */
+/* A session: the buffers of one prompt at a time, and what can be asked of them (prefill, continue,
+ * score). */
 #include <assert.h>
 
 #include "lib/model/forward.h"
@@ -8,55 +8,58 @@
 struct session {
     model *m;
     session_limits limits;
-    activations act, all; /* all: out[0]'s of limits.joined sessions */
+    activations act, all; /* all: that of out[0], where limits.joined sessions go together */
     be_cache *prompt;     /* [L] */
     be_buf *last;         /* [BE_ROW_TILE][M], row 0: the normed top row of the last token */
-    /* a first continuation token's loss, from `last`: the same in every rollout, computed once */
+    /* The loss of a first continuation token, computed from `last`. It is the same in every
+     * rollout, so it is computed once. */
     int32_t first_token;
     bool first_known;
     double first_nll;
-    be_cache own;          /* one layer's worth, of every lane */
-    be_cache counted;      /* one layer's worth, of max_counted positions */
-    int64_t *counted_rows; /* [2][G]: its be_held's first and n_kept */
-    be_buf **bufs;         /* [n_bufs] its own of the above, but for act's */
+    be_cache own;          /* one layer's, for every lane */
+    be_cache counted;      /* one layer's, for max_counted positions */
+    int64_t *counted_rows; /* [2][G] first and n_kept of the be_held over it */
+    be_buf **bufs;         /* [n_bufs] its own among the above, without those of act */
     size_t n_bufs, cap_bufs;
     be_lane *order;           /* [max_lanes] */
-    be_row_error *row_errors; /* [H][max_continuation - 1], or NULL until it is asked for */
+    be_row_error *row_errors; /* [H][max_continuation - 1], or NULL until first asked for */
     window_stats stats;
-    head_watch watch, *shown; /* of out[0]; where a session's heads are shown: that one's */
-    be_buf **queries; /* [L] the last rows' of the prompt in hand, where limits.watched_later */
-    double *nll;      /* [max_window] */
-    /* [max_continuation - 1] where limits.divergence: of the last full cache that divergences were
-     * asked of */
+    /* watch is out[0]'s; shown points to the one that shows this session's heads */
+    head_watch watch, *shown;
+    /* [L] The last rows' queries of the current prompt, where limits.watched_later. */
+    be_buf **queries;
+    double *nll; /* [max_window] */
+    /* [max_continuation - 1] where limits.divergence: the distributions under the latest full cache
+     * that divergences were asked for */
     be_distributions full;
-    double *inv_freq; /* [2][D/2], rope_frequencies of the sequence in hand */
-    /* the prompt in hand; n_prompt 0: none */
+    double *inv_freq; /* [2][D/2] rope_frequencies of the current sequence */
+    /* the current prompt; n_prompt 0: there is none */
     int64_t n_prompt, n_total;
 };
 
 /* ---- sizes ---- */
 
-/* Rows of queries that are kept for max_watched of them: whole tiles. */
+/* Rows of queries that are stored to show max_watched of them later: whole tiles. */
 static int64_t kept_queries(session_limits l) {
     return l.watched_later ? be_padded_rows(l.max_watched) + BE_ROW_TILE : 0;
 }
 
 static int64_t max_lanes(session_limits l) { return l.max_lanes > 1 ? l.max_lanes : 1; }
 
-/* Rows of a lane: of the last continuation token a rollout predicts nothing. */
+/* Rows of a lane. The last continuation token needs none, as it predicts nothing. */
 static int64_t lane_rows(session_limits l) {
     const int64_t rows = l.max_continuation > 1 ? l.max_continuation - 1 : 1;
     return be_padded_rows(rows > l.max_targets ? rows : l.max_targets);
 }
 
-/* Of session.full. */
+/* Values that session.full takes. */
 static size_t distribution_values(const model_shape *s, session_limits l) {
     return l.divergence && l.max_continuation > 1
                ? (size_t)(l.max_continuation - 1) * (size_t)s->vocab
                : 0;
 }
 
-/* With the caps of model_spec.h: what a session of as many tokens takes stays inside 63 bits. */
+/* Together with the limits of model_spec.h this keeps the bytes of a session inside 63 bits. */
 #define TOKENS_MAX (INT64_C(1) << 30)
 
 static bool fits_address_space(session_limits l) {
@@ -66,8 +69,9 @@ static bool fits_address_space(session_limits l) {
 }
 
 typedef struct buffer_sizes {
-    size_t rows, all_rows, mlp_rows; /* of activations: x's of a session; the others'; MLP's */
-    size_t prompt_cache, own_cache, counted; /* values of one layer's K (or V) */
+    /* of activations: rows of x in a session, of the other buffers, of the MLP */
+    size_t rows, all_rows, mlp_rows;
+    size_t prompt_cache, own_cache, counted; /* values of one layer's keys (or values) */
 } buffer_sizes;
 
 static buffer_sizes sizes_of(const model_shape *s, session_limits l) {
@@ -75,8 +79,9 @@ static buffer_sizes sizes_of(const model_shape *s, session_limits l) {
                  prompt = (size_t)be_padded_rows(l.max_prompt),
                  per_slot = (size_t)s->n_kv_heads * (size_t)s->head_dim,
                  most = prompt > lanes ? prompt : lanes,
-                 /* never one tile: such buffers are a decoder's (backend.h, buf_create), and a
-                    prompt's bits would follow from whether all of a session's are as short */
+                 /* Never one tile: buffers of one tile belong to decoders (backend.h, buf_create),
+                  * and the bits of a prompt would depend on whether all prompts of a session are
+                  * that short. */
         rows = most > BE_ROW_TILE ? most : 2 * BE_ROW_TILE, joined = prompt * (size_t)l.joined,
                  all = rows > joined ? rows : joined;
     return (buffer_sizes){.rows = rows,
@@ -202,7 +207,7 @@ ckvc_status sessions_create(model *m, session_limits limits, int64_t n, session 
     const be_extent most = extent_of(m->shape, limits);
     const be_attention_shape attention = layer_attention(m, 0);
     m->be->ops->reserve(m->be, &attention, out[0]->inv_freq, &most);
-    if (m->shape->rope_local_theta > 0.0) { /* angles of the other base */
+    if (m->shape->rope_local_theta > 0.0) { /* angles of the other base, too */
         m->be->ops->reserve(m->be, &attention, out[0]->inv_freq + m->shape->head_dim / 2, &most);
     }
     ckvc_status st = model_acquire(m, err);
@@ -225,7 +230,8 @@ void session_destroy(session *s) {
 
 /* ---- work ---- */
 
-/* Tokens [n] inside the vocabulary, of a sequence of n_total that fits the context. */
+/* Checks that tokens [n] are inside the vocabulary, and that their sequence of n_total tokens fits
+ * the context. */
 static ckvc_status check_tokens(const session *s, const char *what, const int32_t *tokens,
                                 int64_t n, int64_t n_total, ckvc_err *err) {
     const model_shape *shape = s->m->shape;
@@ -242,7 +248,7 @@ static ckvc_status check_tokens(const session *s, const char *what, const int32_
     return CKVC_OK;
 }
 
-/* Over rows 0 ... n-1 of a prompt, of which those from first_row on are read. */
+/* A pass over rows 0 ... n-1 of a prompt, of which those from first_row on are read. */
 static forward_pass pass_over(session *s, const int32_t *tokens, int64_t n, int64_t first_row) {
     return (forward_pass){.m = s->m,
                           .act = &s->act,
@@ -258,12 +264,13 @@ typedef struct stats_ctx {
     const prefill_input *in;
 } stats_ctx;
 
-/* W of a prompt that may have fewer rows: n, or n - 1 whose next token is there. */
+/* The window of a prompt that may have fewer rows than W; rows is n, or n - 1 where the next token
+ * must be there. */
 static int64_t window_of(const prefill_input *in, int64_t rows) {
     return in->window < rows ? in->window : rows;
 }
 
-/* The position of the first kept query: a tile begins there. */
+/* The position of the first query that is stored; a tile begins there. */
 static int64_t first_query(const prefill_watcher *watcher, int64_t n) {
     return head_watch_first_row(watcher, n, n) / BE_ROW_TILE * BE_ROW_TILE;
 }
@@ -304,7 +311,7 @@ ckvc_status session_show(session *s, const prefill_watcher *watcher, ckvc_err *e
     return CKVC_OK;
 }
 
-/* A prefill's pass; its tap takes ctx. */
+/* Prepares the pass of a prefill, whose tap gets ctx. */
 static ckvc_status prefill_pass(const prefill_job *job, stats_ctx *ctx, forward_pass *out,
                                 ckvc_err *err) {
     session *s = job->session;
@@ -361,7 +368,7 @@ ckvc_status sessions_prefill(const prefill_job *jobs, int64_t n, ckvc_err *err) 
     return op->sync(m->be, err);
 }
 
-/* s->counted as what holds n positions of every head. */
+/* s->counted as a be_held with n positions of every head. */
 static be_held held_counted(session *s, int64_t n) {
     const int64_t n_heads = s->m->shape->n_kv_heads;
     for (int64_t g = 0; g < n_heads; g++) {
@@ -403,7 +410,7 @@ static ckvc_status error_tap(void *ctx, int32_t layer, const be_buf *q, int64_t 
     return CKVC_OK;
 }
 
-/* The layer's keys and values of these positions, as if the prompt had no others. */
+/* Gathers the layer's keys and values at the counted positions, as if the prompt had no others. */
 static be_cache gather_counted(session *s, int32_t layer, int64_t n_prompt,
                                const kept_set *counted) {
     const be_attention_shape attention = layer_attention(s->m, layer);
@@ -432,7 +439,7 @@ static ckvc_status target_tap(void *ctx, int32_t layer, const be_buf *q, int64_t
     const size_t n = (size_t)attention.n_kv_heads * (size_t)counting.n_prompt;
     double *out = job->out + (size_t)layer * n;
     CKVC_TRY(be->ops->attention_targets(be, &seen, &counting, &counted, s->act.mix, out, err));
-    if (in->counted) { /* what the rows go on with */
+    if (in->counted) { /* what the next layer's rows are computed from */
         be->ops->attention_kept(be, &attention, &rows, &(be_lane){0}, 1, s->act.mix);
     }
     const int64_t group = attention.n_heads / attention.n_kv_heads;
@@ -454,7 +461,8 @@ static ckvc_status check_rollouts(const rollout_job *b, ckvc_err *err) {
            n_lanes <= max_lanes(s->limits));
     assert(!b->kl || s->limits.divergence);
     assert(s->m->shape->rope != ROPE_DYNAMIC ||
-           s->n_prompt + n <= s->n_total); /* the prompt's keys are rotated with that base */
+           s->n_prompt + n <= s->n_total); /* the prompt's keys were rotated with the base for
+                                              n_total tokens */
     for (int64_t i = 0; i < n_lanes; i++) {
         const rollout_lane *lane = &b->lanes[i];
         assert(lane->parent < 0 ? i == 0 || lane[-1].parent < 0
@@ -464,7 +472,7 @@ static ckvc_status check_rollouts(const rollout_job *b, ckvc_err *err) {
     return check_tokens(s, "continuation", b->continuation, n, s->n_prompt + n, err);
 }
 
-/* Lanes [n_lanes] of n tokens behind the prompt. */
+/* A pass of n tokens after the prompt, in n_lanes lanes. */
 static forward_pass pass_behind(session *s, const int32_t *tokens, int64_t n,
                                 const rollout_lane *lanes, int64_t n_lanes) {
     return (forward_pass){.m = s->m,
@@ -481,9 +489,9 @@ static forward_pass pass_behind(session *s, const int32_t *tokens, int64_t n,
                           .inv_freq = s->inv_freq};
 }
 
-/* What the head is asked: the loss of the first token, of which the prompt's last row decides,
- * unless it is known; the others, behind the places of the lanes' first ones. -> losses, how many
- * they are. */
+/* Fills `losses` with what the head must compute, and returns how many parts that has: the loss of
+ * the first token, which depends on the prompt's last row alone, unless it is known; and the losses
+ * of the others, which leave room at the front for the first ones. */
 static int64_t rollout_losses(const rollout_job *b, head_losses losses[2]) {
     session *s = b->session;
     int64_t n = 0;
@@ -503,8 +511,8 @@ static int64_t rollout_losses(const rollout_job *b, head_losses losses[2]) {
     return n;
 }
 
-/* Numbers of rows [n_lanes][n - 1], n_lanes behind the beginning, get the first token's before each
- * lane's. */
+/* `of` holds numbers of rows [n_lanes][n - 1], n_lanes places after its beginning. This moves them
+ * to [n_lanes][n], with `first` in front of each lane's. */
 static void with_first(const rollout_job *b, double first, double *of) {
     for (int64_t i = 0; i < b->n_lanes; i++) {
         of[i * b->n] = first;
@@ -513,7 +521,7 @@ static void with_first(const rollout_job *b, double first, double *of) {
     }
 }
 
-/* The scratch of error_tap. */
+/* Allocates the scratch of error_tap, once. */
 static void take_errors(const rollout_job *b) {
     session *s = b->session;
     const size_t rows = (size_t)s->m->shape->n_heads * (size_t)(s->limits.max_continuation - 1);
@@ -594,7 +602,7 @@ const double *session_key_frequencies(const session *s) { return s->inv_freq; }
 ckvc_status session_score(session *s, const int32_t *tokens, int64_t n, double *nll,
                           ckvc_err *err) {
     assert(n >= 1 && n <= s->limits.max_prompt);
-    s->n_prompt = 0; /* the cache will hold this sequence, but no statistics */
+    s->n_prompt = 0; /* the cache will hold this sequence, but there are no statistics of it */
     CKVC_TRY(check_tokens(s, "sequence", tokens, n, n, err));
     rope_frequencies(s->m->shape, n, s->inv_freq);
     const forward_pass pass = pass_over(s, tokens, n, 0);
@@ -610,7 +618,7 @@ ckvc_status session_logits(session *s, int64_t position, float *logits, ckvc_err
     return model_head_logits(s->m, &row, 1, logits, err);
 }
 
-/* Of each session the row behind the prompt. */
+/* The row after the prompt, of each session. */
 static void last_rows(session *const *s, int64_t n, head_rows *rows) {
     for (int64_t i = 0; i < n; i++) {
         assert(s[i]->n_prompt > 0);

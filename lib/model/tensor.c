@@ -1,8 +1,8 @@
-/* Values of a tensor in float32, from each type that weights lie in.
+/* The values of a tensor in float32, from each type that weights are stored in.
  *
  * The quantised types are ggml's (ggml-common.h has the blocks, ggml-quants.c the arithmetic). A
- * block holds a few float16 scales and small integers; values come out in the order and with the
- * float32 operations of ggml's dequantize_row functions, so that they are the same bits. */
+ * block holds a few float16 scales and small integers. Values are computed in the order and with
+ * the float32 operations of ggml's dequantize_row functions, so that they have the same bits. */
 #include "lib/model/model_spec.h"
 
 #include <assert.h>
@@ -54,7 +54,7 @@ static float from_bits(uint32_t bits) {
     return v;
 }
 
-/* IEEE binary16, exactly: subnormals are multiples of 2^-24. */
+/* Converts IEEE binary16 exactly; its subnormals are multiples of 2^-24. */
 static float from_half(const uint8_t *p) {
     const uint32_t h = ckvc_get_u16(p), sign = (h & 0x8000u) << 16, exponent = h >> 10 & 31,
                    mantissa = h & 0x3FF;
@@ -63,11 +63,12 @@ static float from_half(const uint8_t *p) {
     return from_bits(sign | (exponent + 112) << 23 | mantissa << 13);
 }
 
-/* ---- blocks of 32: scale d, for _1 types a minimum m; low nibbles first, then the high ones ----
- */
+/* ---- blocks of 32 values: a scale d, in _1 types a minimum m; low nibbles first, then high
+ * ---- */
 
-/* Scale, minimum if `has_min` (the others' values are around zero), fifth bits if `five` (of value
- * i bit i of a 32-bit word), nibbles. */
+/* Decodes a block of 4-bit or 5-bit values: the scale, a minimum if `has_min` (otherwise the
+ * integers are centred at zero), the fifth bits if `five` (of value i bit i of a 32-bit word), and
+ * the nibbles. */
 static inline __attribute__((always_inline)) void nibbles(const uint8_t *b, bool five, bool has_min,
                                                           float *out) {
     const float d = from_half(b), m = has_min ? from_half(b + 2) : 0;
@@ -95,9 +96,9 @@ static void q8_0(const uint8_t *b, float *out) {
 
 /* ---- blocks of 256 ---- */
 
-/* Eight groups of 32, each with a 6-bit scale and a 6-bit minimum, packed in 12 bytes: the first
- * four groups' in the low six bits of bytes 0-3 and 4-7; the others' low nibbles in bytes 8-11,
- * their upper two bits on top of bytes 0-3 and 4-7. */
+/* Eight groups of 32 values, each with a 6-bit scale and a 6-bit minimum, packed in 12 bytes. Those
+ * of the first four groups are the low six bits of bytes 0-3 and 4-7. The others have their low
+ * nibbles in bytes 8-11 and their upper two bits at the top of bytes 0-3 and 4-7. */
 static void q4_k(const uint8_t *b, float *out) {
     const float d = from_half(b), dmin = from_half(b + 2);
     const uint8_t *s = b + 4, *q = b + 16;
@@ -112,8 +113,8 @@ static void q4_k(const uint8_t *b, float *out) {
     }
 }
 
-/* Two halves of 128 values: 64 bytes of low nibbles, 32 bytes of upper bit pairs, 8 signed scales,
- * one per 16 values. */
+/* Two halves of 128 values, each with 64 bytes of low nibbles, 32 bytes of upper bit pairs, and 8
+ * signed scales, one for every 16 values. */
 static void q6_k(const uint8_t *b, float *out) {
     const float d = from_half(b + 208);
     for (size_t part = 0; part < 2; part++, out += 128) {
@@ -154,8 +155,8 @@ void tensor_decode(const tensor_view *t, int64_t first, int64_t n, float *out) {
     }
 }
 
-/* Where row i + h D/2 of a head lies in the file: pairwise, as row 2i + h; of a partial rotary
- * embedding of R values, as row i + h R/2, or behind these R. */
+/* Where row i + h D/2 of a head lies in the file: in pairwise order at row 2i + h; under a partial
+ * rotary embedding of R values at row i + h R/2, or after these R rows. */
 static int64_t stored_row(const tensor_view *t, int64_t row) {
     const int64_t head = t->pairwise ? t->pairwise : t->partial.head, r = row % head,
                   i = r % (head / 2), h = r / (head / 2), rotated = t->partial.rotated;

@@ -1,5 +1,5 @@
-/* Statistics of one prompt. T tokens, W window rows, L layers, H query heads, G KV heads (paper.md
- * section 1).
+/* The statistics of one prompt (paper.md section 1). T tokens, W window rows, L layers, H query
+ * heads, G KV heads:
  *
  *   alpha[t] = (T/W) * sum over window rows j of mean over l, h of A[l][h][j][t]
  *   rho[l][g][t] = ||v[l][g][t]|| / (mean_k ||v[l][g][k]|| + 1e-6)
@@ -9,7 +9,7 @@
 #include <assert.h>
 #include <string.h>
 
-enum { READ_ROWS = 16 /* of queries, at once */ };
+enum { READ_ROWS = 16 /* rows of queries that are read at once */ };
 
 void window_stats_init(window_stats *s, const model_shape *shape, int64_t max_prompt) {
     const size_t t = (size_t)max_prompt, g = (size_t)shape->n_kv_heads,
@@ -40,7 +40,7 @@ size_t window_stats_bytes(const model_shape *shape, int64_t max_prompt) {
 }
 
 void window_stats_layer(window_stats *s, int32_t layer, int64_t n_tokens, int64_t window) {
-    /* attention rows behind one mass: each sums to 1 */
+    /* how many attention rows, each of sum 1, make up one mass */
     const int32_t per_group = s->n_heads / s->n_kv_heads;
     const double rows = (double)window * per_group;
     for (int32_t g = 0; g < s->n_kv_heads; g++) {
@@ -70,8 +70,9 @@ void window_stats_layer(window_stats *s, int32_t layer, int64_t n_tokens, int64_
     }
 }
 
-/* A window row j sees t <= j only, so the last W positions are seen by fewer rows: divide by the
- * share that sees them, then back to mean 1 (paper.md section 12). */
+/* A window row j sees only t <= j, so the last W positions are seen by fewer rows. This divides
+ * alpha by the share of rows that see a position, and scales it back to mean 1 (paper.md section
+ * 12). */
 static void make_visible(double *alpha, int64_t n_tokens, int64_t window) {
     double sum = 0;
     for (int64_t t = 0; t < n_tokens; t++) {
@@ -142,8 +143,8 @@ int64_t head_watch_first_row(const prefill_watcher *watcher, int64_t n_tokens, i
     return shown < first_row ? shown : first_row;
 }
 
-/* The queries of KV head g's group, [T][H*D] -> [H/G][T][D]. Many rows at once: a device is waited
- * for each time. */
+/* Copies the queries of KV head g's group, [T][H*D], to [H/G][T][D]. It reads many rows at once,
+ * because every read waits for the device. */
 static ckvc_status read_queries(head_watch *w, backend *be, const be_attention_shape *s, int32_t g,
                                 const layer_seen *seen, ckvc_err *err) {
     const int64_t n = seen->n_tokens, d = s->head_dim, group = s->n_heads / s->n_kv_heads,
