@@ -1,11 +1,12 @@
-/* Inside of the CPU backend: its state, its scratch memory, and the row kernels. Nothing outside
- * lib/backend/cpu includes this.
+/* Private to lib/backend/cpu: the state of the CPU backend, its scratch memory, and the row
+ * kernels.
  *
- * Why results are the same bytes for any number of threads and of rows: a matrix product is cut
- * into tiles whose sizes follow from the shapes of the weights (and, in attention, from the row's
- * own place) alone; with OpenBLAS every tile has BE_ROW_TILE rows, padding included, and the BLAS
- * runs on one thread inside a tile (kernels of ours do not see what lies beside a row, cpu_fma.h);
- * and whatever is summed over tiles is summed in tile order. */
+ * Results have the same bytes for any number of threads and rows, for three reasons. A matrix
+ * product is cut into tiles whose sizes depend only on the shapes of the weights (and, in
+ * attention, on the row's own place). With OpenBLAS every tile has BE_ROW_TILE rows, padding
+ * included, and BLAS runs on one thread inside a tile; our own kernels compute a row independently
+ * of its neighbours (cpu_fma.h). And whatever is summed over tiles is summed in the order of the
+ * tiles. */
 #pragma once
 
 #include "lib/backend/backend.h"
@@ -14,31 +15,32 @@
 struct be_buf {
     float *data; /* [n], 64-byte aligned unless it is a view */
     size_t n;
-    float *own; /* what buf_free gives back: [own_n], or one value for a view */
+    float *own; /* what buf_free releases: [own_n], or one value for a view */
     size_t own_n;
 };
 
 struct be_weight {
     be_matrix m;
-    const float *data; /* [rows][places]: the bytes themselves, or own; NULL until acquired */
+    const float *data; /* [rows][places] the file's bytes, or own; NULL until acquired */
     float *own;
-    int64_t places; /* cols, or half of them: pairs of bf16 (cpu_fma.h) */
-    bool bf16;      /* values are rounded to bfloat16, and so are the rows it is multiplied with */
+    int64_t places; /* values of a row, or half of them: pairs of bf16 (cpu_fma.h) */
+    /* its values are rounded to bfloat16, and so are the rows that it is multiplied with */
+    bool bf16;
 };
 
-/* Memory that only grows, so that after the largest prompt nothing allocates. */
+/* Memory that only grows, so that nothing allocates after the largest prompt. */
 typedef struct cpu_scratch {
     float *data;
     size_t n;
 } cpu_scratch;
 
-/* Memory of dropped copies, for the next weight of the same size: the layers of a model take turns
- * in it. */
+/* Memory of dropped copies, kept for the next weight of the same size: the layers of a model use it
+ * in turn. */
 #define SPARE_COPIES   32
-#define SPARE_PER_SIZE 4 /* a layer's q, k, v, o at most, or its gate, up, down */
+#define SPARE_PER_SIZE 4 /* a layer has at most four of one size: q, k, v, o; or gate, up, down */
 
-/* cos and sin of position * inv_freq, [n_positions][half]; kept because every layer of every prompt
- * asks for the same. */
+/* cos and sin of position * inv_freq, [n_positions][half]. They are kept, because every layer of
+ * every prompt asks for the same ones. */
 typedef struct rope_table {
     int32_t half;
     int64_t n_positions, capacity;
@@ -53,38 +55,41 @@ typedef struct cpu_backend {
     cpu_scratch *worker; /* [n_threads] */
     cpu_scratch shared;
     rope_table rope[2];            /* layers may have one of two bases */
-    int rope_last;                 /* which was asked for last */
-    size_t bytes_max;              /* copies of weights and buffers; 0: no limit */
-    size_t bytes_now, bytes_spare; /* what is taken; of it, spare copies */
-    size_t bytes_turns;            /* the most that these were: of weights that take turns */
+    int rope_last;                 /* the one that was asked for last */
+    size_t bytes_max;              /* limit of the bytes of weights' copies and buffers; 0: none */
+    size_t bytes_now, bytes_spare; /* bytes in use; spare copies among them */
+    /* The most that spare copies have taken, which are those of weights that take turns. */
+    size_t bytes_turns;
     cpu_scratch spare[SPARE_COPIES];
     int n_spare;
-    cpu_scratch rounded; /* the rows of a product in bf16 */
+    cpu_scratch rounded; /* the rows of a product, rounded to bf16 */
 } cpu_backend;
 
 static inline cpu_backend *cpu_of(backend *be) { return (cpu_backend *)be; }
 
-/* Makes every worker's scratch at least per_worker floats and the shared one at least `shared`. */
+/* Makes every worker's scratch at least per_worker floats, and the shared one at least `shared`
+ * floats. */
 void cpu_need(cpu_backend *c, size_t per_worker, size_t shared);
-void cpu_grow(cpu_scratch *s, size_t n); /* what it held is lost */
-/* Rows x [n_rows][n] -> to [n_rows][cpu_places(n)], rounded to bf16 as products take them: in pairs
- * where the CPU multiplies those, else as floats, and then `to` may be x. */
+void cpu_grow(cpu_scratch *s, size_t n); /* loses the old contents */
+/* Rounds rows x [n_rows][n] to bf16 as products need them, into to [n_rows][cpu_places(n)]: in
+ * pairs where the CPU multiplies pairs; else as floats, and then `to` may be x. */
 void cpu_round(const cpu_backend *c, int64_t n_rows, int64_t n, const float *x, float *to);
 int64_t cpu_places(const cpu_backend *c, int64_t n);
 
-#define CPU_MOST_ROWS   256   /* of a task of a product */
-#define CPU_TASK_FLOATS 32768 /* of a worker's scratch: the head's logits, weights to round */
+#define CPU_MOST_ROWS   256   /* rows of a product's task at most */
+#define CPU_TASK_FLOATS 32768 /* a worker's scratch: logits of the head, weights to be rounded */
 
-/* n things in pieces of so many: how many pieces; the length of the one that begins at `from`. */
+/* For n things cut into pieces of `piece`: how many pieces there are, and the length of the piece
+ * that begins at `from`. */
 static inline int64_t cpu_pieces(int64_t n, int64_t piece) { return (n + piece - 1) / piece; }
 static inline int64_t cpu_piece_length(int64_t n, int64_t from, int64_t piece) {
     return n - from < piece ? n - from : piece;
 }
 
-/* Score rows are this long: whole vectors. */
+/* The length of a row of scores: whole vectors. */
 static inline int64_t cpu_score_stride(int64_t n) { return (n + 15) / 16 * 16; }
-/* score [BE_ROW_TILE][stride] = scale q k^T for n keys [n][D], by whichever product the backend
- * computes with; rows of q lie H*D apart. */
+/* score [BE_ROW_TILE][stride] = scale q k^T for n keys [n][D], by the product that the backend
+ * uses. Rows of q lie H*D apart. */
 void cpu_scores(const cpu_backend *c, const be_attention_shape *s, const float *q, const float *k,
                 int64_t n, float *score, int64_t stride);
 /* The n positions that head g keeps. */
@@ -118,12 +123,13 @@ static inline const uint32_t *cpu_kept_of(const kept_set *kept, int64_t g, int64
 CPU_OPERATIONS(DECLARE)
 #undef DECLARE
 
-/* n rows from row `row` on, of one block, as float32. */
+/* Writes n rows from row `row` on, all of one block, as float32. */
 void cpu_weight_read(const be_matrix *m, int64_t row, int64_t n, float *dst);
-/* The table of these frequencies, made or grown: the other one stays. */
+/* The table for these frequencies, made or grown if needed. The table for other frequencies
+ * stays. */
 const rope_table *cpu_rope_reserve(cpu_backend *c, const double *inv_freq, int32_t half,
                                    int64_t n_positions);
-/* Scratch floats that the operations of these files take at most. */
+/* The most scratch floats that the operations of these files need. */
 void cpu_attention_scratch(const cpu_backend *c, const be_attention_shape *s, const be_extent *most,
                            size_t *per_worker, size_t *shared);
 void cpu_window_scratch(const be_attention_shape *s, const be_extent *most, size_t *per_worker,
@@ -134,11 +140,11 @@ void cpu_head_scratch(const cpu_backend *c, const be_extent *most, size_t *per_w
 /* ---- row kernels (cpu_kernels.c): plain loops over one row that the compiler turns into vector
  * code ---- */
 
-/* x[i] = exp(x[i] - max x), at most 1 ulp off; returns the sum of these, in double, so that what is
- * divided by it sums to 1. n >= 1. *max_out may be NULL. */
+/* x[i] = exp(x[i] - max x), at most 1 ulp off. Returns the sum of these in double, so that dividing
+ * by it gives a sum of 1. n >= 1. max_out may be NULL. */
 double kernel_softmax(float *x, int64_t n, float *max_out);
 void kernel_scale(float *x, int64_t n, float factor);
-/* Summed in double. */
+/* The dot product of x and y, summed in double. */
 double kernel_dot(const float *x, const float *y, int64_t n);
 /* mass += e * factor; mass = max(mass, e * factor) */
 void kernel_mass_add(double *mass, const float *e, int64_t n, double factor);
@@ -147,8 +153,8 @@ void kernel_silu_mul(const float *gate, const float *up, float *y, int64_t n);
 void kernel_gelu_mul(const float *gate, const float *up, float *y, int64_t n);
 void kernel_rmsnorm(const float *x, const float *w, float *y, int64_t n, double eps);
 void kernel_rmsnorm_add(const float *x, const float *w, float *y, int64_t n, double eps);
-/* In place, pairs (i, i + half). */
+/* Rotates a row in place, in pairs (i, i + half). */
 void kernel_rope(float *x, const float *cos, const float *sin, int32_t half);
 double kernel_norm(const float *x, int64_t n); /* ||x||_2, summed in double */
-/* To the nearest bfloat16, ties to even; src may be dst. */
+/* Rounds to the nearest bfloat16, ties to even; src may be dst. */
 void kernel_round_bf16(const float *src, float *dst, int64_t n);

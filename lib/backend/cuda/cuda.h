@@ -1,16 +1,15 @@
-/* Inside of the CUDA backend: its state, and what its files share. Nothing outside lib/backend/cuda
- * includes this.
+/* Private to lib/backend/cuda: the state of the CUDA backend, and what its files share.
  *
- * Everything is enqueued on one stream and nothing waits but what hands numbers to the host.
+ * Everything is enqueued on one stream, and only a call that returns numbers to the host waits.
  * Activations and caches are float32; weights lie in device memory in the type that is multiplied,
  * bf16 or float32.
  *
- * Why results are the same bytes from run to run, and a row's whatever lies beside it: products
- * take one explicit algorithm a shape of weights, whose tiles and order of sums do not follow from
- * the number of rows (two of them: rows of buffers that hold one tile and no more, as the steps of
- * decoding do, have their own, always run on the whole tile); kernels of ours give a row to threads
- * by its own place alone and sum in fixed trees; no float is added to atomically.
- */
+ * Results have the same bytes from run to run, and a row's do not depend on the rows beside it. For
+ * this, products use one explicit algorithm for each shape of weights, whose tiles and order of
+ * sums do not depend on the number of rows. (There are two of them: rows of buffers that hold a
+ * single tile, as steps of decoding do, have their own algorithm, which always runs on the whole
+ * tile.) Our own kernels assign a row to threads by its own place alone and sum in fixed trees, and
+ * no float is added to atomically. */
 #pragma once
 
 #include <cublasLt.h>
@@ -20,112 +19,121 @@
 #include "lib/backend/cuda/cuda_kernels.h"
 
 struct be_buf {
-    float *data; /* device, [n], 256-byte aligned unless it is a view */
+    float *data; /* on the device, [n], 256-byte aligned unless it is a view */
     size_t n;
-    size_t buffer_size; /* values of the buffer that a view is of; else n */
-    float *own;         /* what buf_free gives back: [own_n], NULL for a view */
+    size_t buffer_size; /* values of the buffer that a view belongs to; else n */
+    float *own;         /* what buf_free releases: [own_n], NULL for a view */
     size_t own_n;
 };
 
-typedef struct cuda_piece cuda_piece; /* cuda_memory.c: rows on their way into device memory */
+typedef struct cuda_piece cuda_piece; /* rows on their way into device memory (cuda_memory.c) */
 
 struct be_weight {
     be_matrix m;
-    bool bf16;      /* a matrix of a backend that multiplies in bf16; anything else is float32 */
-    int64_t stride; /* values a row: cols, and for bf16 whole 16 bytes, zeros behind cols */
-    void *data;     /* device, [rows][stride]; NULL: not acquired yet, or dropped */
+    bool bf16; /* a matrix of a backend that multiplies in bf16; everything else is float32 */
+    /* Values of a row: cols, and for bf16 so many that a row has whole 16 bytes, with zeros after
+     * cols. */
+    int64_t stride;
+    void *data; /* on the device, [rows][stride]; NULL: not acquired yet, or dropped */
     cuda_piece *pieces;
     size_t n_pieces;
-    int users;          /* acquired and not released */
-    bool promised;      /* prefetched and not acquired yet */
-    bool arriving;      /* copied into, and the operations' stream does not know yet */
-    uint64_t turn;      /* when it was released last */
-    cudaEvent_t unused; /* what had read it then has run */
-    cudaEvent_t filled; /* the copy has arrived */
+    int users;     /* how often it is acquired and not yet released */
+    bool promised; /* prefetched and not yet acquired */
+    /* A copy into it is under way, and the operations' stream does not wait for it yet. */
+    bool arriving;
+    uint64_t turn;      /* when it was last released */
+    cudaEvent_t unused; /* has run when the operations that read it until then have */
+    cudaEvent_t filled; /* has run when the copy has arrived */
 };
 
-/* Memory that only grows, so that after the largest prompt nothing allocates. */
+/* Memory that only grows, so that nothing allocates after the largest prompt. */
 typedef struct cuda_memory {
     void *data;
     size_t bytes;
 } cuda_memory;
 
-typedef struct cuda_product cuda_product; /* cuda_matmul.c: a shape's algorithm */
-typedef struct cuda_staging cuda_staging; /* cuda_memory.c: from the file into device memory */
+typedef struct cuda_product cuda_product; /* the algorithm for a shape (cuda_matmul.c) */
+/* the way from the file into device memory (cuda_memory.c) */
+typedef struct cuda_staging cuda_staging;
 
-/* cos and sin of position * inv_freq, device, [n_positions][half]. */
+/* cos and sin of position * inv_freq, on the device, [n_positions][half]. */
 typedef struct cuda_angle_table {
     int32_t half;
     int64_t n_positions;
-    double *inv_freq;   /* host, [half] that the table was made from */
+    double *inv_freq;   /* on the host, [half] that the table was made from */
     cuda_memory angles; /* inv_freq, cos, sin */
     float *cos, *sin;
 } cuda_angle_table;
 
 typedef struct cuda_backend {
     backend base;
-    bool bf16; /* products in bf16 */
+    bool bf16; /* products are computed in bf16 */
     cudaStream_t stream;
     cublasLtHandle_t lt;
-    cuda_memory workspace; /* cublasLt's */
+    cuda_memory workspace; /* the workspace of cublasLt */
     cuda_product *products;
     size_t n_products, cap_products;
-    cuda_memory scratch;  /* of the operation that is being enqueued */
+    cuda_memory scratch;  /* for the operation that is being enqueued */
     cuda_memory half;     /* bf16 values of activations, for products ... */
-    const float *half_of; /* ... and whose they are: whole tiles of rows; NULL: nobody's */
-    size_t half_n;        /* values of these rows */
+    const float *half_of; /* ... and the rows that they belong to: whole tiles; NULL: none */
+    size_t half_n;        /* number of these values */
     int64_t half_cols;    /* of a row */
-    cuda_memory upload;   /* pinned host memory in two halves: arguments on their way */
+    cuda_memory upload;   /* pinned host memory in two halves, for arguments on their way */
     size_t upload_at;
     int upload_half;
-    cudaEvent_t uploaded[2]; /* a half's last argument has left it */
+    cudaEvent_t uploaded[2]; /* has run when the last argument has left a half */
     cuda_angle_table rope;
     cuda_staging *staging;
-    be_weight **weights; /* all there are */
+    be_weight **weights; /* all weights */
     size_t n_weights, cap_weights;
     uint64_t turn;
-    size_t bytes_max; /* weights, buffers and scratch; 0: no limit */
+    size_t bytes_max; /* limit of the bytes of weights, buffers and scratch; 0: none */
     size_t bytes_now;
-    ckvc_err failure; /* first failure of a call that returns nothing; handed out by sync */
+    /* The first failure of a call that returns nothing, which sync returns. */
+    ckvc_err failure;
 } cuda_backend;
 
 static inline cuda_backend *cuda_of(backend *be) { return (cuda_backend *)be; }
 
-/* ---- cuda_backend.c, for everybody ---- */
+/* ---- cuda_backend.c, used by all files ---- */
 
-/* Records a failure of CUDA's, or of a launch before it (cuda_check), unless there is one already.
- * false: there is a failure now. */
+/* Records a failure of CUDA, or of a launch before it (cuda_check), unless one is recorded already.
+ * Returns false where there is a failure. */
 bool cuda_ok(cuda_backend *c, cudaError_t st, const char *what);
 bool cuda_check(cuda_backend *c, const char *what); /* after launches */
-/* Whether something has failed since the last sync: then nothing is enqueued any more. An operation
- * asks first. */
+/* Whether something has failed since the last sync. Nothing is enqueued then; every operation asks
+ * first. */
 static inline bool cuda_failed(const cuda_backend *c) { return c->failure.status != CKVC_OK; }
 void cuda_free(cuda_backend *c, void *data, size_t bytes);
-/* Makes it at least so many bytes; what it held is lost. false: recorded. */
+/* Makes m at least so many bytes; its old contents are lost. Returns false where this fails, which
+ * is recorded. */
 bool cuda_grow(cuda_backend *c, cuda_memory *m, size_t bytes, const char *what);
 /* Device memory of at least so many bytes for the operation that is being enqueued, 256-byte
- * aligned; the next operation's overwrites it. Within what `reserve` was told it never allocates.
- * NULL: out of device memory, recorded. */
+ * aligned. The next operation overwrites it. It allocates nothing for sizes within what `reserve`
+ * was told. Returns NULL, and records it, when device memory is out. */
 void *cuda_scratch(cuda_backend *c, size_t bytes);
-/* Copies a host argument to device memory in order with the stream; `from` is free on return. */
+/* Copies a host argument to device memory in the order of the stream; `from` may be freed on
+ * return. */
 void cuda_upload(cuda_backend *c, void *to, const void *from, size_t bytes);
-/* The same in two steps: pinned host memory for at most CUDA_UPLOAD bytes, to be filled at once;
- * and its way to the device. NULL: recorded. */
+/* The same in two steps. cuda_upload_begin returns pinned host memory for at most CUDA_UPLOAD
+ * bytes, which must be filled at once; cuda_upload_end sends it to the device. NULL: it failed,
+ * which is recorded. */
 #define CUDA_UPLOAD ((size_t)16 << 20)
 void *cuda_upload_begin(cuda_backend *c, size_t bytes);
 void cuda_upload_end(cuda_backend *c, void *to, const void *from, size_t bytes);
-/* Waits and copies a result to the host, through the same pinned memory; the first failure since
- * the last sync. */
+/* Waits, and copies a result to the host through the same pinned memory. Returns the first failure
+ * since the last sync. */
 ckvc_status cuda_download(cuda_backend *c, void *to, const void *from, size_t bytes, ckvc_err *err);
-/* A buffer that an operation is about to write: what was known of its bf16 values is forgotten.
- * Whoever writes a buffer comes by here; reading is b->data. */
+/* Must be called for a buffer that an operation is about to write: what was known of its bf16
+ * values is forgotten. Reading needs no call: it uses b->data. */
 static inline float *cuda_written(cuda_backend *c, be_buf *b) {
     if (c->half_of && b->data < c->half_of + c->half_n && c->half_of < b->data + b->n) {
         c->half_of = NULL;
     }
     return b->data;
 }
-/* The table of angles for positions 0 ... n_positions-1. false: recorded. */
+/* Provides the table of angles for positions 0 ... n_positions-1. Returns false where this fails,
+ * which is recorded. */
 bool cuda_angles(cuda_backend *c, const double *inv_freq, int32_t half, int64_t n_positions);
 static inline size_t cuda_align(size_t bytes) { return (bytes + 255) / 256 * 256; }
 
@@ -153,15 +161,15 @@ static inline size_t cuda_align(size_t bytes) { return (bytes + 255) / 256 * 256
 CUDA_OPERATIONS(DECLARE)
 #undef DECLARE
 
-/* Scratch bytes that the operations of these files take at most. */
+/* The most scratch bytes that the operations of these files need. */
 size_t cuda_attention_scratch(const cuda_backend *c, const be_attention_shape *s,
                               const be_extent *most);
 size_t cuda_head_scratch(const cuda_backend *c, const be_extent *most);
 
-/* ---- parts of the backend's life ---- */
+/* ---- parts of creating and destroying the backend ---- */
 
-/* Room for more shapes than a model has: a prompt's first product then allocates nothing of ours.
- */
+/* Allocates room for more shapes than a model has, so that a prompt's first product allocates
+ * nothing of ours. */
 void cuda_products_reserve(cuda_backend *c);
 void cuda_products_free(cuda_backend *c);
 bool cuda_staging_create(cuda_backend *c);
@@ -169,9 +177,10 @@ void cuda_staging_free(cuda_backend *c);
 
 /* ---- attention (cuda_attention.c) ---- */
 
-/* Whether it can be enqueued; false: a failure is recorded. */
+/* Whether attention of this shape can be enqueued. Returns false, with a failure recorded, where it
+ * cannot. */
 bool cuda_attends(cuda_backend *c, const be_attention_shape *s);
-/* The n positions of KV head g in a set; their first in the set's list. */
+/* The first of the positions of KV head g in a set's list; *n receives how many they are. */
 static inline uint32_t cuda_kept_of(const kept_set *kept, int64_t g, int64_t *n) {
     const int64_t set = kept->n_sets == 1 ? 0 : g;
     *n = (int64_t)kept->offsets[set + 1] - (int64_t)kept->offsets[set];
@@ -180,8 +189,8 @@ static inline uint32_t cuda_kept_of(const kept_set *kept, int64_t g, int64_t *n)
 
 /* ---- products (cuda_matmul.c) ---- */
 
-/* y [rows][stride] (+)= x [rows][cols of w] times rows first ... first + n_out - 1 of w. rows are
- * whole tiles. few: one tile, by the algorithm of buffers that hold no more. */
+/* y [rows][stride] (+)= x [rows][cols of w] times rows first ... first + n_out - 1 of w. Rows are
+ * whole tiles. few: there is one tile, which uses the algorithm of buffers that hold no more. */
 typedef struct cuda_call {
     const be_weight *w;
     int64_t first, n_out;
@@ -196,7 +205,8 @@ bool cuda_multiply(cuda_backend *c, const cuda_call *p);
 static inline bool cuda_few(const be_buf *x, int64_t cols) {
     return x->buffer_size < (size_t)(2 * BE_ROW_TILE * cols);
 }
-/* Room for bf16 values of the rows that the caller's kernel writes to y, [padded rows][stride]: the
- * next product takes them from there. NULL: products are not in bf16, or recorded. */
+/* Returns room for the bf16 values [padded rows][stride] of rows that the caller's kernel writes to
+ * y; the next product reads them from there. Returns NULL where products are not in bf16, or where
+ * this fails, which is recorded. */
 uint16_t *cuda_half_room(cuda_backend *c, const float *y, int64_t n_rows, int64_t cols,
                          int64_t *stride);

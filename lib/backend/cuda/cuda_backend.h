@@ -3,8 +3,8 @@
 
 #include "lib/backend/backend.h"
 
-/* CKVC_E_DEVICE names what is missing: driver, device, compute capability 8.0. */
+/* CKVC_E_DEVICE says what is missing: a driver, a device, or compute capability 8.0. */
 ckvc_status cuda_backend_create(ckvc_compute compute, ckvc_pool *pool, backend **out,
                                 ckvc_err *err) CKVC_MUST_CHECK;
-/* The device as a person reads it, "NVIDIA H200, sm_90, 141 GB", or what is missing. */
+/* Writes the device for people to read, "NVIDIA H200, sm_90, 141 GB", or what is missing. */
 void cuda_device_text(char *text, size_t n);

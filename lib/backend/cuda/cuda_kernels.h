@@ -1,6 +1,6 @@
-/* Launchers of the kernels, which the host's C and the .cu files share: plain pointers into the
- * device's memory unless said otherwise, a stream first. They enqueue and return; a launch that
- * fails is seen by cuda_check. */
+/* Functions that launch the kernels, which the host's C and the .cu files share. Pointers point
+ * into the device's memory unless said otherwise; the first argument is a stream. The functions
+ * enqueue and return; cuda_check finds a launch that has failed. */
 #pragma once
 
 #include <cuda_runtime.h>
@@ -13,14 +13,14 @@ extern "C" {
 
 /* ---- rows.cu ---- */
 
-/* Rows at positions as in rope: row i of n_lanes * lane_rows is row r = i % lane_rows of lane
- * i / lane_rows, at position row0 + r; those with r >= n_rows are padding. */
+/* Rows at positions, as in rope: row i of n_lanes * lane_rows is row r = i % lane_rows of lane i /
+ * lane_rows, at position row0 + r. Rows with r >= n_rows are padding. */
 typedef struct cuda_rows {
     int64_t row0, n_rows, lane_rows, n_lanes;
 } cuda_rows;
 
-/* Rows in bf16 for a product: [padded][stride], 0 behind n_rows and behind a row's values. to NULL:
- * not wanted. */
+/* Rows in bf16 for a product: [padded][stride], with 0 after the n_rows rows and after a row's
+ * values. to NULL: they are not needed. */
 typedef struct cuda_half {
     uint16_t *to;
     int64_t padded, stride;
@@ -28,10 +28,10 @@ typedef struct cuda_half {
 
 void cuda_to_bf16(cudaStream_t stream, const float *from, int64_t n_rows, int64_t cols,
                   const cuda_half *half);
-/* y[r] = x[r] / sqrt(mean(x[r]^2) + eps) * w; the sum of squares in double. */
+/* y[r] = x[r] / sqrt(mean(x[r]^2) + eps) * w; the squares are summed in double. */
 void cuda_rmsnorm_rows(cudaStream_t stream, const float *x, const float *w, int64_t n_rows,
                        int64_t width, double eps, float *y, const cuda_half *half);
-/* The same, added to y. */
+/* Adds the same to y. */
 void cuda_rmsnorm_add_rows(cudaStream_t stream, const float *x, const float *w, int64_t n_rows,
                            int64_t width, double eps, float *y);
 /* y = silu(gate) * up, or gelu(gate) * up */
@@ -43,8 +43,8 @@ void cuda_fill_angles(cudaStream_t stream, const double *inv_freq, int32_t half,
 /* Rotates q [rows][n_heads][2 * half] in place. */
 void cuda_rope_rows(cudaStream_t stream, const cuda_rows *rows, int32_t n_heads, int32_t half,
                     const float *cos, const float *sin, float *q);
-/* k (rotated) and v [rows][n_kv][2 * half] -> the lanes' caches [n_lanes][n_kv][capacity][D];
- * padding becomes 0. */
+/* Copies k (rotated) and v [rows][n_kv][2 * half] to the lanes' caches
+ * [n_lanes][n_kv][capacity][D]. Padding becomes 0. */
 void cuda_cache_fill(cudaStream_t stream, const cuda_rows *rows, int32_t n_kv, int32_t half,
                      const float *cos, const float *sin, const float *k, const float *v,
                      int64_t capacity, float *k_cache, float *v_cache);
@@ -54,37 +54,40 @@ void cuda_value_norm_rows(cudaStream_t stream, const float *v, int32_t n_kv, int
 /* y[r][i] = (add ? y[r][i] : 0) + bias[i] */
 void cuda_bias_rows(cudaStream_t stream, const float *bias, int64_t n_rows, int64_t n_out, bool add,
                     float *y);
-/* Sets *found (zeroed) to 1 where a bit of the n first values of rows a differs from b's; rows lie
- * `stride` apart. */
+/* Sets *found, which was zeroed, to 1 where the first n values of any row differ in a bit between a
+ * and b. Rows lie `stride` apart. */
 void cuda_rows_differ(cudaStream_t stream, const float *a, const float *b, int64_t n_rows,
                       int64_t n, int64_t stride, uint32_t *found);
 
 /* ---- head.cu ---- */
 
-/* Rows first ... of those that the head runs over: lanes of lane_rows rows each, of which rows row0
- * ... row0 + n_rows - 1 have a target [n_rows]; and what is known of them so far. */
+/* The rows from `first` on of those that the head runs over: lanes of lane_rows rows each, of which
+ * rows row0 ... row0 + n_rows - 1 have a target [n_rows]; and what has been computed of them so
+ * far. */
 typedef struct cuda_losses {
     int64_t first, lane_rows, row0, n_rows, n_lanes;
     const int32_t *target;
-    float *max, *target_logit; /* of row first + i: [i] */
+    float *max, *target_logit; /* [i] of row first + i */
     double *sum;               /* of exp(logit - max) */
     double *nll;               /* [n_lanes][n_rows] */
-    /* Of distributions p [n_rows][vocab] and their log_p [n_rows], or NULL: dot[i] = sum of p logit
-     * of row first + i; kl [n_lanes][n_rows] */
+    /* The distributions p [n_rows][vocab] and their log_p [n_rows], or NULL. dot[i] is the sum of p
+     * logit of row first + i; kl is [n_lanes][n_rows]. */
     const float *p;
     const double *log_p;
     double *dot, *kl;
     int64_t vocab;
 } cuda_losses;
 
-/* Takes in a tile: logits of vocabulary entries col ... col + width - 1, [rows][width], of rows
- * `from` ... from + rows - 1 behind `first`. Tiles come in order, col 0 first. */
+/* Adds a tile: the logits [rows][width] of vocabulary entries col ... col + width - 1, of rows
+ * `from` ... from + rows - 1 counted from `first`. Tiles come in order, the one with col 0
+ * first. */
 void cuda_head_tile(cudaStream_t stream, const cuda_losses *l, const float *logits, int64_t from,
                     int64_t rows, int64_t col, int64_t width);
-/* Of each row of logits [rows][vocab]: the first of the largest, and log-sum-exp minus it. */
+/* For each row of logits [rows][vocab]: the first of the entries with the largest logit, and
+ * log-sum-exp minus that logit. */
 void cuda_head_greedy_rows(cudaStream_t stream, const float *logits, int64_t rows, int64_t vocab,
                            int32_t *id, double *nll);
-/* Of each row of logits [rows][vocab]: its softmax -> p, and the sum of p log p. */
+/* For each row of logits [rows][vocab]: its softmax p, and the sum of p log p. */
 void cuda_head_distribution_rows(cudaStream_t stream, const float *logits, int64_t rows,
                                  int64_t vocab, float *p, double *log_p);
 /* nll = log(sum) + max - target_logit; kl = log_p + log(sum) + max - dot, never below 0 */
