@@ -1,5 +1,5 @@
-/* Byte-pair merging. Pieces are found through a table of their bytes, merges by (left id, right
- * id). */
+/* Byte-pair merging. Pieces are found through a table of their bytes, and merges through a table of
+ * pairs (left id, right id). */
 #include "lib/token/bpe.h"
 
 #include <assert.h>
@@ -9,21 +9,23 @@
 
 enum {
     MAX_WORD_BYTES = 1 << 30, /* symbol positions are 31-bit */
-    /* Symbol of a character that occurs in no piece; the others: FIRST_ATOM. */
+    /* The symbol of a character that occurs in no piece; for characters that do see FIRST_ATOM. */
     NO_ATOM = INT32_MAX,
-    /* Up to here a linear scan for the best pair beats the heap (measured on manuals and code). */
+    /* For words of up to so many symbols a linear scan for the best pair is faster than the heap
+     * (measured on manuals and code). */
     SCAN_SYMBOLS = 24
 };
 
 struct bpe_symbol {
-    int32_t id;         /* -1: joined to the symbol before it */
-    int32_t prev, next; /* neighbours, -1 at the ends */
-    int32_t start;      /* merge_by_score: its first byte in the word */
+    int32_t id;         /* -1: it was joined to the symbol before it */
+    int32_t prev, next; /* the neighbours, -1 at the ends */
+    int32_t start;      /* under merge_by_score: its first byte in the word */
 };
 
 struct bpe_candidate {
-    uint64_t order;              /* rank << 32 | position: lower first */
-    int32_t left, right, joined; /* ids at the time; stale when the symbols there have changed */
+    uint64_t order; /* rank << 32 | position; lower goes first */
+    /* The ids when it was entered. The entry is stale when the symbols there have changed since. */
+    int32_t left, right, joined;
 };
 
 void bpe_scratch_fini(bpe_scratch *scratch) {
@@ -36,22 +38,23 @@ static void symbol_add(bpe_scratch *s, size_t *n, int32_t id, size_t start) {
     ++*n;
 }
 
-/* Whether every byte of a character without a piece has a byte piece that stands in. */
+/* Whether every byte of a character that has no piece of its own has a byte piece. */
 static bool as_bytes(const bpe *b, const char *text, size_t step) {
     bool all = b->spec->byte_fallback && !b->spec->byte_level;
     for (size_t k = 0; all && k < step; k++) { all = b->byte_piece[(uint8_t)text[k]] >= 0; }
     return all;
 }
 
-/* Writes the word's smallest symbols; room for n of them is there: pieces that stay whole, then
- * characters. Of those without a piece a run is one symbol under fuse_unk; an unknown symbol waits
- * until the next known one, byte pieces overtake it: the order of the reference implementation.
- * Under merge_by_score they are atoms, and what becomes of them is found out after merging. */
+/* Writes the smallest symbols of a word, for at most n of which there is room: first pieces that
+ * stay whole, then characters. Under fuse_unk a run of characters without a piece is one symbol. An
+ * unknown symbol waits until the next known one, while byte pieces go ahead of it: this is the
+ * order of the reference implementation. Under merge_by_score characters without a piece are atoms,
+ * and what becomes of them is decided after merging. */
 static size_t first_symbols(const bpe *b, bpe_scratch *s, const char *word, size_t n) {
     const token_spec *spec = b->spec;
     size_t used = 0;
     bool waiting = false;
-    uint64_t steps = 0; /* pieces are short (MAX_SCORED_BYTES): no limit is needed */
+    uint64_t steps = 0; /* pieces are short (MAX_SCORED_BYTES), so there is no limit */
     for (size_t i = 0, step; i < n; i += step) {
         int32_t index, id;
         step = trie_longest(&b->whole_pieces, word + i, n - i, &index, &steps);
@@ -83,7 +86,8 @@ static size_t first_symbols(const bpe *b, bpe_scratch *s, const char *word, size
     return used;
 }
 
-/* A symbol that is no piece: its bytes, or the unknown piece, under fuse_unk once for a run. */
+/* Appends the ids of a symbol that is no piece: those of its bytes, or the unknown piece, which a
+ * run gets once under fuse_unk. */
 static void push_unknown(const bpe *b, const char *text, size_t step, bool *after_unknown,
                          id_list *out) {
     const token_spec *spec = b->spec;
@@ -106,8 +110,8 @@ static void join(struct bpe_symbol *symbols, int32_t at, int32_t joined) {
 }
 
 static void merge_by_scan(const bpe *b, struct bpe_symbol *symbols, size_t n) {
-    /* The merge of a symbol with its right neighbour is looked up again only when one of them
-     * changes. */
+    /* The merge of a symbol with its right neighbour is looked up again only when one of them has
+     * changed. */
     const merge_slot *pair[SCAN_SYMBOLS];
     for (size_t i = 0; i + 1 < n; i++) {
         pair[i] = merge_find(b, pair_of(symbols[i].id, symbols[i + 1].id));
@@ -195,7 +199,7 @@ ckvc_status bpe_encode(const bpe *b, bpe_scratch *scratch, const char *word, siz
     if (used == 0) { return CKVC_OK; }
     scratch->symbols[used - 1].next = -1;
     if (used > SCAN_SYMBOLS) {
-        /* n-1 pairs at the start, and each of the at most n-1 joins adds two */
+        /* there are n-1 pairs at the start, and each of the at most n-1 joins adds two */
         CKVC_GROW(scratch->heap, scratch->heap_capacity, 3 * used);
         merge_by_heap(b, scratch, used);
     } else if (used > 1) {
@@ -228,7 +232,7 @@ size_t bpe_part(const bpe *b, const char *text, size_t n) {
     return n;
 }
 
-/* From a token_spec to the tables that byte-pair merging looks things up in. */
+/* The tables that byte-pair merging looks things up in are built from a token_spec. */
 
 CKVC_AUTO_OF(bpe, bpe_free)
 
@@ -243,7 +247,7 @@ static void piece_map_init(piece_map *map, const token_text *texts, size_t n) {
                        .texts = texts};
 }
 
-/* False when the text is there already. */
+/* Adds a piece. Returns false when its text is there already. */
 static bool piece_map_add(piece_map *map, size_t piece) {
     const token_text *text = &map->texts[piece];
     piece_slot *slot = piece_map_slot(map, text->bytes, text->size);
@@ -260,7 +264,8 @@ static ckvc_status map_pieces(bpe *b, const char *name, ckvc_err *err) {
     piece_map_init(&b->by_spelling, b->spelled, spec->n_pieces);
     for (size_t i = 0; i < spec->n_pieces; i++) {
         b->spelled[i] = spec->pieces[i].text;
-        total += b->spelled[i].size; /* all of them are in memory already: no overflow */
+        /* all of them are in memory already, so this cannot overflow */
+        total += b->spelled[i].size;
         CKVC_FAIL_IF(!piece_map_add(&b->by_spelling, i), err, CKVC_E_DATA,
                      "%s: model.vocab: piece \"%.64s\" stands there twice", name,
                      b->spelled[i].bytes);
@@ -352,7 +357,7 @@ static ckvc_status add_merge(bpe *b, size_t i, char *joined, const char *name, c
     if (starts_with_space_mark(right->bytes, right->size)) {
         b->crossing[(uint8_t)left->bytes[left->size - 1]] = true;
         if (left_id == b->spec->unk_id || is_byte_piece(b, left_id)) {
-            b->parts = false; /* such a piece stands for another character than it spells */
+            b->parts = false; /* such a piece stands for another character than the one it spells */
         }
     }
     return CKVC_OK;
@@ -380,9 +385,10 @@ typedef struct merge_list {
 
 static void merge_list_fini(merge_list *list) { free(list->items); }
 
-/* The symbol of one character or byte of a piece, an atom when it has no piece. */
+/* The symbol of one character or byte of a piece; it is an atom when it has no piece of its own. */
 static ckvc_status symbol_of_character(bpe *b, char *text, size_t n, int32_t *id, ckvc_err *err) {
-    /* a vocabulary holds the characters of its pieces; they are searched one by one */
+    /* vocabularies contain the characters of their pieces, so atoms are few and searched one by
+     * one */
     enum { MAX_ATOMS = 256 };
     *id = character_id(b, text, n);
     if (*id >= 0) { return CKVC_OK; }
@@ -399,7 +405,8 @@ static ckvc_status symbol_of_character(bpe *b, char *text, size_t n, int32_t *id
     return CKVC_OK;
 }
 
-/* A half of a piece: one character, or a piece that merging makes. -1: neither. */
+/* Finds the id of a half of a piece: of one character, or of a piece that merging makes. -1: it is
+ * neither. */
 static ckvc_status half_id(bpe *b, char *text, size_t n, int32_t *id, ckvc_err *err) {
     if (symbol_step(b, text, n) == n) { return symbol_of_character(b, text, n, id, err); }
     const uint32_t piece = piece_map_slot(&b->by_word, text, n)->piece;
@@ -408,16 +415,16 @@ static ckvc_status half_id(bpe *b, char *text, size_t n, int32_t *id, ckvc_err *
     return CKVC_OK;
 }
 
-/* A number that is lower for a higher score and the same for equal ones, so that of their pairs the
- * leftmost goes first: a float's bits, ordered. */
+/* A number that is lower for a higher score, and equal for equal scores, so that among equal pairs
+ * the leftmost goes first. It is made of the bits of the float. */
 static uint32_t rank_of(float score) {
     uint32_t bits;
-    score += 0.0f; /* of the two zeros one */
+    score += 0.0f; /* makes -0 to 0 */
     memcpy(&bits, &score, sizeof bits);
     return bits >> 31 ? bits : ~bits & 0x7FFFFFFF;
 }
 
-/* Pairs of halves of one piece, appended to list. */
+/* Appends to list the pairs of halves of one piece. */
 static ckvc_status add_halves(bpe *b, size_t i, merge_list *list, const char *name, ckvc_err *err) {
     const token_piece *piece = &b->spec->pieces[i];
     char *text = b->by_word.texts[i].bytes;
@@ -459,7 +466,7 @@ static ckvc_status build_score_merges(bpe *b, const char *name, ckvc_err *err) {
         }
     }
     merges_init(b, list.n);
-    for (size_t i = 0; i < list.n; i++) { /* pieces and halves are distinct, so are the pairs */
+    for (size_t i = 0; i < list.n; i++) { /* pieces and halves are distinct, and so are the pairs */
         *merge_find(b, list.items[i].pair) = list.items[i];
     }
     return CKVC_OK;

@@ -1,5 +1,5 @@
-/* What byte-pair merging looks things up in, for bpe.c, which fills it, and bpe.c, which
- * merges. Not for other files. */
+/* The tables that byte-pair merging looks things up in. Only bpe.c uses them, which fills them and
+ * merges with them. */
 #pragma once
 
 #include "lib/base/hash.h"
@@ -8,17 +8,17 @@
 #include "lib/token/trie.h"
 
 enum {
-    /* Symbols of characters without a piece, under merge_by_score: those that occur in pieces are
-     * numbered from here. */
+    /* Symbols from here on are characters without a piece of their own that occur in pieces, under
+     * merge_by_score. */
     FIRST_ATOM = 1 << 30,
-    /* Of a piece that merging may make: every way to cut it in two is tried. */
+    /* The most bytes of a piece that merging may make, as every way to cut it in two is tried. */
     MAX_SCORED_BYTES = 1024
 };
 
 /* ---- pieces by their bytes: open addressing, at most half full ---- */
 typedef struct piece_slot {
-    uint32_t hash;  /* upper half of the XXH64 */
-    uint32_t piece; /* index + 1; 0: free */
+    uint32_t hash;  /* upper half of its XXH64 */
+    uint32_t piece; /* index + 1; 0: the slot is free */
 } piece_slot;
 
 typedef struct piece_map {
@@ -28,7 +28,7 @@ typedef struct piece_map {
     const token_text *texts; /* borrowed */
 } piece_map;
 
-/* The slot of this text, or the free one where it belongs. */
+/* The slot of this text, or the free slot where it belongs. */
 static inline piece_slot *piece_map_slot(const piece_map *map, const char *text, size_t n) {
     uint64_t hash = ckvc_xxh64_keyed(text, n, map->key);
     uint32_t high = (uint32_t)(hash >> 32);
@@ -46,28 +46,33 @@ static inline piece_slot *piece_map_slot(const piece_map *map, const char *text,
 typedef struct merge_slot {
     uint64_t pair; /* left id << 32 | right id */
     uint32_t rank;
-    int32_t joined; /* id; -1: free slot */
+    int32_t joined; /* an id; -1: the slot is free */
 } merge_slot;
 
 typedef struct bpe {
     const token_spec *spec;
-    /* [n_pieces] under byte_level: bytes meant; size 0 for pieces outside the alphabet */
+    /* [n_pieces] under byte_level: the bytes that a piece stands for; size 0 for pieces outside the
+     * alphabet */
     token_text *raw;
     char *raw_bytes;
-    token_text *spelled;            /* [n_pieces] as in the file; strings borrowed from the spec */
-    piece_map by_spelling, by_word; /* by_word: what words are compared with */
+    /* [n_pieces] as the file spells them; strings borrowed from the spec */
+    token_text *spelled;
+    piece_map by_spelling, by_word; /* by_word is what words are compared with */
     merge_slot *merges;
     size_t merge_mask;
     uint64_t merge_key;
     int merge_shift;
-    /* byte_level: the byte's symbol; else the byte-fallback piece <0xNN>; -1: none */
+    /* Under byte_level the byte's symbol, else the byte-fallback piece <0xNN>; -1: there is
+     * none. */
     int32_t byte_piece[256];
-    int32_t ascii[128]; /* not byte_level: the one-character piece; -1: none */
-    /* merge_by_score */
+    /* Without byte_level: the piece of this one character; -1: there is none. */
+    int32_t ascii[128];
+    /* Under merge_by_score: */
     trie whole_pieces; /* pieces that stay whole, by index */
     token_text *atoms; /* characters of pieces that are no pieces themselves; borrowed */
     size_t n_atoms, atom_capacity;
-    /* bpe_part: words may end before U+2581 unless a piece holds this byte and U+2581 behind it. */
+    /* For bpe_part: words may end before U+2581, unless a piece has this byte with U+2581 after
+     * it. */
     bool parts, crossing[256];
 } bpe;
 
@@ -76,7 +81,8 @@ static inline uint64_t pair_of(int32_t left, int32_t right) {
 }
 
 static inline merge_slot *merge_find(const bpe *b, uint64_t pair) {
-    /* multiply-shift with a secret odd factor: pairs that were chosen to collide do not know it */
+    /* Multiply-shift hashing with a secret odd factor: nobody can choose pairs that collide without
+     * knowing it. */
     for (size_t at = (size_t)(pair * b->merge_key >> b->merge_shift);;
          at = (at + 1) & b->merge_mask) {
         merge_slot *slot = &b->merges[at];
@@ -96,7 +102,7 @@ static inline int32_t character_id(const bpe *b, const char *text, size_t n) {
                                : piece_id(b, &b->by_word, text, n);
 }
 
-/* The index of the atom, a character of pieces that has none of its own; -1: it occurs in none. */
+/* The index of the atom of a character without a piece of its own; -1: it occurs in no piece. */
 static inline int32_t atom_index(const bpe *b, const char *text, size_t n) {
     for (size_t i = 0; i < b->n_atoms; i++) {
         if (b->atoms[i].size == n && memcmp(b->atoms[i].bytes, text, n) == 0) { return (int32_t)i; }

@@ -1,4 +1,4 @@
-/* Characters of texts, by their bytes. */
+/* Characters of texts, as they lie in bytes. */
 #pragma once
 
 #include <stdbool.h>
@@ -6,7 +6,8 @@
 #include <stdint.h>
 #include <utf8proc.h>
 
-/* The code point that begins at text, -1 where the bytes are no UTF-8 (of 1 byte then); n >= 1. */
+/* Returns the bytes of the character at text, n >= 1; *c receives its code point. Where the bytes
+ * are not UTF-8 it returns 1, and *c is -1. */
 static inline size_t char_next(const char *text, size_t n, int32_t *c) {
     if ((uint8_t)*text < 0x80) {
         *c = *text;
@@ -23,20 +24,20 @@ static inline int32_t char_at(const char *text, size_t n) {
     return c;
 }
 
-/* Where the character in front of `at` begins; at >= 1. */
+/* Returns where the character before `at` begins; at >= 1. */
 static inline size_t char_before(const char *text, size_t at) {
     do { at--; } while (at > 0 && ((uint8_t)text[at] & 0xC0) == 0x80);
     return at;
 }
 
-/* White_Space of Unicode. */
+/* Unicode's White_Space. */
 static inline bool is_white_space(int32_t c) {
     return (c >= 9 && c <= 13) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
            (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F ||
            c == 0x205F || c == 0x3000;
 }
 
-/* As Python's str.isspace() has it. */
+/* What Python's str.isspace() accepts. */
 static inline bool is_python_space(int32_t c) {
     return is_white_space(c) || (c >= 0x1C && c <= 0x1F);
 }

@@ -1,12 +1,12 @@
-/* Chat templates by their text: see chat_template.h. */
+/* Chat templates, which are recognised by their text: see chat_template.h. */
 #include "lib/token/chat_template.h"
 
 #include "lib/base/hash.h"
 #include "lib/base/json.h"
 #include "lib/token/chars.h"
 
-/* What stands around a turn and its role; Mistral's turns are not alike: mistral() writes them.
- * plan: its name in plans, which had it before system messages had names. */
+/* The texts around a turn and its role. Mistral's turns differ from each other; mistral() writes
+ * them. `plan` is the name in plans, which had it before system messages had names. */
 static const struct style {
     const char *name, *plan, *bos, *begin, *middle, *eos, *behind, *system;
     bool trim;
@@ -41,7 +41,7 @@ const char *chat_style_plan(chat_style style) { return styles[style].plan; }
 
 /* ---- which template ---- */
 
-/* The first half of the SHA-256 of each folded text, and a model that has it
+/* The first half of the SHA-256 of each folded text, and a model that has this text
  * (tests/golden/chat/README.md). */
 static const struct {
     chat_style style;
@@ -52,7 +52,7 @@ static const struct {
     {CHAT_LLAMA31, "4ef3754475af40fe03737516d9bc6df3"},   /* Llama 3.2 */
     {CHAT_MISTRAL, "26a59556925c987317ce5291811ba3b7"},   /* Mistral-7B v0.2, Mixtral-8x7B */
     {CHAT_MISTRAL3, "ef81414769b665dc754ee971173c3c09"},  /* Mistral-7B v0.3 */
-    {CHAT_CHATML, "153280e3ff55d19da1398bdb3914ee2a"},    /* the plain one */
+    {CHAT_CHATML, "153280e3ff55d19da1398bdb3914ee2a"},    /* the plain text */
     {CHAT_CHATML, "fcf7a096fe99a48fd9ad2b250bf9237e"},    /* OpenHermes 2.5 */
     {CHAT_CHATML, "58c1a1f04baa7adaeaba1f90267c3d57"},    /* Yi, Dolphin 2.5 */
     {CHAT_QWEN2, "793202280c0910ab26bc6eb57c8212c2"},     /* Qwen2 */
@@ -62,8 +62,8 @@ static const struct {
     {CHAT_INTERNLM2, "49aa7cb516942cc5a17d45ed2939828e"}, /* InternLM2 */
 };
 
-/* The template without the white space that Jinja strips, beside the minus of a tag, and without a
- * line end behind all: what it writes does not depend on them. */
+/* Writes the template without the white space that Jinja strips beside the minus of a tag, and
+ * without a line end after all of it: what the template writes does not depend on them. */
 static void fold(const token_text *t, ckvc_buffer *out) {
     const char *s = t->bytes;
     const size_t n = t->size - (t->size && s[t->size - 1] == '\n');
@@ -83,7 +83,8 @@ static bool is_text(const token_text *t, const char *text) {
     return t->bytes && strcmp(t->bytes, text) == 0;
 }
 
-/* A text that writes bos_token or eos_token is known with the tokens that the style has. */
+/* The style of the spec's own template. A text that writes bos_token or eos_token is known only
+ * where these are the tokens that the style has. */
 static chat_style own_style(const token_spec *spec) {
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer folded = {0};
     char digest[CKVC_SHA256_HEX];
@@ -153,7 +154,7 @@ ckvc_status chat_template_date(chat_template *t, const char *date, ckvc_err *err
 
 static bool is_role(const chat_message *m, const char *role) { return strcmp(m->role, role) == 0; }
 
-/* Jinja's `trim` is Python's str.strip(). */
+/* Jinja's `trim`, which is Python's str.strip(). */
 static void trim(const char **text, size_t *size) {
     size_t begin = *size, end = *size;
     int32_t c;
@@ -181,7 +182,7 @@ static void append(ckvc_buffer *b, const chat_message *m, bool trimmed) {
 
 static void alike_turns(ckvc_buffer *b, const chat_template *t, const chat_message *m, size_t n) {
     const struct style *s = &styles[t->style];
-    const bool open = !is_role(&m[n - 1], "assistant"); /* the assistant's turn is next */
+    const bool open = !is_role(&m[n - 1], "assistant"); /* the assistant's turn comes next */
     if (t->style == CHAT_LLAMA31) {
         ckvc_buffer_printf(b, "%ssystem%sCutting Knowledge Date: December 2023\nToday Date: %s\n\n",
                            s->begin, s->middle, t->date ? t->date : CHAT_DATE);
@@ -202,7 +203,7 @@ static void alike_turns(ckvc_buffer *b, const chat_template *t, const chat_messa
     if (open) { ckvc_buffer_printf(b, "%sassistant%s", s->begin, s->middle); }
 }
 
-/* v3: [INST] and [/INST] are tokens: the one space beside them is that of the next word. */
+/* v3: [INST] and [/INST] are tokens, and the one space beside them belongs to the next word. */
 static ckvc_status mistral(ckvc_buffer *b, bool v3, const chat_message *m, size_t n,
                            ckvc_err *err) {
     const chat_message *system = v3 && is_role(m, "system") ? m : NULL;

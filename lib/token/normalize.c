@@ -26,8 +26,8 @@ size_t token_growth_limit(size_t n) {
     return n > (SIZE_MAX - GROWTH_FREE) / GROWTH ? SIZE_MAX : n * GROWTH + GROWTH_FREE;
 }
 
-/* Ends cut and runs of spaces made one. Whether U+2581 at the right goes does not depend on what a
- * later rule puts in front. */
+/* Cuts spaces at the ends and makes runs of them one space. Whether U+2581 at the right end is cut
+ * does not depend on what a later rule puts in front. */
 static void squeeze_spaces(const char *text, size_t n, ckvc_buffer *out) {
     for (;;) {
         if (n >= 1 && text[n - 1] == ' ') {
@@ -45,9 +45,9 @@ static void squeeze_spaces(const char *text, size_t n, ckvc_buffer *out) {
     }
 }
 
-/* Marks that came after Unicode 9, whose tables Hugging Face's NFC is built on: to it they are
- * characters like any other, which neither move nor compose. Found by comparing its NFC (tokenizers
- * 0.23) with utf8proc's of Unicode 15 for every code point. */
+/* Marks that came after Unicode 9, which is the version of the tables in Hugging Face's NFC. There
+ * they are characters like any other, which neither move nor compose. They were found by comparing
+ * its NFC (tokenizers 0.23) with utf8proc's of Unicode 15 for every code point. */
 static bool is_young_mark(int32_t c) {
     static const int32_t ranges[][2] = {
         {0x7FD, 0x7FD},     {0x898, 0x89F},     {0x8CA, 0x8D3},     {0x9FE, 0x9FE},
@@ -71,9 +71,9 @@ static bool is_young_mark(int32_t c) {
     return low < sizeof ranges / sizeof *ranges && c >= ranges[low][0];
 }
 
-/* End of the stretch at text that NFC may change: characters from U+0300 on, and those before them
- * that directly precede one. A character below U+0300 never joins what stands in front of it, so
- * stretches are independent; *young: a young mark ends it. */
+/* Returns the end of the stretch at text that NFC may change: characters from U+0300 on, and those
+ * that directly precede one. A character below U+0300 never joins with what stands in front of it,
+ * so stretches are independent. *young: the stretch is ended by a young mark. */
 static size_t nfc_stretch(const char *text, size_t n, bool *young) {
     size_t at = 0;
     *young = false;
@@ -89,8 +89,8 @@ static size_t nfc_stretch(const char *text, size_t n, bool *young) {
     return n;
 }
 
-/* Canonical ordering: a stable sort of every run of marks by their class, by counting. utf8proc
- * sorts by exchanging neighbours, which takes the square of a long run. */
+/* Canonical ordering: sorts every run of marks by their class, stably, by counting. utf8proc
+ * exchanges neighbours, which takes time with the square of a run's length. */
 static void order_marks(utf8proc_int32_t *c, size_t n) {
     for (size_t i = 0; i < n;) {
         size_t end = i, count[257] = {0};
@@ -114,10 +114,11 @@ static void order_marks(utf8proc_int32_t *c, size_t n) {
     }
 }
 
-/* NFC of a stretch that stands alone. The text is UTF-8 by now, so that no step of it can fail. */
+/* Writes the NFC of a stretch. The text is UTF-8 by now, so no step can fail. */
 static void compose_stretch(const char *text, size_t n, ckvc_buffer *out) {
     const utf8proc_option_t options = UTF8PROC_STABLE | UTF8PROC_COMPOSE;
-    const size_t room = 2 * n + 8; /* two bytes become three characters at most, three bytes four */
+    /* two bytes become three characters at most, three bytes become four */
+    const size_t room = 2 * n + 8;
     CKVC_AUTO_FREE utf8proc_int32_t *c = ckvc_alloc(room + 1, sizeof *c);
     utf8proc_ssize_t used = 0, got;
     for (size_t at = 0; at < n; at += ckvc_utf8_step(text + at, n - at, NULL)) {
@@ -178,8 +179,8 @@ ckvc_status token_normalize(const token_spec *spec, const char *name, const char
 
 enum { MAX_PATTERN_BYTES = 16384, MAX_PATTERN_NESTING = 64 };
 
-/* White_Space of Unicode, which Oniguruma's \s is (PCRE2's also takes U+180E), and all else;
- * without the brackets of a set. */
+/* Sets without their brackets: Unicode's White_Space, which is Oniguruma's \s (PCRE2's also has
+ * U+180E), and all other characters. */
 #define SPACE_SET                                                                                  \
     "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}"    \
     "\\x{205f}\\x{3000}"
@@ -192,8 +193,8 @@ static ckvc_status refuse(ckvc_err *err, const char *where, size_t at, const cha
     return ckvc_fail(err, CKVC_E_DATA, "%s: character %zu: %s", where, at, what);
 }
 
-/* What the dialects spell alike and mean differently beside escapes; NULL: text begins with nothing
- * of the kind. */
+/* Finds what the dialects spell alike but understand differently, except escapes. NULL: text does
+ * not begin with anything of that kind. */
 static const char *ambiguous_escape(const char *text, bool in_set) {
     static const struct {
         const char *text, *why;
@@ -204,8 +205,9 @@ static const char *ambiguous_escape(const char *text, bool in_set) {
          true},
         {"&&", "&& inside a set is not supported", true},
         {"(*", "(*VERB) is not supported", false},
-        {"{,", "{,n} is not supported; write {0,n}", false}, /* PCRE2 10.42: these characters */
-        {"}+", "{n,m}+ is not supported; write (?:...{n,m})+", false}, /* PCRE2: possessive */
+        /* PCRE2 10.42 takes these for characters */
+        {"{,", "{,n} is not supported; write {0,n}", false},
+        {"}+", "{n,m}+ is not supported; write (?:...{n,m})+", false}, /* possessive in PCRE2 */
     };
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         if (list[i].in_set == in_set && strncmp(text, list[i].text, strlen(list[i].text)) == 0) {
@@ -214,18 +216,18 @@ static const char *ambiguous_escape(const char *text, bool in_set) {
     }
     const bool options = !in_set && strncmp(text, "(?", 2) == 0;
     return options && memchr(text + 2, 'm', strspn(text + 2, "imx-"))
-               ? "the option m is not supported" /* Oniguruma: a dot is a line end, too */
+               ? "the option m is not supported" /* Oniguruma: a dot also matches a line end */
                : NULL;
 }
 
-/* Rewrites \s and \S, and refuses what both dialects spell alike and mean differently. */
+/* Rewrites \s and \S, and refuses what both dialects spell alike but understand differently. */
 static ckvc_status translate_pattern(const token_text *from, const char *where, ckvc_buffer *out,
                                      ckvc_err *err) {
     const char *p = from->bytes;
     size_t n = from->size, set_start = 0;
     bool in_set = false;
     for (size_t i = 0; i < n; i++) {
-        const char c = p[i], next = p[i + 1]; /* NUL behind the text */
+        const char c = p[i], next = p[i + 1]; /* a NUL follows the text */
         const char *why = ambiguous_escape(p + i, in_set);
         if (c == '\\') {
             const char *close =
@@ -240,7 +242,7 @@ static ckvc_status translate_pattern(const token_text *from, const char *where, 
                               "\\b, \\B, \\C, \\G, \\h, \\H, \\K, \\R, \\w, \\W and \\X are not "
                               "supported");
             } else {
-                /* \p{L}, \p{Lu}, \p{^N}: general categories mean the same on both sides */
+                /* \p{L}, \p{Lu}, \p{^N}: general categories mean the same in both dialects */
                 const bool property = next == 'p' || next == 'P';
                 if (property && (length < 1 || length > 2 + (p[i + 3] == '^'))) {
                     return refuse(
@@ -278,7 +280,7 @@ ckvc_status split_pattern_compile(const token_text *pattern, const char *name, s
     CKVC_FAIL_IF(pattern->size > MAX_PATTERN_BYTES, err, CKVC_E_DATA,
                  "%s: %zu bytes; at most %d are read", where, pattern->size, MAX_PATTERN_BYTES);
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer text = {0};
-    ckvc_buffer_text(&text, ""); /* bytes to point at, also for an empty pattern */
+    ckvc_buffer_text(&text, ""); /* so that there are bytes to point at even for an empty pattern */
     CKVC_TRY(translate_pattern(pattern, where, &text, err));
     CKVC_AUTO(context_fini) pcre2_compile_context *context = pcre2_compile_context_create(NULL);
     if (!context) { ckvc_out_of_memory(1, sizeof(void *)); }
@@ -296,6 +298,6 @@ ckvc_status split_pattern_compile(const token_text *pattern, const char *name, s
         return ckvc_fail(err, CKVC_E_DATA, "%s: character %zu: %s", where, (size_t)at,
                          (const char *)reason);
     }
-    pcre2_jit_compile(*out, PCRE2_JIT_COMPLETE); /* where it cannot, the interpreter matches */
+    pcre2_jit_compile(*out, PCRE2_JIT_COMPLETE); /* where this fails the interpreter matches */
     return CKVC_OK;
 }

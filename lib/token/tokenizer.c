@@ -1,11 +1,11 @@
-/* Text -> added tokens -> normalised pieces -> words -> ids, in the order of Hugging Face
+/* From text to added tokens, normalised pieces, words and ids, in the order of Hugging Face
  * `tokenizers`:
  *
  *   1. tokens that are matched in the raw text (normalized: false) cut it into pieces;
- *   2. each piece is normalised on its own, and the other added tokens (themselves normalised) are
+ *   2. each piece is normalised by itself, and the other added tokens (themselves normalised) are
  *      matched in it;
- *   3. what is left is cut into words by the split patterns, each applied to the spans that the one
- *      before left;
+ *   3. what is left is cut into words by the split patterns, each of which is applied to the spans
+ *      that the one before has left;
  *   4. each word is merged (bpe.c). */
 #include "lib/token/tokenizer.h"
 
@@ -20,17 +20,19 @@
 #include "lib/token/tokenizer_internal.h"
 
 enum {
-    /* Steps of one match: a pattern such as \s*[\r\n]+ backs through the whole of a long run of
-     * spaces, so the limit grows with the text; what grows faster than the text runs into it. */
+    /* The steps of one match. A pattern such as \s*[\r\n]+ backtracks through the whole of a long
+     * run of spaces, so the limit grows with the text. Whatever grows faster than the text runs
+     * into it. */
     MATCH_STEPS = 1000000,
     MATCH_STEPS_PER_BYTE = 4,
     MATCH_DEPTH = 100000,
     MATCH_HEAP_KIB = 65536,
-    /* What is slow below that limit ends here: seconds of the processor for a text, and for each
-     * MiB of it. Well-behaved patterns take a tenth of a second for a MiB. */
+    /* Slow matches below that limit end here: so many seconds of processor time for a text, and so
+     * many for each MiB of it. Ordinary patterns take a tenth of a second for a MiB. */
     PATIENCE_S = 3,
     PATIENCE_S_PER_MIB = 5,
-    /* Looking for added tokens: steps a byte of the text; real vocabularies take one or two. */
+    /* The steps of looking for added tokens, for each byte of the text; real vocabularies take one
+     * or two. */
     ADDED_STEPS = 4000000,
     ADDED_STEPS_PER_BYTE = 32,
     MAX_DECODED = 1 << 30,
@@ -39,23 +41,24 @@ enum {
 
 /* ---- encoding ---- */
 
-typedef struct memo_slot { /* a word met before: its ids are copied instead of merged again */
+typedef struct memo_slot { /* a word met before, whose ids are copied */
     uint64_t hash;
     const char *word;
     uint32_t size;
-    uint32_t n_ids; /* 0: free */
+    uint32_t n_ids; /* 0: the slot is free */
     size_t first_id;
 } memo_slot;
 
-typedef struct encoder { /* of one call */
+typedef struct encoder { /* the state of one call */
     const tokenizer *t;
     bpe_scratch scratch;
     id_list ids;
     memo_slot *memo;
     size_t memo_mask;
-    const char *text, *piece; /* where the whole text and the piece at hand (normalised) begin */
-    bool first_piece;         /* the piece at hand is the text's first */
-    char **kept_texts;        /* buffers that memo words lie in, freed at the end */
+    /* Where the whole text and the current piece (normalised) begin. */
+    const char *text, *piece;
+    bool first_piece;  /* the current piece is the text's first */
+    char **kept_texts; /* buffers that hold words of the memo, freed at the end */
     size_t n_kept, kept_capacity;
     pcre2_match_context *match;
     pcre2_match_data *data[MAX_SPLITS];
@@ -67,14 +70,15 @@ typedef struct encoder { /* of one call */
     ckvc_err *err;
 } encoder;
 
-/* A text that was made on the way: it lives as long as the words in it may be asked for. */
+/* Takes over a text that was made during the call. It stays until the end, as the memo may point to
+ * words in it. */
 static void encoder_keep(encoder *e, char *text) {
     CKVC_GROW(e->kept_texts, e->kept_capacity, e->n_kept + 1);
     e->kept_texts[e->n_kept++] = text;
 }
 
 static ckvc_status encode_word(encoder *e, const char *word, size_t n) {
-    enum { MEMO_WORD = 64 }; /* longer words seldom come back */
+    enum { MEMO_WORD = 64 }; /* longer words seldom occur again */
     if (n > MEMO_WORD) { return bpe_encode(e->t->model, &e->scratch, word, n, &e->ids, e->err); }
     const uint64_t hash = ckvc_xxh64(word, n);
     memo_slot *slot = &e->memo[hash & e->memo_mask];
@@ -99,15 +103,15 @@ static ckvc_status match_failed(encoder *e, size_t level, int code) {
                      level, (const char *)reason);
 }
 
-/* Of this thread's work: a process that was stopped meanwhile has had no time. */
+/* Seconds of this thread's processor time: while a process is stopped, none pass. */
 static double seconds_since(const struct timespec *then) {
     struct timespec now;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
     return (double)(now.tv_sec - then->tv_sec) + 1e-9 * (double)(now.tv_nsec - then->tv_nsec);
 }
 
-/* Now and then; also within a match of a costly pattern, in whose steps PCRE2 counts a look through
- * the whole text as one. */
+/* Looks at the time now and then. For a costly pattern it is also called within a match, as PCRE2
+ * counts a look through the whole text as one step. */
 static bool out_of_patience(encoder *e) {
     return (++e->matches & 127) == 0 && seconds_since(&e->started) > e->patience_s;
 }
@@ -117,7 +121,7 @@ static int look_within(pcre2_callout_block *at, void *e) {
     return out_of_patience(e) ? PCRE2_ERROR_CALLOUT : 0;
 }
 
-/* One search from `from` on. Returns CKVC_OK with *found, and the match in data[level]. */
+/* Searches once from `from` on. Returns CKVC_OK with *found, and the match in data[level]. */
 static ckvc_status search(encoder *e, size_t level, const char *text, size_t n, size_t from,
                           bool *found) {
     const pcre2_code *pattern = e->t->splits[level];
@@ -138,7 +142,8 @@ static ckvc_status search(encoder *e, size_t level, const char *text, size_t n, 
     return rc >= 0 || rc == PCRE2_ERROR_NOMATCH ? CKVC_OK : match_failed(e, level, rc);
 }
 
-/* Cuts a span by pattern `level`; matches and what lies between go to the next, words at last. */
+/* Cuts a span by pattern `level`. Matches and what lies between them go to the next pattern; what
+ * the last one leaves are words. */
 static ckvc_status encode_span(encoder *e, size_t level, const char *text, size_t n) {
     if (n == 0) { return CKVC_OK; }
     if (level == e->t->spec->n_splits) {
@@ -156,7 +161,8 @@ static ckvc_status encode_span(encoder *e, size_t level, const char *text, size_
         const PCRE2_SIZE *span = pcre2_get_ovector_pointer(e->data[level]);
         const size_t start = span[0], end = span[1];
         if (start < done || end < start) {
-            /* a look-behind can move a match's start back; such patterns match nothing sensible */
+            /* A look-behind can move the start of a match backwards; such patterns match nothing
+             * sensible. */
             return match_failed(e, level, PCRE2_ERROR_BADOFFSET);
         }
         if (end == start && start >= n) { break; }
@@ -169,7 +175,8 @@ static ckvc_status encode_span(encoder *e, size_t level, const char *text, size_
     return encode_span(e, level + 1, text + done, n - done);
 }
 
-/* pre_tokenizers/metaspace.rs: the prefix, at the text's own beginning or everywhere. */
+/* Puts Metaspace's prefix in front at the text's beginning, or everywhere
+ * (pre_tokenizers/metaspace.rs). */
 static ckvc_status encode_metaspace(encoder *e, const char *text, size_t n) {
     const token_spec *spec = e->t->spec;
     const token_text *mark = &spec->metaspace;
@@ -204,8 +211,8 @@ static ckvc_status encode_words(encoder *e, const char *text, size_t n) {
     return encode_span(e, 0, text, n);
 }
 
-/* \w of the reference implementation: letters (circled and squared ones, too), marks, digits,
- * connectors, the joiners. */
+/* The reference implementation's \w: letters (circled and squared ones, too), marks, digits,
+ * connectors and the joiners. */
 static bool is_word_char(int32_t c) {
     enum {
         WORD = 1 << UTF8PROC_CATEGORY_LU | 1 << UTF8PROC_CATEGORY_LL | 1 << UTF8PROC_CATEGORY_LT |
@@ -220,7 +227,8 @@ static bool is_word_char(int32_t c) {
 
 typedef ckvc_status (*rest_fn)(encoder *e, const char *text, size_t n);
 
-/* Leftmost-longest added tokens; what lies between them goes to rest. */
+/* Finds added tokens, the leftmost first and of these the longest; `rest` gets what lies between
+ * them. */
 static ckvc_status cut_added(encoder *e, const trie *added, const char *text, size_t n,
                              rest_fn rest) {
     size_t done = 0;
@@ -326,7 +334,8 @@ ckvc_status tokenizer_encode(const tokenizer *t, const char *text, size_t n, boo
         id_list_push(&e.ids, t->spec->prefix_ids[i]);
     }
     CKVC_TRY(cut_added(&e, &t->raw_added, text, n, encode_raw_piece));
-    CKVC_GROW(e.ids.ids, e.ids.capacity, 1); /* no ids at all: still something to free */
+    /* so that there is something to free even without ids */
+    CKVC_GROW(e.ids.ids, e.ids.capacity, 1);
     *n_ids = e.ids.n;
     *ids = ckvc_take(&e.ids.ids);
     return CKVC_OK;
@@ -334,20 +343,21 @@ ckvc_status tokenizer_encode(const tokenizer *t, const char *text, size_t n, boo
 
 /* ---- decoding ---- */
 
-/* Of a piece spelled <0xNN>: the byte; else -1. */
+/* The byte of a piece that is spelled <0xNN>; else -1. */
 static int fallback_byte(const id_text *text) {
     if (text->size != 6 || memcmp(text->bytes, "<0x", 3) != 0 || text->bytes[5] != '>') {
         return -1;
     }
     const char digits[3] = {text->bytes[3], text->bytes[4], '\0'};
     char *end;
-    /* what Rust's from_str_radix takes: strtol would pass over white space and a minus, too */
+    /* what Rust's from_str_radix accepts; strtol would also accept white space and a minus */
     const bool begins = digits[0] == '+' || isxdigit((unsigned char)digits[0]);
     const long value = begins ? strtol(digits, &end, 16) : -1;
     return value >= 0 && end == digits + 2 ? (int)value : -1;
 }
 
-/* A run of byte pieces is text when it is UTF-8 as a whole; else each byte becomes one U+FFFD. */
+/* A run of byte pieces is text when it is UTF-8 as a whole; else each of its bytes becomes one
+ * U+FFFD. */
 static void flush_bytes(ckvc_buffer *run, ckvc_buffer *out) {
     if (ckvc_utf8_check((const char *)run->data, run->size) == run->size) {
         ckvc_buffer_append(out, run->data, run->size);
@@ -380,7 +390,7 @@ static void decode(const tokenizer *t, const int32_t *ids, size_t n_ids, bool sk
     }
     if (run.size) { flush_bytes(&run, out); }
     if (spec->decode_strip_left && out->size && out->data[0] == ' ') {
-        memmove(out->data, out->data + 1, out->size--); /* the NUL behind moves along */
+        memmove(out->data, out->data + 1, out->size--); /* moves the NUL at the end along */
     }
 }
 
@@ -393,7 +403,7 @@ ckvc_status tokenizer_decode(const tokenizer *t, const int32_t *ids, size_t n_id
                      "%s: id %d (number %zu) is not in the vocabulary", t->name, ids[i], i);
     }
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer out = {0};
-    ckvc_buffer_text(&out, ""); /* no text at all: still something to free */
+    ckvc_buffer_text(&out, ""); /* so that there is something to free even without text */
     decode(t, ids, n_ids, skip_special, &out);
     CKVC_FAIL_IF(out.size > MAX_DECODED, err, CKVC_E_DATA,
                  "%s: %zu ids stand for more than %d bytes of text", t->name, n_ids, MAX_DECODED);

@@ -1,4 +1,4 @@
-/* From a token_spec to a tokenizer: checks, texts of ids, added tokens, fingerprint. */
+/* From a token_spec to a tokenizer: checks, the texts of ids, added tokens, and the fingerprint. */
 #include "lib/token/tokenizer.h"
 
 #include <stdio.h>
@@ -12,7 +12,8 @@ enum { MAX_ID = 1 << 24 };
 
 /* ---- what each id decodes to ---- */
 
-/* Under byte_level a token whose characters are all of the alphabet stands for their bytes. */
+/* Sets what an id decodes to. Under byte_level a token whose characters are all in the alphabet
+ * stands for their bytes. */
 static void set_text(tokenizer *t, int32_t id, const token_text *text, char **at) {
     size_t size = text->size;
     if (!t->spec->byte_level || !token_unspell_bytes(text->bytes, text->size, *at, &size)) {
@@ -29,7 +30,7 @@ static ckvc_status taken_id(const tokenizer *t, size_t i, ckvc_err *err) {
                      t->name, i, added->text.bytes, added->id);
 }
 
-/* One added token, once the pieces have their texts: into the set that it is searched in. */
+/* Adds one added token to the set in which it is searched. The pieces have their texts by then. */
 static ckvc_status add_added(tokenizer *t, size_t i, ckvc_err *err) {
     const token_spec *spec = t->spec;
     const token_added *added = &spec->added[i];
@@ -60,7 +61,7 @@ static ckvc_status add_added(tokenizer *t, size_t i, ckvc_err *err) {
     return CKVC_OK;
 }
 
-/* Room for the texts of all ids. */
+/* Allocates room for the texts of all ids. */
 static ckvc_status make_room(tokenizer *t, ckvc_err *err) {
     const token_spec *spec = t->spec;
     size_t total = 1;
@@ -113,7 +114,7 @@ static void hash_number(ckvc_sha256 *s, const char *key, int64_t value) {
     ckvc_sha256_update(s, line, (size_t)n);
 }
 
-/* Lengths in front: no two lists of strings look alike. */
+/* Lengths stand in front of texts, so that no two lists of strings look alike. */
 static void hash_text(ckvc_sha256 *s, const token_text *text) {
     char number[24];
     const int n = snprintf(number, sizeof number, "%zu:", text->size);
@@ -146,8 +147,8 @@ static void hash_vocabulary(ckvc_sha256 *s, const token_spec *spec) {
     }
 }
 
-/* Everything that decides ids, in an order that the file's layout does not touch (build sorts
- * pieces and added tokens). */
+/* Hashes everything that decides ids, in an order that does not depend on the file's layout (build
+ * has sorted pieces and added tokens). */
 static void take_fingerprint(tokenizer *t) {
     const token_spec *spec = t->spec;
     ckvc_sha256 s;
@@ -187,13 +188,13 @@ static void take_fingerprint(tokenizer *t) {
     ckvc_hex(digest, sizeof digest, t->fingerprint);
 }
 
-/* Added tokens and padding aside: files do not agree on them. */
+/* Leaves out added tokens and padding, as files do not agree on them. */
 uint64_t tokenizer_words(const tokenizer *t) {
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer words = {0};
     const token_spec *spec = t->spec;
     for (size_t i = 0, a = 0; i < spec->n_pieces; i++) {
         const token_piece *piece = &spec->pieces[i];
-        char pad[24]; /* as llama.cpp's convert_hf_to_gguf.py calls it */
+        char pad[24]; /* the name that llama.cpp's convert_hf_to_gguf.py gives to padding */
         const int n = snprintf(pad, sizeof pad, "[PAD%d]", piece->id);
         while (a < spec->n_added && spec->added[a].id < piece->id) { a++; }
         if ((a < spec->n_added && spec->added[a].id == piece->id) ||

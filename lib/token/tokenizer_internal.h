@@ -1,4 +1,5 @@
-/* What a built tokenizer holds: tokenizer_build.c fills it, tokenizer.c uses it, no other file. */
+/* What a built tokenizer holds. tokenizer_build.c fills it and tokenizer.c uses it; other files do
+ * not see it. */
 #pragma once
 
 #include "lib/base/hash.h"
@@ -9,7 +10,8 @@
 enum { MAX_SPLITS = 16 };
 
 typedef struct id_text {
-    const char *bytes; /* what decoding starts from: raw bytes under byte_level; NULL: no such id */
+    /* What decoding starts from: raw bytes under byte_level. NULL: there is no such id. */
+    const char *bytes;
     uint32_t size;
     bool special;
 } id_text;
@@ -26,7 +28,7 @@ typedef struct tokenizer {
     char fingerprint[CKVC_SHA256_HEX];
 } tokenizer;
 
-/* Whether the id stands for something. */
+/* Whether the id stands for anything. */
 static inline bool tokenizer_has_id(const tokenizer *t, int32_t id) {
     return id >= 0 && id < t->vocab_size && t->texts[id].bytes;
 }

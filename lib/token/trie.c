@@ -1,4 +1,5 @@
-/* Strings by their bytes: edges of all nodes in one hash table, as most nodes have one child. */
+/* Strings, found by their bytes. The edges of all nodes are in one hash table, as most nodes have
+ * one child. */
 #include "lib/token/trie.h"
 
 #include <stdlib.h>
@@ -7,7 +8,7 @@
 #include "lib/base/memory.h"
 
 struct trie_edge {
-    uint64_t key;  /* node << 8 | byte; 0 stands for a free slot (the root is node 1) */
+    uint64_t key;  /* node << 8 | byte; 0 means a free slot (the root is node 1) */
     uint32_t node; /* where it leads */
 };
 
@@ -19,7 +20,7 @@ static struct trie_edge *trie_slot(const trie *t, uint64_t key) {
 
 static uint64_t key_of(uint32_t node, char byte) { return (uint64_t)node << 8 | (uint8_t)byte; }
 
-/* Room for n more nodes: the table of edges at most half full. */
+/* Makes room for n more nodes. The table of edges is kept at most half full. */
 static void reserve(trie *t, size_t n) {
     const size_t old = t->edges ? t->mask + 1 : 0;
     size_t capacity = old ? old : 16;
