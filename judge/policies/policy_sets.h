@@ -1,14 +1,16 @@
 /* What the policies of `ckvc score` keep of a prompt: the set of every layer, or of every KV head
  * of every layer, under one budget.
  *
- * A policy says how many positions each set keeps (its capacities), and by what positions are
- * ranked. The paper's tables, their controls and the references that rank positions once for all
- * heads have one set a layer (mode `shared`); tables with shares have what they recommend or what
- * is asked for; references that rank by head have one set a head.
+ * A policy says how many positions each set keeps (its capacities), and what positions are ranked
+ * by. One set for each layer (mode `shared`) is kept by the paper's tables, by their controls, and
+ * by the references that rank positions once for all heads. Tables with shares keep sets in the
+ * mode that they recommend, or in the one that is asked for. References that rank positions for
+ * each head keep one set for each head.
  *
- * What a table keeps is what engines keep by it: the library chooses (table_in_use.h). A reference
- * is a file of rules/. Beside a table references keep as many as the table does in each layer or
- * head: the same capacities under another score. */
+ * What a table keeps is what engines keep with it, as the library chooses the sets
+ * (table_in_use.h). A reference is a file of rules/. A reference that is given a table keeps as
+ * many positions in each layer or head as the table does: the same capacities under another
+ * score. */
 #pragma once
 
 #include "calib/actions/prompt_sets.h"
@@ -19,72 +21,77 @@
 
 typedef struct policy_sets policy_sets;
 
-/* What one policy keeps; valid until the next. */
+/* What one policy keeps; valid until the next decision. */
 typedef struct policy_kept {
     ckvc_mode mode;
     ckvc_score_kind score;
     /* The least part of B that a set has, where a table's shares give the capacities; elsewhere
      * 0. */
     double floor;
-    uint32_t n_sets;        /* of a layer: 1 or G */
+    uint32_t n_sets;        /* sets of a layer: 1 or G */
     kept_set *sets;         /* [L] */
-    uint32_t *n_candidates; /* [L], of layers with one set */
-    bool whole;       /* the prompt is no longer than the window: every policy keeps all of it */
-    uint64_t entries; /* kept (layer, KV head, position) */
-    uint32_t repeat_tokens; /* that a second pass was fed to choose them; 0: none */
-    /* The table whose risk cell decided, and below the cell; NULL where none did. */
+    uint32_t *n_candidates; /* [L] for layers with one set */
+    /* The prompt is no longer than the window, so every policy keeps all of it. */
+    bool whole;
+    uint64_t entries; /* number of kept (layer, KV head, position) */
+    /* tokens that a second pass was fed to choose the sets; 0: there was none */
+    uint32_t repeat_tokens;
+    /* The table whose risk cell decided, and the cell below it; NULL where no cell decided. */
     const ckvc_table *risk;
     uint32_t bin_entropy, bin_ppl;
 } policy_kept;
 
-/* CKVC_E_MISMATCH where a table lacks a budget's block, or the shares that a mode or policy needs;
- * CKVC_E_USAGE where budgets by layer meet capacities that are not theirs. */
+/* Creates what the policies of `choice` need for prompts of this length; free it with
+ * policy_sets_free. CKVC_E_MISMATCH where a table lacks the block of a budget, or the shares that a
+ * mode or a policy needs. CKVC_E_USAGE where budgets by layer meet a policy that has capacities of
+ * its own. */
 ckvc_status policy_sets_create(const policy_choice *choice, const model_shape *shape,
                                const prompt_list *prompts, policy_sets **out,
                                ckvc_err *err) CKVC_MUST_CHECK;
 void policy_sets_free(policy_sets *k);
 CKVC_AUTO_OF(policy_sets, policy_sets_free)
-/* Sets in `limits` what sessions have to hold beside prompts and continuations: max_watched,
- * max_targets and max_counted. */
+/* Sets in `limits` what sessions need for the policies, besides prompts and continuations:
+ * max_watched, max_targets and max_counted. */
 void policy_sets_need(const policy_sets *k, session_limits *limits);
-/* Prefills a prompt, which then is the prompt in hand for the functions below. */
+/* Prefills a prompt. It is then the current prompt of the functions below. */
 ckvc_status policy_sets_prefill(policy_sets *k, session *s, const prompt *p, prefill_stats *stats,
                                 ckvc_err *err) CKVC_MUST_CHECK;
-/* What policy `i` keeps of it under budget number b. CKVC_E_DATA where the budget is below what the
- * heads must keep. */
+/* Decides what policy `i` keeps of the current prompt under budget number b. CKVC_E_DATA where the
+ * budget is below what the heads must keep. */
 ckvc_status policy_sets_decide(policy_sets *k, size_t i, uint32_t b, const policy_kept **out,
                                ckvc_err *err) CKVC_MUST_CHECK;
-/* Entries that a KV head keeps beyond its budget, in the mean over all heads of a prompt, at most:
- * pyramidkv's steps from layer to layer are whole tokens, (L - 2) / 2; chunkkv has a chunk of 10 at
- * least; headkv rounds. The others keep as many as they are given or fewer. */
+/* The most entries that a KV head keeps beyond its budget, as the mean over all heads of a prompt.
+ * pyramidkv's steps from layer to layer are whole tokens, which gives (L - 2) / 2; chunkkv has at
+ * least a chunk of 10; headkv rounds. The others keep no more than they are given. */
 static inline double policy_sets_beyond(uint32_t n_layers) {
     return n_layers > 22 ? (n_layers - 2) / 2.0 : 10;
 }
-/* Bytes that it holds for the longest prompt. */
+/* The bytes that it holds for the longest prompt. */
 size_t policy_sets_bytes(const policy_sets *k);
-/* SCORE_MATCHED, before its sets are asked for: counts k's prompt in hand into the counts of `sum`,
- * of the same policies; then finds the thresholds by the counts of `of`. */
+/* For SCORE_MATCHED, before its sets are asked for: policy_sets_count adds k's current prompt to
+ * the counts of `sum`, which has the same policies; policy_sets_match then finds the thresholds
+ * from the counts of `of`. */
 ckvc_status policy_sets_count(policy_sets *k, policy_sets *sum, ckvc_err *err) CKVC_MUST_CHECK;
 void policy_sets_match(policy_sets *k, const policy_sets *of);
 double policy_sets_tau(const policy_sets *k, size_t i, uint32_t b);
 
-/* Workers whose prompts go through the layers together, each with what policies keep of its prompt:
- * where copies of weights do not stay, one of each serves all of them. What is kept and every loss
- * are the same bits for any number of them. */
+/* Workers whose prompts go through the layers together, each with what policies keep of its prompt.
+ * Where copies of weights do not stay in memory, one copy then serves all of them. What is kept,
+ * and every loss, has the same bits for any number of workers. */
 typedef struct policy_workers {
     workers all;
     worker *w[SESSIONS_TOGETHER];         /* [all.n] its items */
     policy_sets *sets[SESSIONS_TOGETHER]; /* [all.n] */
 } policy_workers;
 
-/* o says what its prompts are asked besides; what the policies need is added. Of `choice`
- * (borrowed) there may be none. As many as the memory plan says, all.items->plan. Close it even
- * after an error. */
+/* Opens as many workers as the memory plan says (all.items->plan). o says what is asked of the
+ * prompts otherwise; what the policies need is added to it. `choice` is borrowed and may have no
+ * policies. Close the workers even after an error. */
 ckvc_status policy_workers_open(policy_workers *p, const calibrate_inputs *in,
                                 const policy_choice *choice, worker_options o,
                                 ckvc_err *err) CKVC_MUST_CHECK;
 void policy_workers_close(policy_workers *p);
-/* policy_sets_prefill of n <= all.n prompts together, a worker's each -> its stats. They stay where
- * they are until the next. */
+/* Does policy_sets_prefill for n <= all.n prompts together, one for each worker, whose stats it
+ * fills. The prompts must stay where they are until the next call. */
 ckvc_status policy_workers_prefill(policy_workers *p, const prompt *const *prompts, int64_t n,
                                    ckvc_err *err) CKVC_MUST_CHECK;

@@ -1,5 +1,5 @@
-/* A table that policies draw on: what is asked of its blocks (--mode, --score, --c-min, or as it
- * recommends), and that what this needs is there. */
+/* A table that policies draw on: what is asked of its blocks (by --mode, --score and --c-min, or
+ * what it recommends), and the check that the table has what this needs. */
 #pragma once
 
 #include "calib/actions/prompt_sets.h"
@@ -8,12 +8,13 @@
 #include "formats/setting/setting.h"
 #include "formats/table/table_file.h"
 
-/* Which policies are asked for, under which budgets. */
+/* Which policies are asked for, and under which budgets. */
 typedef struct score_policy {
     score_kind kind;
-    const table_file *table; /* tables, matched, controls, what needs shares; references: whose
-                                tokens they keep, or NULL. Borrowed */
-    /* Of a table, borrowed; NULL: the choice's. */
+    /* For tables, matched, controls and what needs shares: the table. For references: the table
+     * whose numbers of tokens they keep, or NULL. Borrowed. */
+    const table_file *table;
+    /* The score of a table, borrowed; NULL: the choice's. */
     const ckvc_score_kind *score;
     const double *floor;
     uint64_t skip; /* bit b: not asked for under budget number b (`ckvc score`: 0) */
@@ -22,48 +23,56 @@ typedef struct score_policy {
 typedef struct policy_choice {
     const score_policy *list; /* [n] */
     size_t n;
-    setting setting; /* borrows. With budgets by layer, layer l keeps at most its own, each table
-                        by its nearest block, and the one budget stands for them in lines and
-                        summary */
-    bool nearest_budget; /* a table that lacks a budget uses its block nearest by ratio
-                            (ckvc_nearest_budget), with B as asked */
-    /* CKVC_MODE_COUNT, CKVC_SCORE_COUNT: as each table recommends */
+    /* Its arrays are borrowed. With budgets by layer, layer l keeps at most its own budget, for
+     * which each table uses its nearest block; lines and summary have the one budget in their
+     * place. */
+    setting setting;
+    /* A table that lacks a budget uses the block whose budget is nearest by ratio
+     * (ckvc_nearest_budget), with B as it was asked for. */
+    bool nearest_budget;
+    /* CKVC_MODE_COUNT and CKVC_SCORE_COUNT: what each table recommends. */
     ckvc_mode mode;
     ckvc_score_kind score;
-    const double *floor;        /* of B, what a table's sets by shares have at least; or NULL */
-    reconstruction_texts texts; /* of kvzip */
+    /* The least share of B that a table's sets by shares have, in place of the table's; or NULL. */
+    const double *floor;
+    reconstruction_texts texts; /* for kvzip */
 } policy_choice;
 
-/* Policies that draw on one table share it. Its sets are what the library keeps (table_sets.h), as
- * an engine would deploy it; or, of what no engine does, those of prompt_sets.h: the start table
- * and controls, probes' operators, budgets by layer. */
+/* A table in use. Policies that draw on one table share it. Its sets are those that the library
+ * keeps (table_sets.h), as an engine would deploy it. Where no engine deploys such a table, they
+ * are those of prompt_sets.h: for the start table and controls, for operators of probes, for
+ * budgets by layer. */
 typedef struct table_in_use {
     const policy_choice *choice;
     const ckvc_table *table;
-    ckvc_score_kind score; /* in place of what it recommends; CKVC_SCORE_COUNT: as it does */
-    const char *name;      /* of the file */
-    ckvc_table *own;       /* the same, when it was made here: the paper's way, whatever it holds */
-    prompt_sets *kept;     /* NULL: the library's are taken */
+    /* in place of what it recommends; CKVC_SCORE_COUNT: what it recommends */
+    ckvc_score_kind score;
+    const char *name; /* the content id of its file */
+    /* The table itself where it was made here; it is then used as the paper's, whatever else it
+     * holds. */
+    ckvc_table *own;
+    prompt_sets *kept; /* NULL: the library's sets are used */
     table_sets served;
-    bool beyond_paper; /* a block's sets are not the paper's */
+    bool beyond_paper; /* the sets of some block are not the paper's */
 } table_in_use;
 
-/* Without leave to take a near block, a table must hold the very budgets. */
+/* Checks that a table has a block for every budget, unless nearby blocks may be used. */
 ckvc_status table_check_budgets(const policy_choice *o, const table_file *f,
                                 ckvc_err *err) CKVC_MUST_CHECK;
-/* For a model and prompts of up to max_tokens. Close it after an error, too. CKVC_E_MISMATCH: what
- * is asked of it is not there. */
+/* Opens a table for a model and prompts of up to max_tokens. Close it even after an error.
+ * CKVC_E_MISMATCH: the table lacks something that is asked of it. */
 ckvc_status table_open(table_in_use *t, const model_shape *shape, uint32_t max_tokens,
                        ckvc_err *err) CKVC_MUST_CHECK;
 void table_close(table_in_use *t);
-/* For a policy of this kind: the shares that it needs are there. */
+/* Checks that the table has the shares that a policy of this kind needs. */
 ckvc_status table_check_shares(const table_in_use *t, score_kind kind,
                                ckvc_err *err) CKVC_MUST_CHECK;
-/* By what a block's sets are made. */
+/* What the sets of a block are made by. */
 ckvc_score table_asked(const table_in_use *t, uint32_t block);
-/* The paper's way: layers of one budget under its operator. */
+/* Whether this is the paper's way: one budget for every layer, under the paper's operator. */
 static inline bool asked_is_paper(ckvc_score s) {
     return s.mode == CKVC_MODE_SHARED && s.kind == CKVC_SCORE_PAPER;
 }
-/* What every head keeps of a block; without a table, or one that says it: a fifth of B, and 8. */
+/* What every head keeps at least under a block. Without a table, or where it says nothing, this is
+ * a fifth of B, and 8 recent positions. */
 ckvc_c_min table_c_min(const table_in_use *t, uint32_t block);

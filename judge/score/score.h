@@ -1,19 +1,18 @@
 /* Losses of prompts under tables and reference policies: what `ckvc score` prints
  * (formats/lines/scores.md).
  *
- * A policy decides the kept set of every layer from one prefill. Tables go through the same
- * retention operator as calibration, each through its own; so do:
+ * From one prefill a policy decides the kept set of every layer. Tables go through the same
+ * retention operator as calibration, each table with its own kind of operator. So do two baselines:
  *
- *   identity  every weight 1.0, every threshold 0.9
+ *   identity  every weight is 1.0 and every threshold 0.9
  *   matched   identity under the one threshold that keeps as many tokens as a table does, on
- *             average over those of these prompts that are held out (over all, when none is): the
- *             control for "more tokens kept" (paper.md section 2, confound). One per table and
- *             budget.
+ *             average over the held-out prompts (over all prompts where none is held out). It is
+ * the control for "more tokens kept" (paper.md section 2, confound). There is one for each table
+ * and budget.
  *
- * Controls of a table and references: policies/policy_sets.h. A reference keeps min(B, T) positions
- * in every layer; one that is given a table keeps in each layer of each prompt as many as that
- * table does there.
- */
+ * Controls of a table and references are described in policies/policy_sets.h. A reference keeps
+ * min(B, T) positions in every layer; one that is given a table keeps, in each layer of each
+ * prompt, as many as that table does there. */
 #pragma once
 
 #include <jansson.h>
@@ -25,73 +24,79 @@
 
 typedef struct score_options {
     policy_choice choice;
-    bool sets;                       /* print the kept positions */
-    bool attention_error, utilities; /* the attention that a set leaves out; utilities */
-    const char *vectors;             /* file to write alpha and rho to, or NULL */
+    bool sets; /* print the kept positions, too */
+    /* measure the attention that a set leaves out; print utilities */
+    bool attention_error, utilities;
+    const char *vectors; /* the file to which alpha and rho are written, or NULL */
     bool force;
-    bool finite;   /* a loss that is not finite is CKVC_E_DATA; else its line says null */
+    bool finite;   /* a loss that is not finite is CKVC_E_DATA; false: its line says null */
     size_t memory; /* bytes; 0: three quarters of what is free */
-    run_part part; /* every part.count-th prompt alone; count 0: all */
-    size_t n_done; /* of these, whose lines are there already, from an earlier call */
-    /* Takes each prompt's lines as they come: a score that is stopped can go on from them, and
-     * nobody holds them. NULL: none does. Those of prompts that go through the layers together come
-     * one prompt after the other. */
+    run_part part; /* only every part.count-th prompt; count 0: all */
+    size_t n_done; /* prompts of these whose lines exist already, from an earlier call */
+    /* Takes each prompt's lines as they come, so that a score that was stopped can go on from them,
+     * and they are not held in memory. NULL: they are held. The lines of prompts that go through
+     * the layers together come one prompt after the other. */
     ckvc_status (*keep)(void *ctx, const void *lines, size_t size, ckvc_err *err);
     void *keep_ctx;
 } score_options;
 
-typedef struct score_summary { /* one per policy x budget, in that order */
+typedef struct score_summary { /* one for each policy and budget, in that order */
     score_policy policy;
-    double budget, tau; /* tau: SCORE_MATCHED, the threshold that was found */
+    double budget, tau; /* tau: the threshold found for SCORE_MATCHED */
     size_t n;
-    double reward_mean, kl_mean, kept_mean; /* nats per token; tokens per layer, or head */
+    /* in nats per token; in tokens per layer, or per head */
+    double reward_mean, kl_mean, kept_mean;
 } score_summary;
 
-/* Adds `lines` [n bytes] of prompts that are done to summary [policies * budgets], as when they
- * were written. */
+/* Adds `lines` [n bytes] of prompts that are done to summary [policies * budgets], as was done when
+ * they were written. */
 ckvc_status score_count_done(const calibrate_inputs *in, const score_options *o, const char *lines,
                              size_t n, score_summary *summary, ckvc_err *err) CKVC_MUST_CHECK;
-/* Appends one JSON line per prompt x budget x policy to `lines`, of the prompts behind the first
- * n_done; without those that o->keep takes. summary [policies * budgets], zero or of
- * score_count_done, is filled. CKVC_E_STOPPED after a clean stop. */
+/* Scores the prompts after the first n_done. It appends one JSON line for each prompt, budget and
+ * policy to `lines`, unless o->keep takes them, and adds to summary [policies * budgets], which is
+ * zero or comes from score_count_done. CKVC_E_STOPPED after a clean stop. */
 ckvc_status score_prompts(const calibrate_inputs *in, const score_options *o, ckvc_buffer *lines,
                           score_summary *summary, ckvc_err *err) CKVC_MUST_CHECK;
 
-/* What all prompts cost, from the longest one done once: an upper bound. */
+/* What all prompts cost, measured by doing the longest one once: an upper bound. */
 typedef struct score_forecast {
     memory_plan memory;
     uint32_t n_tokens, n_continuation; /* of the longest prompt */
-    double prefill_s, prompt_s;        /* of it; of all that is asked of it, a prefill among it */
-    double copy_s, compute_s; /* of copies that do not stay, a pass; of a prefill without them */
+    /* of it: the prefill; everything that is asked of it, prefill included */
+    double prefill_s, prompt_s;
+    /* of a pass: making copies of weights that do not stay; a prefill without these */
+    double copy_s, compute_s;
     double hours, disk_bytes;
 } score_forecast;
 ckvc_status score_forecast_make(const calibrate_inputs *in, const score_options *o,
                                 score_forecast *out, ckvc_err *err) CKVC_MUST_CHECK;
 
-/* The held-out objective: rewards of policies on the prompts that no fit has seen (paper.md
- * section 7). The prompt is the unit: its reward is the mean over budgets, and policies are
- * compared prompt by prompt.
- */
+/* The held-out objective: rewards of policies on the prompts that no fit has seen (paper.md section
+ * 7). The prompt is the unit: its reward is the mean over budgets, and policies are compared prompt
+ * by prompt. */
 typedef struct heldout {
     size_t n;        /* held-out prompts, in the plan's order */
-    size_t *cluster; /* [n] of each: alike where prompts are of one document (lib/stats/rank.h) */
-    /* By kind of policy: [n] nats per token, NaN where a loss was not finite; NULL: not scored. */
+    size_t *cluster; /* [n] equal for prompts of one document (lib/stats/rank.h) */
+    /* By kind of policy: [n] in nats per token, NaN where a loss was not finite; NULL: the policy
+     * was not scored. */
     double *reward[SCORE_KIND_COUNT];
-    double kept[SCORE_KIND_COUNT]; /* tokens per layer, or KV head, means */
+    double kept[SCORE_KIND_COUNT]; /* mean tokens per layer, or per KV head */
 } heldout;
 
-/* The held-out prompts of a list as a list of their own: those that judge, or with `select` those
- * that choose. The prompts' contents are borrowed, so free only the new list's items. */
+/* Returns the held-out prompts of a list as a list of their own: those that judge, or with `select`
+ * those that choose. The contents of the prompts are borrowed, so the caller frees only the new
+ * list's items. */
 prompt_list heldout_prompts(const prompt_list *all, bool select);
-/* Scores o's policies on them: JSON lines as `ckvc score` writes them. A stop is CKVC_E_STOPPED. */
+/* Scores o's policies on these prompts, as JSON lines like those of `ckvc score`. CKVC_E_STOPPED
+ * after a stop. */
 ckvc_status heldout_score(const calibrate_inputs *in, const prompt_list *prompts,
                           const score_options *o, ckvc_buffer *lines,
                           ckvc_err *err) CKVC_MUST_CHECK;
-/* Such a file back as rewards by prompt. heldout_free it. */
+/* Reads such a file back, as rewards by prompt. Free *out with heldout_free. */
 ckvc_status heldout_read(const char *path, const prompt_list *prompts, heldout **out,
                          ckvc_err *err) CKVC_MUST_CHECK;
 void heldout_free(heldout *h);
 CKVC_AUTO_OF(heldout, heldout_free)
-/* Mean and paired interval of a - b [h->n], by documents, over the prompts where both are finite.
- * Where b is NULL, it is the mean of a. */
+/* The mean of a - b [h->n] with its paired interval by documents, over the prompts where both are
+ * finite. With b NULL it is the mean of a. */
 rank_interval heldout_gain(const heldout *h, const double *a, const double *b);

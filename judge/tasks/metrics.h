@@ -1,14 +1,14 @@
-/* Scores of answers' texts, 0 to 1, as the benchmarks' own programs compute them. */
+/* Scores of answers' texts, from 0 to 1, computed as the benchmarks' own programs do. */
 #pragma once
 
 #include <stddef.h>
 
-/* match-all        RULER's string_match_all: the share of the expected that stand in the answer,
- *                  without regard to case (NVIDIA/RULER, scripts/eval/synthetic/constants.py)
- * match-part       RULER's string_match_part: 1 where any of them does
- * classification   LongBench's (THUDM/LongBench, LongBench/metrics.py): 1 over the number of labels
- *                  that stand in the answer, if the right one is among them; the best over the
- *                  expected */
+/* match-all        RULER's string_match_all: the share of the expected answers that occur in the
+ *                  answer, ignoring case (NVIDIA/RULER, scripts/eval/synthetic/constants.py)
+ * match-part       RULER's string_match_part: 1 where any of them occurs classification
+ * LongBench's (THUDM/LongBench, LongBench/metrics.py): 1 over the number of labels
+ *                  that occur in the answer, if the right one is among them; the best of the
+ *                  expected ones */
 #define TASK_METRICS(X)                                                                            \
     X(MATCH_ALL, "match-all")                                                                      \
     X(MATCH_PART, "match-part")                                                                    \
@@ -24,10 +24,10 @@ const char *task_metric_name(task_metric metric);
 typedef struct metric_texts { /* NUL-terminated UTF-8; borrowed */
     const char *const *expected;
     size_t n_expected;
-    const char *const *classes; /* of classification */
+    const char *const *classes; /* for classification */
     size_t n_classes;
 } metric_texts;
 
-/* Lower case is that of single code points: of Python's, capital sigma at the end of a word and
- * dotted capital I are missing. */
+/* Computes the score of a NUL-terminated answer. Lower case is that of single code points: Python's
+ * special cases, capital sigma at the end of a word and dotted capital I, are missing. */
 double metric_score(task_metric metric, const metric_texts *texts, const char *answer);

@@ -1,5 +1,5 @@
-/* What a task is to task_items.c: a name, and a function that writes its prompt with so many units
- * of filler. A unit is the task's own: a sentence, a pair, a line, a document. */
+/* What task_items.c knows of a task: its name, and a function that writes its prompt with so many
+ * units of filler. Each task has its own unit: a sentence, a pair, a line, a document. */
 #pragma once
 
 #include <math.h>
@@ -9,40 +9,41 @@
 #include "judge/tasks/lexicon.h"
 #include "judge/tasks/task.h"
 
-typedef struct task_draft { /* an item while it is written; what is drawn comes from rng alone */
+typedef struct task_draft { /* an item while it is written; everything random comes from rng */
     const struct task_kind *kind;
-    ckvc_rng rng; /* of this item and attempt: the same at every number of units */
-    double depth; /* asked for, or where the task leaves it to chance, set by write */
+    ckvc_rng rng; /* of this item and attempt: the same for every number of units */
+    double depth; /* the one asked for; set by write where the task leaves it to chance */
     uint32_t length;
     const haystack *hay;
     bool full; /* set by write: more units would add nothing */
     ckvc_buffer text;
-    task_item *item; /* answers, question_at, reply_at are write's to set */
+    task_item *item; /* write sets its answers, question_at and reply_at */
 } task_draft;
 
 typedef struct task_kind {
     const char *name, *group;
-    /* Writes the prompt with `units` of filler: facts are drawn before filler, so that those of an
-     * item are the same at every number of units. */
+    /* Writes the prompt with `units` of filler. It draws facts before filler, so that the facts of
+     * an item are the same for every number of units. */
     void (*write)(task_draft *d, uint32_t units);
-    int variant;                      /* the write function's own */
-    uint32_t least_units, most_units; /* 0: without end */
+    int variant;                      /* a number for the write function */
+    uint32_t least_units, most_units; /* 0: there is no limit */
     uint32_t max_new;
     task_metric metric;
-    uint32_t times;  /* that an answer stands in the context; 0: the task holds this by itself */
-    bool placed;     /* an item for each of the depths asked for */
-    bool first_line; /* task_item's */
+    /* How often an answer must occur in the context; 0: the task ensures this by itself. */
+    uint32_t times;
+    bool placed;     /* makes an item for each of the depths asked for */
+    bool first_line; /* as task_item's */
     bool plain;
 } task_kind;
 
-/* What every kind has; behind it its metric, and other members, by name. */
+/* The members that every kind has; its metric and other members follow, by name. */
 #define TASK(NAME, GROUP, WRITE, UNITS, TOKENS, ...)                                               \
     {                                                                                              \
         .name = (NAME), .group = (GROUP), .write = (WRITE), .least_units = (UNITS),                \
         .max_new = (TOKENS), __VA_ARGS__                                                           \
     }
 
-/* Each ends with a kind without a name. */
+/* Each list ends with a kind that has no name. */
 extern const task_kind task_needles[], task_tracking[], task_word_lists[], task_records[];
 
 static inline void task_answer(task_draft *d, const char *answer) {
@@ -51,7 +52,7 @@ static inline void task_answer(task_draft *d, const char *answer) {
     item->answers[item->n_answers++] = ckvc_strdup(answer);
 }
 
-/* Units that stand before what lies at a depth. */
+/* How many of the units stand before something at a depth. */
 static inline uint32_t task_place(double depth, uint32_t units) {
     return (uint32_t)floor(depth * units + 0.5);
 }
