@@ -9,8 +9,8 @@
 #include "lib/base/progress.h"
 #include "lib/model/decoder.h"
 
-/* Steps that a forecast times. */
-enum { FORECAST_STEPS = 4, TOKEN_BYTES = 8 /* of a token in a line, about, at most */ };
+/* The steps that a forecast times, and about the most bytes that a token takes in a line. */
+enum { FORECAST_STEPS = 4, TOKEN_BYTES = 8 };
 
 /* One item under one policy and budget, or under the full cache (which is way 0). */
 typedef struct way {
@@ -18,11 +18,12 @@ typedef struct way {
     sequence *sequence;
     const int32_t *question; /* [item->n_question], fed before the answer */
     uint32_t n_fed;
-    int32_t *tokens; /* [max_new], n of them there */
+    int32_t *tokens; /* [max_new], of which n are there */
     uint32_t n;
-    double nll;      /* their sum */
-    const char *end; /* NULL: it goes on */
-    answer_row row;  /* borrows all its texts; what the answer decides comes last */
+    double nll;      /* the sum of their losses */
+    const char *end; /* why it ended; NULL: it goes on */
+    /* It borrows all its texts. What depends on the answer is filled in last. */
+    answer_row row;
 } way;
 
 typedef struct evaluator {
@@ -31,15 +32,15 @@ typedef struct evaluator {
     policy_workers workers;
     decoder *decoder;
     bool forecast;
-    be_buf *others; /* a forecast's place of the sequences of all items but one */
-    /* of each worker: what it has in hand, with the room that its sequences need behind it, and the
-     * token behind it */
+    be_buf *others; /* in a forecast: takes the place of the sequences of all items but one */
+    /* Of each worker: its current prompt, with the room that its sequences need after it, and the
+     * token after the prompt. */
     prompt p[SESSIONS_TOGETHER];
     be_greedy first[SESSIONS_TOGETHER];
-    size_t n_ways, batch; /* of an item; items */
-    size_t n_ours;        /* items of this part */
+    size_t n_ways, batch; /* ways of an item; items of a batch */
+    size_t n_ours;        /* items of this run's part */
     way *ways;            /* [batch][n_ways] */
-    sequence **live;      /* [batch * n_ways], with place and token: those that go on */
+    sequence **live;      /* [batch * n_ways] those that go on, with place and token */
     size_t *place;
     int32_t *token;
     be_greedy *next; /* [batch * n_ways] */
@@ -65,7 +66,7 @@ static void evaluator_fini(evaluator *v) {
 
 /* ---- memory ---- */
 
-/* Rows of a way's sequence, of all layers and heads, for the longest prompt. */
+/* The most rows of a way's sequence, over all layers and heads, for the longest prompt. */
 static double most_rows(const evaluator *v, size_t w) {
     const prompt_list *prompts = &v->o->items->prompts;
     const setting_list *budgets = &v->o->choice.setting.budgets;
@@ -79,7 +80,7 @@ static double most_rows(const evaluator *v, size_t w) {
     return (double)v->shape->n_layers * v->shape->n_kv_heads * (kept + v->o->items->max_behind);
 }
 
-/* Bytes of all sequences of a batch. */
+/* The bytes of all sequences of a batch. */
 static size_t held_bytes(const evaluator *v) {
     double held = 0;
     for (size_t w = 0; w < v->n_ways; w++) { held += most_rows(v, w); }
@@ -97,7 +98,7 @@ static ckvc_status open_workers(evaluator *v, ckvc_err *err) {
                                   .steps = (double)o->items->max_behind / (double)v->batch,
                                   .most_prompts = (int64_t)v->batch};
     ckvc_err why = {0};
-    if (v->forecast && asked.held <= o->memory) { /* copies that will give way do so now */
+    if (v->forecast && asked.held <= o->memory) { /* copies that will be dropped are dropped now */
         v->others =
             o->be->ops->buf_create(o->be, (asked.held - asked.held / v->batch) / sizeof(float));
     }
@@ -129,9 +130,9 @@ static ckvc_status evaluator_init(evaluator *v, ckvc_err *err) {
     return decoder_create(o->model, (int64_t)n, &v->decoder, err);
 }
 
-/* ---- a token ---- */
+/* ---- one token ---- */
 
-/* The answer's text: a byte 0, which no line of JSON holds, is a blank. */
+/* The answer's text, with a blank for every byte 0, which no line of JSON can hold. */
 static ckvc_status text_of(const evaluator *v, const way *x, char **text, ckvc_err *err) {
     size_t n;
     CKVC_TRY(tokenizer_decode(v->o->tok, x->tokens, x->n, true, text, &n, err));
@@ -139,7 +140,8 @@ static ckvc_status text_of(const evaluator *v, const way *x, char **text, ckvc_e
     return CKVC_OK;
 }
 
-/* Whether the first line, behind any line feeds, is whole: task_item's first_line. */
+/* Whether the first line is complete, not counting line feeds at the beginning (task_item's
+ * first_line). */
 static ckvc_status line_is_whole(const evaluator *v, const way *x, bool *whole, ckvc_err *err) {
     CKVC_AUTO_FREE char *text = NULL;
     CKVC_TRY(text_of(v, x, &text, err));
@@ -161,9 +163,9 @@ static ckvc_status take_token(evaluator *v, way *x, be_greedy next, ckvc_err *er
     return CKVC_OK;
 }
 
-/* ---- an item: its prefill, and what every way keeps of it ---- */
+/* ---- an item: its prefill, and what is kept of it in every way ---- */
 
-/* Items [n] -> the workers' prompts. */
+/* Prefills items [n], one in each worker. */
 static ckvc_status prefill(evaluator *v, const size_t *items, int64_t n, ckvc_err *err) {
     const prompt *p[SESSIONS_TOGETHER];
     session *s[SESSIONS_TOGETHER];
@@ -177,8 +179,8 @@ static ckvc_status prefill(evaluator *v, const size_t *items, int64_t n, ckvc_er
     return sessions_next_greedy(s, n, v->first, err);
 }
 
-/* Mean losses of the right answers behind prompts and questions, of one way of each item; NaN where
- * there is none. */
+/* Computes the mean losses of the right answers after prompts and questions, in one way of each
+ * item; NaN where there is no right answer. */
 static ckvc_status reference_nll(evaluator *v, const size_t *items, int64_t n,
                                  const rollout_lane *lanes, way *const *ways, ckvc_err *err) {
     rollout_job jobs[SESSIONS_TOGETHER];
@@ -206,7 +208,7 @@ static ckvc_status reference_nll(evaluator *v, const size_t *items, int64_t n,
     return CKVC_OK;
 }
 
-/* What the line says of way w of item i but for the answer. */
+/* Fills in what the line says of way w of item i, except what depends on the answer. */
 static void describe(const evaluator *v, size_t i, size_t w, const policy_kept *kept, way *x) {
     const policy_choice *choice = &v->o->choice;
     const uint32_t n_budgets = choice->setting.budgets.n;
@@ -236,10 +238,10 @@ static void describe(const evaluator *v, size_t i, size_t w, const policy_kept *
         .control = x->item->control ? task_score(task, x->item->control) : NAN,
         .repeat_tokens = kept && kept->repeat_tokens ? (double)kept->repeat_tokens : NAN,
         .setting = choice->setting};
-    x->row.setting.op = CKVC_OPERATOR_PAPER; /* a policy's own, as its name is */
+    x->row.setting.op = CKVC_OPERATOR_PAPER; /* a policy has its own operator, as its name says */
 }
 
-/* Way w of the item that worker k has in hand; *lane: a rollout of it. */
+/* Begins way w of the item that worker k has; *lane receives a rollout of it. */
 static ckvc_status enter_way(evaluator *v, size_t i, int64_t k, size_t w, way *x,
                              rollout_lane *lane, ckvc_err *err) {
     const uint32_t n_budgets = v->o->choice.setting.budgets.n;
@@ -260,7 +262,7 @@ static ckvc_status enter_way(evaluator *v, size_t i, int64_t k, size_t w, way *x
     return take_token(v, x, v->first[k], err);
 }
 
-/* Items [n] in all their ways, ways [n][n_ways]. */
+/* Begins items [n] in all their ways, ways [n][n_ways]. */
 static ckvc_status enter_items(evaluator *v, const size_t *items, int64_t n, way *ways,
                                ckvc_err *err) {
     rollout_lane lanes[SESSIONS_TOGETHER];
@@ -277,7 +279,7 @@ static ckvc_status enter_items(evaluator *v, const size_t *items, int64_t n, way
 
 /* ---- a batch ---- */
 
-/* A token of each of n ways that go on; *n_live: how many went. */
+/* Decodes one token for each of n ways that go on; *n_live receives how many did. */
 static ckvc_status decode_step(evaluator *v, way *ways, size_t n, size_t *n_live, ckvc_err *err) {
     size_t live = 0;
     for (size_t i = 0; i < n; i++) {
@@ -323,7 +325,7 @@ static ckvc_status check_stop(const evaluator *v, size_t n_done, ckvc_err *err) 
     return CKVC_OK;
 }
 
-/* Items n ... n + many - 1 of this part. */
+/* Answers items n ... n + many - 1 of this part. */
 static ckvc_status run_batch(evaluator *v, size_t n, size_t many, ckvc_buffer *lines,
                              ckvc_err *err) {
     const size_t together = (size_t)v->workers.all.n;
@@ -388,7 +390,7 @@ ckvc_status eval_forecast_make(const eval_options *o, eval_forecast *out, ckvc_e
         CKVC_TRY(decode_step(&v, v.ways, v.n_ways, &live, err));
         steps += live > 0;
     } while (live > 0 && steps < FORECAST_STEPS);
-    /* the one item has paid for copies that those of a group share */
+    /* the single item has paid for copies that the items of a group share */
     const double spared_s = out->copy_s * (1 - 1 / (double)out->memory.prompts),
                  n_references = o->items->items[longest].n_reference > 0 ? (double)v.n_ways : 0;
     out->compute_s = worker_compute_s(&in, prefilled - start, out->copy_s, prompts->max_tokens);
@@ -415,7 +417,7 @@ ckvc_status eval_forecast_make(const eval_options *o, eval_forecast *out, ckvc_e
 enum { REPEATS = 3, STEPS = 16, N_BATCHES = 5, MOST = 16 };
 static const uint32_t batches[N_BATCHES] = {1, 2, 4, 8, MOST};
 
-/* One policy, or the full cache, at one length and budget. */
+/* What is measured of one policy, or of the full cache, at one length and budget. */
 typedef struct measured {
     double prefill_s, decide_s, first_s, token_s[N_BATCHES], lookup_ns;
     double entries, bytes, peak[N_BATCHES];
@@ -427,16 +429,16 @@ typedef struct meter {
     const model_shape *shape;
     decoder *decoder;
     be_greedy next[MOST];
-    prompt p;      /* in hand, with room for steps */
-    measured full; /* of it */
+    prompt p;      /* the current prompt, with room for steps */
+    measured full; /* of the current prompt */
     ckvc_buffer *csv;
 } meter;
 
 static void meter_fini(meter *m) { decoder_destroy(m->decoder); }
 
-/* One policy at work on the prompt in hand. */
+/* One policy on the current prompt. */
 typedef struct subject {
-    policy_choice choice; /* it alone; none: the full cache */
+    policy_choice choice; /* with this policy alone; none: the full cache */
     policy_sets *policies;
     session *session;
     session_limits limits;
@@ -486,7 +488,7 @@ static ckvc_status time_prefill(meter *m, subject *s, measured *out, ckvc_err *e
     return CKVC_OK;
 }
 
-/* *sets: NULL for the full cache. */
+/* Times the decision. *sets is NULL for the full cache. */
 static ckvc_status time_decision(subject *s, uint32_t b, const kept_set **sets, measured *out,
                                  ckvc_err *err) {
     const policy_kept *kept = NULL;
@@ -509,7 +511,7 @@ static void held_fini(held *h) {
     for (int i = 0; i < MOST; i++) { sequence_free(h->of[i]); }
 }
 
-/* Steps of batches[k] sequences; where its caches do not fit, NaN. */
+/* Times steps of batches[k] sequences; NaN where their caches do not fit. */
 static ckvc_status time_batch(meter *m, subject *s, const kept_set *sets, int k, measured *out,
                               ckvc_err *err) {
     CKVC_AUTO(held_fini) held h = {{NULL}};
@@ -539,12 +541,12 @@ static ckvc_status time_batch(meter *m, subject *s, const kept_set *sets, int k,
     return CKVC_OK;
 }
 
-/* Everything that a table is asked for a prompt, over and over for a millisecond: its block, its
- * cell, each layer's threshold, each head's weight or share. */
+/* Looks up everything that a prompt needs of a table, again and again for a millisecond: its block,
+ * its cell, the threshold of each layer, the weight or share of each head. */
 static double look_up(const subject *s, uint32_t b, uint32_t n_tokens) {
     const ckvc_table *t = s->choice.list[0].table->table;
     const double budget = s->choice.setting.budgets.v[b], start = ckvc_now_s();
-    volatile double sink = 0; /* or there is nothing to time */
+    volatile double sink = 0; /* so that the compiler keeps what is timed */
     double now;
     size_t n = 0;
     do {
@@ -598,7 +600,7 @@ static void append_rows(meter *m, const subject *s, uint32_t b, const measured *
     }
 }
 
-/* policy NULL: the full cache, which the others' ratios are to. */
+/* Measures a policy, or with NULL the full cache, to which the ratios of the others refer. */
 static ckvc_status measure(meter *m, const score_policy *policy, ckvc_err *err) {
     CKVC_AUTO(subject_fini) subject s = {0};
     CKVC_TRY(subject_init(m, policy, &s, err));
@@ -619,7 +621,7 @@ static ckvc_status measure(meter *m, const score_policy *policy, ckvc_err *err) 
     return CKVC_OK;
 }
 
-/* The longest item that was made for the length. */
+/* The longest item that was made for a length. */
 static const prompt *longest_of(const eval_items *items, uint32_t length) {
     const prompt *longest = NULL;
     for (size_t i = 0; i < items->prompts.n; i++) {
@@ -643,7 +645,7 @@ ckvc_status eval_cost(const eval_options *o, ckvc_buffer *csv, ckvc_err *err) {
         const uint32_t length = items->items[i].task->length;
         size_t before = 0;
         while (items->items[before].task->length != length) { before++; }
-        if (before < i) { continue; } /* it is measured */
+        if (before < i) { continue; } /* this length is measured already */
         m.p = *longest_of(items, length);
         const int64_t room = model_shape_context(m.shape) - m.p.n_tokens;
         m.p.n_continuation = room < STEPS ? (uint32_t)room : STEPS;

@@ -18,13 +18,13 @@ uint32_t eval_item_behind(const eval_item *e) {
 typedef struct item_text {
     char *text;
     size_t size, question_at, compress_at;
-    bool special; /* with the tokenizer's own special tokens */
+    bool special; /* encode it with the tokenizer's own special tokens */
 } item_text;
 
 static void text_fini(item_text *t) { free(t->text); }
 
-/* Turns of the user and the assistant: the item's own last. Spaces between them are the template's.
- */
+/* Writes the turns of user and assistant, the item's own last. Spaces between turns belong to the
+ * template. */
 static size_t turns_of(const task_item *t, chat_message out[2 * TASK_EARLIER + 1]) {
     size_t n = 0, at = 0;
     for (uint32_t i = 0; i < t->n_earlier; i++) {
@@ -55,7 +55,7 @@ static ckvc_status write_text(const eval_text *how, const task_item *t, item_tex
     CKVC_FAIL_IF(!at || n < compress_at || memcmp(first, turns, compress_at) != 0, err, CKVC_E_DATA,
                  "item \"%s\": the chat template changes the message; leave out --chat", t->id);
     const char *reply = t->prompt + t->reply_at;
-    reply += *reply == ' '; /* what kept it from the question's end */
+    reply += *reply == ' '; /* leaves out the space that separates it from the question */
     out->question_at = (size_t)(at - turns) + t->question_at;
     out->text = ckvc_format("%s%s", turns, reply);
     out->size = strlen(out->text);
@@ -78,7 +78,7 @@ static void ids_fini(item_ids *x) {
     CKVC_FREE(x->context.items, x->question.items, x->later.items, x->answer.items);
 }
 
-/* The right answer stands as a word of its own behind the text. */
+/* Encodes the right answer, which stands after the text as a word of its own. */
 static ckvc_status encode_answer(const eval_text *how, const item_text *t, const char *answer,
                                  ids *out, ckvc_err *err) {
     const bool apart = t->size && !isspace((unsigned char)t->text[t->size - 1]);
@@ -86,14 +86,14 @@ static ckvc_status encode_answer(const eval_text *how, const item_text *t, const
     return tokenizer_encode(how->tok, word, strlen(word), false, &out->items, &out->n, err);
 }
 
-/* Leaves the first and the last half of `most` ids. */
+/* Keeps the first and the last half of `most` ids. */
 static void cut_middle(ids *list, size_t most) {
     const size_t head = most / 2, tail = most - head;
     memmove(list->items + head, list->items + list->n - tail, tail * sizeof *list->items);
     list->n = most;
 }
 
-/* The ids of item i -> it and its prompt. */
+/* Writes the ids of item i to the item and its prompt. */
 static ckvc_status take_item(const eval_text *how, eval_items *e, size_t i, item_ids *of,
                              ckvc_err *err) {
     ids *context = &of->context;
@@ -104,7 +104,7 @@ static ckvc_status take_item(const eval_text *how, eval_items *e, size_t i, item
     eval_item *x = &e->items[i];
     prompt *p = &e->prompts.items[i];
     const int64_t seen = (int64_t)n_seen, behind = (int64_t)n_asked + x->task->max_new;
-    int64_t most = context_size - behind; /* tokens of the context */
+    int64_t most = context_size - behind; /* tokens that the context of the item may have */
     if (how->longest && how->longest - seen < most) { most = how->longest - seen; }
     const bool too_long = (int64_t)context->n > most;
     CKVC_FAIL_IF(too_long && (x->task->length > 0 || most < 1), err, CKVC_E_DATA,
@@ -151,7 +151,8 @@ static ckvc_status make_item(const eval_text *how, eval_items *e, size_t i, ckvc
     return take_item(how, e, i, &x, err);
 }
 
-/* The next item of the task with another right answer, around the list's end. */
+/* The right answer of the next item of the task, going around the end of the list, whose answer
+ * differs. */
 static const char *control_of(const task_items *from, size_t i) {
     const task_item *of = &from->items[i];
     for (size_t k = 1; k < from->n; k++) {
@@ -163,7 +164,7 @@ static const char *control_of(const task_items *from, size_t i) {
     return NULL;
 }
 
-/* Whatever decides an item's lines, its text apart, of which the tokens are made. */
+/* Hashes everything that decides an item's lines, except its text, as its tokens are hashed. */
 static void hash_item(ckvc_sha256 *s, const eval_item *x, const prompt *p) {
     uint8_t lengths[16];
     ckvc_put_u32(lengths, p->n_tokens);

@@ -9,35 +9,36 @@
 
 enum { STAGE_GENERATE = 32 };
 
-typedef struct one {  /* of a batch, in one way */
+typedef struct one {  /* a prompt of the batch, from one cache */
     generated *turns; /* [1 + n_then] */
-    generated *g;     /* the one in hand */
+    generated *g;     /* the current turn */
     sequence *sequence;
     ckvc_rng rng;
-    /* n_lead tokens are fed before the turn's answer: first, with has_end, the last answer's end */
+    /* n_lead tokens are fed before the turn's answer; where has_end is set, the first of them is
+     * `end`, which ends the last answer */
     int32_t end;
     bool has_end;
     const int32_t *own;
     size_t n_lead, n_fed;
-    int64_t room;  /* positions that the context has left */
-    uint32_t most; /* tokens of the answer */
+    int64_t room;  /* positions left in the model's context */
+    uint32_t most; /* tokens of the answer at most */
     bool over;
 } one;
 
 typedef struct generator {
     const generate_options *o;
-    policy_choice none; /* of the full cache */
+    policy_choice none; /* used for the full cache */
     decoder *decoder;
     const model_shape *shape;
     size_t n_ways;
-    bool compressed; /* the way in hand */
-    one *items[2];   /* [batch] each: the full cache, the policy */
-    float *logits;   /* [batch][V], NULL when greedy */
-    sequence **live; /* [batch], with place and token: those that go on */
+    bool compressed; /* whether the current cache is the policy's */
+    one *items[2];   /* [batch] each: from the full cache, from the policy's */
+    float *logits;   /* [batch][V], NULL where tokens are greedy */
+    sequence **live; /* [batch] those that go on, with place and token */
     size_t *place;
     int32_t *token;
     be_greedy *next;       /* [batch] */
-    token_weight *weights; /* [V], NULL when greedy */
+    token_weight *weights; /* [V], NULL where tokens are greedy */
 } generator;
 
 const char *generate_end_name(generate_end end) {
@@ -64,7 +65,7 @@ static void generator_fini(generator *r) {
               r->weights);
 }
 
-/* Then logits stay with the backend. */
+/* Whether tokens are greedy; the logits then stay with the backend. */
 static bool is_greedy(const generate_options *o) { return o->how.temperature == 0; }
 
 static session_limits limits_of(const generate_options *o) {
@@ -88,14 +89,14 @@ static ckvc_status generator_init(generator *r, ckvc_err *err) {
         r->logits = ckvc_alloc(batch * (size_t)r->shape->vocab, sizeof *r->logits);
         r->weights = ckvc_alloc((size_t)r->shape->vocab, sizeof *r->weights);
     }
-    /* what the policy cannot do is refused before texts of the full cache are made */
+    /* what the policy cannot do is refused here, before texts of the full cache are made */
     CKVC_AUTO(policy_sets_free_at) policy_sets *policies = NULL;
     CKVC_TRY(policy_sets_create(&o->choice, r->shape, o->prompts, &policies, err));
     return decoder_create(o->model, o->batch, &r->decoder, err);
 }
 
-/* Positions behind a prompt at most: its own later turns, those to come, their answers, as far as
- * the context goes. */
+/* The most positions after a prompt: its own later turns, those that follow, and their answers, as
+ * far as the context reaches. */
 static int64_t rows_behind(const generate_options *o, const prompt *p) {
     const int64_t room = model_shape_context(model_get_shape(o->model)) - p->n_tokens;
     int64_t n = p->n_later + (int64_t)o->max_new * (1 + o->n_then);
@@ -103,7 +104,7 @@ static int64_t rows_behind(const generate_options *o, const prompt *p) {
     return n < room ? n : room;
 }
 
-/* Bytes of n sequences. */
+/* The bytes of n sequences. */
 static size_t held_bytes(const generate_options *o, size_t n) {
     const model_shape *s = model_get_shape(o->model);
     const prompt longest = {.n_tokens = o->prompts->max_tokens,
@@ -122,10 +123,10 @@ size_t generate_bytes(const generate_options *o) {
            session_scratch_bytes(o->be, s, limits);
 }
 
-/* ---- a token ---- */
+/* ---- one token ---- */
 
-/* Turn t, of n tokens, behind the last answer's end. One that the context has no room for, and all
- * behind it, end at once. */
+/* Begins turn t, of n tokens, after the end of the last answer. A turn for which the context has no
+ * room ends at once, and so do all after it. */
 static void begin_turn(const generator *r, one *x, uint32_t t, const int32_t *own, size_t n) {
     generated *g = x->g = &x->turns[t];
     x->own = own;
@@ -140,7 +141,7 @@ static void begin_turn(const generator *r, one *x, uint32_t t, const int32_t *ow
     g->nll = ckvc_alloc(x->most, sizeof *g->nll);
 }
 
-/* The answer has ended: the turn behind it, if there is one. */
+/* Ends the answer, and begins the next turn if there is one. */
 static void end_turn(const generator *r, one *x) {
     const generated *g = x->g;
     const uint32_t t = g->turn;
@@ -148,12 +149,12 @@ static void end_turn(const generator *r, one *x) {
     if (t == r->o->n_then) { return; }
     x->room -= g->n - 1;
     x->end = g->tokens[g->n - 1];
-    x->has_end = g->end != GENERATE_STOP; /* which the next turn's text writes */
+    x->has_end = g->end != GENERATE_STOP; /* the next turn's text then writes the end */
     begin_turn(r, x, t + 1, r->o->then[t], r->o->then_size[t]);
 }
 
-/* The next token of x: the i-th of the greedy ones, or drawn by the i-th logits; whether the
- * answer ends with it. */
+/* Takes the next token of x: the i-th of the greedy ones, or one drawn by the i-th logits. Ends the
+ * turn where the answer ends with it. */
 static ckvc_status take_token(generator *r, one *x, size_t i, ckvc_err *err) {
     generated *g = x->g;
     const size_t V = (size_t)r->shape->vocab;
@@ -192,7 +193,7 @@ static void begin_prompt(const generator *r, one *x, const prompt *p) {
     ckvc_rng_init(&x->rng, r->o->choice.setting.seed, ckvc_rng_key(p->entry->id), STAGE_GENERATE);
 }
 
-/* What the k-th worker's prompt keeps. */
+/* Makes the sequence of what is kept of the k-th worker's prompt. */
 static ckvc_status take_over(const generator *r, policy_workers *w, int64_t k, one *x,
                              ckvc_err *err) {
     const policy_kept *kept = NULL;
@@ -209,7 +210,7 @@ static ckvc_status take_over(const generator *r, policy_workers *w, int64_t k, o
     return CKVC_OK;
 }
 
-/* Prompts [n], a worker's each. */
+/* Prefills prompts [n], one for each worker, and takes their first tokens. */
 static ckvc_status enter_prompts(generator *r, policy_workers *w, one *items, const prompt *prompts,
                                  int64_t n, ckvc_err *err) {
     prompt with_room[SESSIONS_TOGETHER];
@@ -243,7 +244,7 @@ static ckvc_status check_stop(ckvc_err *err) {
     return CKVC_OK;
 }
 
-/* A token of each of n items that go on; *n_live: how many went. */
+/* Decodes one token for each of the n items that go on; *n_live receives how many did. */
 static ckvc_status decode_step(generator *r, one *items, size_t n, size_t *n_live, ckvc_err *err) {
     size_t live = 0;
     for (size_t i = 0; i < n; i++) {
@@ -276,7 +277,7 @@ static ckvc_status decode_step(generator *r, one *items, size_t n, size_t *n_liv
     return CKVC_OK;
 }
 
-/* Prompts first ... first + n - 1 in one way. */
+/* Generates for prompts first ... first + n - 1 from one cache. */
 static ckvc_status run_way(generator *r, one *items, bool compressed, size_t first, size_t n,
                            ckvc_err *err) {
     const generate_options *o = r->o;
@@ -292,12 +293,12 @@ static ckvc_status run_way(generator *r, one *items, bool compressed, size_t fir
         CKVC_TRY(
             enter_prompts(r, &w, &items[i], &o->prompts->items[first + i], (int64_t)group, err));
     }
-    policy_workers_close(&w); /* from here on there is what is kept, and no more */
+    policy_workers_close(&w); /* from here on only what is kept is in memory */
     for (size_t live = n; live > 0;) {
         CKVC_TRY(check_stop(err));
         CKVC_TRY(decode_step(r, items, n, &live, err));
     }
-    for (size_t i = 0; i < n; i++) { /* the other way has the memory to itself */
+    for (size_t i = 0; i < n; i++) { /* frees the memory for the other cache */
         sequence_free(items[i].sequence);
         items[i].sequence = NULL;
     }
@@ -324,15 +325,16 @@ ckvc_status generate(const generate_options *o, generate_seen see, void *ctx, ck
     return CKVC_OK;
 }
 
-/* The larger first, of equal ones the lower id. */
+/* The larger weight first, of equal ones the lower id. */
 static int by_weight(const void *a, const void *b) {
     const token_weight *x = a, *y = b;
     return x->p != y->p ? (x->p < y->p ? 1 : -1) : (x->id > y->id) - (x->id < y->id);
 }
 
-/* w [n] are exp(logit - the largest), `sum` all of them. */
+/* Draws from w [n], which are exp(logit - the largest); `sum` is the sum of all of them. */
 static int32_t draw_token(double top_p, token_weight *w, int32_t n, double sum, ckvc_rng *rng) {
-    /* What is below (1 - top_p) / n cannot be needed: all such together have at most 1 - top_p. */
+    /* weights below (1 - top_p) / n are never needed: all of them together have at most 1 -
+     * top_p */
     const double least = (1 - top_p) / n * sum;
     int32_t n_left = 0, n_in = 0;
     double mass = 0, below = 0;

@@ -7,12 +7,12 @@
 #include "calib/actions/prompt_sets.h"
 #include "lib/base/names.h"
 
-/* The grid's value nearest to x. */
+/* The grid value nearest to x. */
 static double nearest_of_grid(const double *grid, uint32_t n, double x) {
     return grid[ckvc_grid_nearest(grid, n, x)];
 }
 
-/* One threshold per layer and block: the mean of its cells, added in their order. */
+/* Gives each layer and block one threshold: the mean of its cells, added in their order. */
 static void flatten_gate(ckvc_table *t) {
     const uint32_t cells = t->n_entropy_bins * t->n_ppl_bins;
     for (uint32_t l = 0; l < t->n_layers; l++) {
@@ -60,8 +60,8 @@ static double step_tau(const matched_tau *m, int j) {
     return m->wide ? j / 200.0 * (j / 200.0) : j / 200.0;
 }
 
-/* n_above[j]: tokens with u >= tau_j, or in the window that is kept. Counted by their last step,
- * then summed from above. */
+/* n_above[j] receives the number of tokens with u >= tau_j, or in the window that is kept anyway.
+ * Each token is counted at the last step that it reaches; then the counts are summed from above. */
 static void count_steps(const matched_tau *m, const matched_unit *unit,
                         uint32_t n_above[MATCHED_STEPS]) {
     for (uint32_t t = 0; t < unit->n_tokens; t++) {

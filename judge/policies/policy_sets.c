@@ -1,4 +1,4 @@
-/* What policies keep: see policy_sets.h. */
+/* What policies keep of a prompt: see policy_sets.h. */
 #include "judge/policies/policy_sets.h"
 
 #include <assert.h>
@@ -17,35 +17,36 @@ struct policy_sets {
     const policy_choice *o;
     uint32_t L, G;
     head_scores scores;
-    reconstruction repeat; /* of a rule that repeats; fed NULL: nothing is repeated */
+    reconstruction repeat; /* for a rule that repeats the prompt; fed NULL: no rule does */
     uint32_t most_fed, most_among;
     prefill_watcher watcher;
     table_in_use *tables; /* [n_tables] */
     size_t n_tables;
-    size_t *of_policy;    /* [n_policies] its table; NO_TABLE for references that need none */
-    size_t *score;        /* [n_policies] of a rule with one, among the head scores */
-    matched_tau *matched; /* [n_policies][nB] of SCORE_MATCHED */
-    double *tau;          /* [n_policies][nB] of it */
+    size_t *of_policy; /* [n_policies] its table; NO_TABLE where none is needed */
+    /* [n_policies] number among the head scores, for rules that have a score */
+    size_t *score;
+    matched_tau *matched; /* [n_policies][nB] counts, for SCORE_MATCHED */
+    double *tau;          /* [n_policies][nB] thresholds, for SCORE_MATCHED */
     kept_set *sets;       /* [L] */
     uint32_t *positions;  /* [L][G * max T] */
     uint32_t *offsets;    /* [L][G + 1] */
     uint32_t *candidates; /* [L] */
     uint32_t *scratch;    /* [max T] */
-    uint32_t *c;          /* [L][G]: capacities */
-    uint64_t *keys;       /* [L][G][max T] where anything goes by rank */
+    uint32_t *c;          /* [L][G] capacities */
+    uint64_t *keys;       /* [L][G][max T] where a rule sorts all scores */
     double *of_table;     /* [L][G][max T] where a rule ranks by a table's scores */
     double *u, *ones;     /* [max T]; [G] */
-    double *share;        /* [L][G] of a block */
-    size_t bytes;         /* of all this, but for the scores */
-    /* the prompt in hand */
+    double *share;        /* [L][G] of one block */
+    size_t bytes;         /* of all this, without the scores */
+    /* the current prompt */
     const prompt *p;
     session *session;
     const prefill_stats *stats;
     policy_kept kept;
-    uint32_t *n_done; /* [L] sets of each layer that are there */
+    uint32_t *n_done; /* [L] sets of each layer that are finished */
 };
 
-/* Arrays and their lengths, for T tokens and n_cells pairs of policy and budget. */
+/* The arrays and their lengths, for T tokens and n_cells pairs of policy and budget. */
 #define ARRAYS(X)                                                                                  \
     X(k->tables, k->o->n)                                                                          \
     X(k->of_policy, k->o->n)                                                                       \
@@ -80,7 +81,7 @@ void policy_sets_free(policy_sets *k) {
     CKVC_FREE(k->repeat.fed, k->repeat.positions, k);
 }
 
-/* B of a layer, as it was asked for. */
+/* The budget of a layer as it was asked for. */
 static double budget_of(const policy_sets *k, uint32_t b, uint32_t layer) {
     const setting *of = &k->o->setting;
     return of->layer_budgets.n ? of->layer_budgets.v[layer] : of->budgets.v[b];
@@ -92,12 +93,12 @@ static uint32_t tokens_of(const policy_sets *k, uint32_t b, uint32_t layer) {
 
 /* ---- tables ---- */
 
-/* Policy i's, or NULL. */
+/* The table of policy i, or NULL. */
 static table_in_use *table_of(const policy_sets *k, size_t i) {
     return k->of_policy[i] == NO_TABLE ? NULL : &k->tables[k->of_policy[i]];
 }
 
-/* The floor that is asked for in place of its table's, or NULL. */
+/* The floor that is asked for in place of the table's, or NULL. */
 static const double *floor_of(const policy_sets *k, size_t i) {
     return k->o->list[i].floor ? k->o->list[i].floor : k->o->floor;
 }
@@ -108,7 +109,7 @@ static ckvc_c_min c_min_of(const policy_sets *k, size_t i, uint32_t block) {
     return c;
 }
 
-/* Finds or opens the table that policy i draws on. */
+/* Opens the table that policy i draws on, or finds it among the open ones. */
 static ckvc_status open_table(policy_sets *k, size_t i, const model_shape *shape,
                               uint32_t max_tokens, ckvc_err *err) {
     const score_policy *p = &k->o->list[i];
@@ -125,7 +126,7 @@ static ckvc_status open_table(policy_sets *k, size_t i, const model_shape *shape
         CKVC_TRY(start_table_create(&spec, &t->own, err));
         t->table = t->own;
     } else if (!p->table) {
-        return CKVC_OK; /* a reference that needs none */
+        return CKVC_OK; /* a reference that needs no table */
     } else {
         CKVC_TRY(table_check_budgets(k->o, p->table, err));
         if (score_is_control(p->kind)) { t->own = score_control_table(p->kind, p->table->table); }
@@ -149,10 +150,10 @@ static ckvc_status open_table(policy_sets *k, size_t i, const model_shape *shape
     return CKVC_OK;
 }
 
-/* Its own, not the table's or a ranking of positions. */
+/* Whether a rule has a score of its own, and not a table's or a mere ranking of positions. */
 static bool has_score(const policy_rule *r) { return r->score.on_head || r->score.finish; }
 
-/* The second pass over every prompt. */
+/* Prepares the second pass over every prompt. */
 static void open_repeat(policy_sets *k, uint32_t max_tokens) {
     reconstruction *r = &k->repeat;
     r->texts = k->o->texts;
@@ -165,7 +166,7 @@ static void open_repeat(policy_sets *k, uint32_t max_tokens) {
     k->scores.reconstruction = r;
 }
 
-/* As the prefill goes. */
+/* Called for each head while the prefill runs. */
 static void see_head(void *ctx, const prefill_head *head) {
     policy_sets *k = ctx;
     for (size_t i = 0; i < k->n_tables; i++) {
@@ -232,13 +233,13 @@ static bool is_whole(const policy_sets *k, const prompt *p) {
     return p->n_tokens <= k->o->setting.window;
 }
 
-/* Tokens that a second pass will feed behind the prompt; 0: there is none. */
+/* The tokens that a second pass will feed after the prompt; 0: there is none. */
 static uint32_t tokens_to_feed(const policy_sets *k, const prompt *p) {
     return k->repeat.fed && !is_whole(k, p) ? reconstruction_fed(&k->repeat.texts, p->n_tokens) : 0;
 }
 
-/* *out: the watcher of the prompt's prefill; NULL: none is needed. CKVC_E_DATA where a budget is
- * below what the heads must keep. */
+/* Prepares a prompt's prefill. *out is its watcher; NULL: none is needed. CKVC_E_DATA where a
+ * budget is below what the heads must keep. */
 static ckvc_status begin_prompt(policy_sets *k, const prompt *p, const session *s,
                                 const prefill_watcher **out, ckvc_err *err) {
     const double *frequencies = session_key_frequencies(s);
@@ -254,7 +255,7 @@ static ckvc_status begin_prompt(policy_sets *k, const prompt *p, const session *
     return CKVC_OK;
 }
 
-/* Points everything at a prompt that is prefilled. */
+/* Makes a prompt that is prefilled the current one. */
 static ckvc_status enter_prompt(policy_sets *k, session *s, const prompt *p,
                                 const prefill_stats *stats, ckvc_err *err) {
     k->p = p;
@@ -283,7 +284,7 @@ ckvc_status policy_sets_prefill(policy_sets *k, session *s, const prompt *p, pre
     return enter_prompt(k, s, p, stats, err);
 }
 
-/* ---- scores of a layer or head -> k->u ---- */
+/* ---- scores of a layer or head, in k->u ---- */
 
 static const float *rho_of(const policy_sets *k, uint32_t layer, uint32_t head) {
     return k->stats->rho + ((size_t)layer * k->G + head) * k->p->n_tokens;
@@ -294,15 +295,16 @@ static uint32_t block_of(const policy_sets *k, const table_in_use *t, uint32_t b
                                k->p->n_tokens);
 }
 
-/* What a table's sets begin with, before all others, where they are not the paper's. */
+/* Puts the positions that a table's sets begin with before all others, where the sets are not the
+ * paper's. */
 static void force_ends(const policy_sets *k, const table_in_use *t, uint32_t b, double *u) {
     const uint32_t block = block_of(k, t, b, 0);
     if (asked_is_paper(table_asked(t, block))) { return; }
     head_score_force(1, (uint32_t)table_c_min(t, block).recent, k->p->n_tokens, u);
 }
 
-/* Identity's utility of a layer, or of one head, with the positions that the table's sets begin
- * with: as `matched` cuts it beside a table. */
+/* Computes identity's utility of a layer, or of one head, with the positions that the table's sets
+ * begin with. `matched` cuts it at its threshold beside a table. */
 static void counterpart(policy_sets *k, const table_in_use *t, uint32_t b, uint32_t layer,
                         uint32_t head, bool heads) {
     ckvc_utility(k->p->n_tokens, heads ? 1 : k->G, k->stats->alpha_f32, rho_of(k, layer, head),
@@ -310,7 +312,7 @@ static void counterpart(policy_sets *k, const table_in_use *t, uint32_t b, uint3
     force_ends(k, t, b, k->u);
 }
 
-/* ---- a table's sets -> k->kept ---- */
+/* ---- a table's sets, in k->kept ---- */
 
 static void begin_sets(policy_sets *k, uint32_t n_sets) {
     k->kept.n_sets = n_sets;
@@ -326,7 +328,7 @@ static void begin_sets(policy_sets *k, uint32_t n_sets) {
     }
 }
 
-/* Where the next set of a layer goes, and that it is there with n positions. */
+/* Where the next set of a layer goes. take_set then says that it is there, with n positions. */
 static uint32_t *next_set(const policy_sets *k, uint32_t layer) {
     return k->positions + (size_t)layer * k->G * k->p->n_tokens +
            k->sets[layer].offsets[k->n_done[layer]];
@@ -338,14 +340,14 @@ static void take_set(policy_sets *k, uint32_t layer, uint32_t n) {
     k->kept.entries += (uint64_t)n * (k->kept.n_sets > 1 ? 1 : k->G);
 }
 
-/* The next set of a layer: of u the positions from tau up, at most so many. */
+/* Adds the next set of a layer: the positions of u that the rule keeps. */
 static void keep_set(policy_sets *k, uint32_t layer, const double *u, ckvc_rule rule) {
     take_set(k, layer,
              ckvc_retain(k->p->n_tokens, u, rule, next_set(k, layer), &k->candidates[layer],
                          k->scratch));
 }
 
-/* By the paper's operator, or a probe's. */
+/* Keeps sets by the paper's operator, or a probe's. */
 static void keep_probe(policy_sets *k, const table_in_use *t, uint32_t b) {
     begin_sets(k, 1);
     for (uint32_t l = 0; l < k->L; l++) {
@@ -373,15 +375,17 @@ static ckvc_status keep_table(policy_sets *k, size_t i, uint32_t b, ckvc_err *er
     return CKVC_OK;
 }
 
-/* ---- capacities -> k->c ---- */
+/* ---- capacities, in k->c ---- */
 
-/* A rule's set a KV head; false: a layer, by the sum over its heads where scores are of heads. */
+/* Whether a rule keeps one set for each KV head. False: one for each layer, ranked by the sum over
+ * its heads where scores belong to heads. */
 static bool ranks_heads(const policy_sets *k, const policy_rule *r) {
     const bool of_layers = k->o->mode == CKVC_MODE_SHARED || k->o->mode == CKVC_MODE_LAYERS;
     return r->by_head && (!of_layers || r->by_table || r->by_share);
 }
 
-/* As many as a table keeps in each layer or head; *n_sets of a layer. */
+/* Gives each layer or head as many positions as a table keeps there; *n_sets receives the sets of a
+ * layer. */
 static ckvc_status allot_table(policy_sets *k, size_t i, uint32_t b, uint32_t *n_sets,
                                ckvc_err *err) {
     CKVC_TRY(keep_table(k, i, b, err));
@@ -393,9 +397,9 @@ static ckvc_status allot_table(policy_sets *k, size_t i, uint32_t b, uint32_t *n
     return CKVC_OK;
 }
 
-/* Shares of the heads in a block, [L][G]. */
+/* The shares of the heads in a block, [L][G]. */
 static const double *shares_of(policy_sets *k, const table_in_use *of, uint32_t block) {
-    assert(of); /* score_needs_table */
+    assert(of); /* score_needs_table says that there is one */
     const ckvc_table *t = of->table;
     for (uint32_t i = 0; i < k->L * k->G; i++) {
         k->share[i] = t->share[(size_t)i * t->n_budgets + block];
@@ -403,7 +407,7 @@ static const double *shares_of(policy_sets *k, const table_in_use *of, uint32_t 
     return k->share;
 }
 
-/* All heads' scores by a table. */
+/* Fills the scores of all heads by a table. */
 static ckvc_status fill_of_table(policy_sets *k, table_in_use *t, uint32_t b, ckvc_err *err) {
     const size_t T = k->p->n_tokens;
     const table_kept *kept;
@@ -417,8 +421,9 @@ static ckvc_status fill_of_table(policy_sets *k, table_in_use *t, uint32_t b, ck
     return CKVC_OK;
 }
 
-/* By a rule, of a layer's one set the mean over its heads, whose rest the next layer gets; all B
- * without one, where all keep as many, or where B is the whole prompt. */
+/* Gives each head what a rule allots. Where a layer has one set for all heads it gets the mean over
+ * its heads, and the remainder goes to the next layer. Everybody gets B where the rule allots
+ * nothing, where all layers keep the same, or where B is the whole prompt. */
 static ckvc_status allot_rule(policy_sets *k, size_t i, uint32_t b, ckvc_err *err) {
     const policy_rule *r = policy_rule_of(k->o->list[i].kind);
     table_in_use *t = table_of(k, i);
@@ -442,7 +447,7 @@ static ckvc_status allot_rule(policy_sets *k, size_t i, uint32_t b, ckvc_err *er
                            .share = r->by_share ? shares_of(k, t, block) : NULL,
                            .least = ckvc_head_floor(c_min.floor, (uint32_t)c_min.recent, B, T),
                            .keys = k->keys,
-                           .scratch = k->positions}; /* sets come after */
+                           .scratch = k->positions}; /* it is free, as sets come after */
     r->allot(&ask, k->c);
     uint64_t sum = 0;
     for (uint32_t u = 0; pooled && u < k->L * k->G; u += k->G) {
@@ -483,7 +488,7 @@ static const double *ranking(policy_sets *k, size_t i, uint32_t b, uint32_t l, u
         for (uint32_t x = 0; x < k->G * k->p->n_tokens; x++) { k->u[x % k->p->n_tokens] += s[x]; }
         return k->u;
     }
-    if (r->by_unit || head == 0) { /* else one for all */
+    if (r->by_unit || head == 0) { /* else one ranking serves all sets */
         const rank_ask ask = {.n_tokens = k->p->n_tokens,
                               .window = k->o->setting.window,
                               .alpha = k->stats->alpha_f32,
@@ -498,7 +503,7 @@ static const double *ranking(policy_sets *k, size_t i, uint32_t b, uint32_t l, u
     return k->u;
 }
 
-/* Beside a table as many as it keeps; else by the rule's own allotment. */
+/* Keeps as many as a table does where the policy has one beside it; else what the rule allots. */
 static ckvc_status keep_rule(policy_sets *k, size_t i, uint32_t b, ckvc_err *err) {
     const policy_rule *r = policy_rule_of(k->o->list[i].kind);
     table_in_use *t = table_of(k, i);
@@ -521,7 +526,7 @@ static ckvc_status keep_rule(policy_sets *k, size_t i, uint32_t b, ckvc_err *err
     return CKVC_OK;
 }
 
-/* All of a prompt that is no longer than the window, in 1 or G sets a layer. */
+/* Keeps all of a prompt that is no longer than the window, in 1 or G sets for each layer. */
 static void keep_whole(policy_sets *k, uint32_t n_sets) {
     begin_sets(k, n_sets);
     for (uint32_t l = 0; l < k->L; l++) {
@@ -534,7 +539,8 @@ static void keep_whole(policy_sets *k, uint32_t n_sets) {
     }
 }
 
-/* Whose risk cell the sets depend on: tables under the paper's operator or a probe's. */
+/* Records the risk cell that sets depend on: those of tables under the paper's operator or a
+ * probe's. */
 static void find_cell(policy_sets *k, const table_in_use *t) {
     const ckvc_table *of = k->kept.risk = t->table;
     k->kept.bin_entropy =
@@ -571,17 +577,17 @@ ckvc_status policy_sets_decide(policy_sets *k, size_t i, uint32_t b, const polic
         if (r->by_table) { k->kept.score = (ckvc_score_kind)asked.kind; }
         return keep_rule(k, i, b, err);
     }
-    assert(t); /* no rule: a table, or what was made as one */
+    assert(t); /* there is no rule, so it is a table, or was made as one */
     k->kept.score = (ckvc_score_kind)asked.kind;
     if (asked_is_paper(asked) && kind != SCORE_IDENTITY) { find_cell(k, t); }
     if (asked.mode != CKVC_MODE_SHARED) { k->kept.floor = c_min_of(k, i, block).floor; }
     return keep_table(k, i, b, err);
 }
 
-/* ---- matched: one pass without continuations over the held-out prompts, which are those that
- * count; over all when none is ---- */
+/* ---- matched: one pass without continuations over the prompts that count, which are the held-out
+ * ones, or all where none is held out ---- */
 
-/* What a prompt keeps under every threshold and under the table, into the sums m. */
+/* Adds to the sums m what a prompt keeps under every threshold and under the table. */
 static ckvc_status count_cell(policy_sets *k, size_t i, uint32_t b, matched_tau *m, ckvc_err *err) {
     table_in_use *t = table_of(k, i);
     const ckvc_score s = table_asked(t, block_of(k, t, b, 0));

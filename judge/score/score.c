@@ -18,10 +18,10 @@
  * and the spread of the utility scores (--utilities). */
 typedef struct score_measures {
     bool attention, utilities;
-    rollout_lane lanes[2];                 /* of the rollout in hand */
+    rollout_lane lanes[2];                 /* of the current rollout */
     int64_t n_layers, n_heads, n_kv_heads; /* L, H, G */
     layer_error *layers;                   /* [L], of the last measured rollout */
-    int64_t n_rows;                        /* its C - 1; 0: there is none */
+    int64_t n_rows;                        /* its C - 1 rows; 0: there are none */
     double *u;                             /* [max T] */
 } score_measures;
 
@@ -41,9 +41,9 @@ static void measures_fini(score_measures *m) {
     *m = (score_measures){0};
 }
 
-/* A rollout under what a policy keeps, measured on the way where attention is asked for, there are
- * two tokens and the cache is the prompt's own: then the full cache's goes beside it and in front,
- * which is not there beside one of some rows. */
+/* The rollout of what a policy keeps. It is measured where attention errors are asked for, where
+ * the continuation has two tokens, and where the cache is the prompt's own: then a rollout of the
+ * full cache goes first, beside it. */
 static rollout_job measured_rollout(score_measures *m, const worker *w, const policy_kept *kept) {
     const int64_t n = w->losses.n_continuation;
     const bool measured = m->attention && n >= 2;
@@ -55,7 +55,7 @@ static rollout_job measured_rollout(score_measures *m, const worker *w, const po
     return job;
 }
 
-/* One number of every layer, times `scale`. */
+/* Adds one number of every layer, times `scale`, to the line. */
 static void add_layers(const score_measures *m, json_t *line, const char *key, size_t offset,
                        double scale) {
     json_t *list = m->n_rows ? json_array() : json_null();
@@ -66,8 +66,8 @@ static void add_layers(const score_measures *m, json_t *line, const char *key, s
     json_object_set_new(line, key, list);
 }
 
-/* Of the last rollout: "attention_epsilon", "attention_bound", "attention_error",
- * "attention_drift" [L]; null where the continuation has no rows to measure. */
+/* Adds what the last rollout measured: "attention_epsilon", "attention_bound", "attention_error"
+ * and "attention_drift" [L]; null where the continuation has no rows to measure. */
 static void add_attention(const score_measures *m, json_t *line) {
     if (!m->attention) { return; }
     add_layers(m, line, "attention_epsilon", offsetof(layer_error, epsilon), 1);
@@ -84,8 +84,8 @@ static json_t *quantiles_of(const double *x, size_t n) {
     return ckvc_json_reals(q, SCORE_QUANTILE_COUNT);
 }
 
-/* Of a prompt: "alpha_quantiles", "utility_quantiles" [L][G] (scores.h), the utility being
- * alpha[t] rho[l][g][t]. */
+/* Adds "alpha_quantiles" and "utility_quantiles" [L][G] of a prompt (formats/lines/scores.md),
+ * where the utility is alpha[t] rho[l][g][t]. */
 static void add_utilities(score_measures *m, const prefill_stats *stats, json_t *line) {
     if (!m->utilities) { return; }
     const size_t T = (size_t)stats->n_tokens;
@@ -103,7 +103,7 @@ static void add_utilities(score_measures *m, const prefill_stats *stats, json_t 
     }
 }
 
-/* A prompt of those that go through the layers together. */
+/* One of the prompts that go through the layers together. */
 typedef struct lane {
     const prompt *p;
     worker *w;
@@ -119,8 +119,8 @@ typedef struct scorer {
     uint32_t L, G;
     policy_workers workers;
     lane *lanes;     /* [n_lanes] */
-    int64_t n_lanes; /* prompts together, at most */
-    size_t n_ours;   /* prompts that are scored: all, or a part */
+    int64_t n_lanes; /* the most prompts that go together */
+    size_t n_ours;   /* prompts that this run scores: all, or a part */
 } scorer;
 
 static void scorer_fini(scorer *s) {
@@ -163,7 +163,7 @@ static ckvc_status scorer_init(scorer *s, ckvc_err *err) {
     return CKVC_OK;
 }
 
-/* Prompts [n] into the lanes. */
+/* Prefills prompts [n], one in each lane. */
 static ckvc_status enter_prompts(scorer *s, const prompt *const *p, int64_t n, ckvc_err *err) {
     for (int64_t i = 0; i < n; i++) { s->lanes[i].p = p[i]; }
     return policy_workers_prefill(&s->workers, p, n, err);
@@ -175,8 +175,8 @@ static ckvc_status check_stop(const scorer *s, size_t n_done, ckvc_err *err) {
                      s->o->keep ? "the same command with --resume goes on" : "nothing was written");
 }
 
-/* The thresholds of `matched`: one pass without continuations over the held-out prompts, which are
- * those that count; over all when none is. */
+/* Finds the thresholds of `matched`, in one pass without continuations over the prompts that count:
+ * the held-out ones, or all where none is held out. */
 static ckvc_status find_matched(scorer *s, ckvc_err *err) {
     const prompt_list *prompts = s->in->prompts;
     const policy_choice *choice = &s->o->choice;
@@ -229,7 +229,7 @@ static json_t *positions_json(const scorer *s, const lane *x, const kept_set *of
     return ckvc_json_u32s(of->positions + of->offsets[i], set_size(of, i));
 }
 
-/* Something of every set: [L], or [L][G] where heads have sets of their own. */
+/* Something about every set: [L], or [L][G] where heads have sets of their own. */
 static json_t *by_set(const scorer *s, const lane *x, const policy_kept *kept,
                       json_t *(*of)(const scorer *, const lane *, const kept_set *, uint32_t)) {
     json_t *layers = json_array();
@@ -243,7 +243,7 @@ static json_t *by_set(const scorer *s, const lane *x, const policy_kept *kept,
     return layers;
 }
 
-/* The weight of the demand that a table's shares under this budget are of. */
+/* The weight of the demand from which a table's shares under this budget were made. */
 static double mix_of(const score_policy *policy, double budget, const prompt *p) {
     if (policy->kind != SCORE_TABLE || !policy->table) { return 0; }
     const ckvc_table *t = policy->table->table;
@@ -251,7 +251,7 @@ static double mix_of(const score_policy *policy, double budget, const prompt *p)
                        ckvc_nearest_budget(t->budgets, t->n_budgets, budget, p->n_tokens));
 }
 
-/* Losses and divergences of a continuation, means. */
+/* The mean losses and divergences of a continuation. */
 typedef struct line_losses {
     double loss, kl;
 } line_losses;
@@ -266,7 +266,7 @@ static void append_line(scorer *s, lane *x, size_t i, uint32_t b, const policy_k
     score_summary *sum = &s->summary[i * choice->setting.budgets.n + b];
     const double reward =
         reward_of(full, of.loss, CKVC_LOSS_MEAN, p->n_continuation - p->n_later, 0.0);
-    char hash[17]; /* as a number a reader of JSON in doubles would round it */
+    char hash[17]; /* as text: a reader of JSON that has only doubles would round it */
     snprintf(hash, sizeof hash, "%016" PRIx64, p->token_hash);
     json_auto_t *o = json_pack(
         "{s:s, s:s?, s:s*, s:s?, s:s, s:s, s:s, s:s, s:s?, s:o, s:i, s:i, s:f, s:o, s:o, s:o, s:o, "
@@ -289,7 +289,7 @@ static void append_line(scorer *s, lane *x, size_t i, uint32_t b, const policy_k
         (json_int_t)kept->entries, "head_dim", (int)model_get_shape(s->in->model)->head_dim,
         "loss_full", ckvc_json_real(full), "loss_comp", ckvc_json_real(of.loss), "reward",
         ckvc_json_real(reward), "kl", ckvc_json_real(of.kl));
-    setting made = choice->setting; /* members that only say something where they are not neutral */
+    setting made = choice->setting; /* it has only members that are not neutral */
     made.op = policy->kind == SCORE_TABLE && kept->risk ? kept->risk->op : CKVC_OPERATOR_PAPER;
     made.mode = kept->mode;
     made.score = kept->score;
@@ -304,9 +304,8 @@ static void append_line(scorer *s, lane *x, size_t i, uint32_t b, const policy_k
     if (kept->whole) { json_object_set_new(o, "whole", json_true()); }
     if (s->o->sets) { json_object_set_new(o, "sets", by_set(s, x, kept, positions_json)); }
     add_attention(&x->measures, o);
-    if (i == 0 && b == 0) { /* of the prompt, so once: on its first line */
-        add_utilities(&x->measures, stats, o);
-    }
+    /* belongs to the prompt, so it stands on the prompt's first line only */
+    if (i == 0 && b == 0) { add_utilities(&x->measures, stats, o); }
     ckvc_json_append(&x->lines, o);
     ckvc_buffer_u8(&x->lines, '\n');
     sum->n++;
@@ -315,7 +314,7 @@ static void append_line(scorer *s, lane *x, size_t i, uint32_t b, const policy_k
     sum->kept_mean += (double)kept->entries / s->L / s->G;
 }
 
-/* Lanes 0 ... n - 1 under policy i and budget number b. */
+/* Scores lanes 0 ... n - 1 under policy i and budget number b. */
 static ckvc_status score_policy_of(scorer *s, int64_t n, size_t i, uint32_t b, ckvc_err *err) {
     rollout_job jobs[SESSIONS_TOGETHER];
     const policy_kept *kept[SESSIONS_TOGETHER];
@@ -342,7 +341,7 @@ static ckvc_status score_policy_of(scorer *s, int64_t n, size_t i, uint32_t b, c
     return CKVC_OK;
 }
 
-/* Prompts [n] together; each one's lines in its lane. */
+/* Scores prompts [n] together; the lines of each are in its lane. */
 static ckvc_status score_group(scorer *s, const prompt *const *p, int64_t n, ckvc_err *err) {
     CKVC_TRY(enter_prompts(s, p, n, err));
     CKVC_TRY(workers_full(s->workers.w, n, err));
@@ -378,8 +377,8 @@ static const prompt *prompt_of(const scorer *s, size_t n) {
     return &s->in->prompts->items[s->o->part.index + n * step];
 }
 
-/* A lane's lines, none of a prompt whose lines are there: kept, or behind those of the prompts
- * before. */
+/* Takes a lane's lines, unless they exist already: o->keep gets them, or they go after those of the
+ * prompts before. */
 static ckvc_status take_lines(const scorer *s, lane *x, ckvc_buffer *lines, ckvc_err *err) {
     const size_t n = x->lines.size;
     x->lines.size = 0;
@@ -416,7 +415,7 @@ static ckvc_status score_all(scorer *s, vectors_file *vectors, ckvc_buffer *line
         for (size_t k = 0; k < many; k++) { p[k] = prompt_of(s, n + k); }
         CKVC_TRY(check_stop(s, n < n_done ? n_done : n, err));
         if (n < n_done) {
-            CKVC_TRY(enter_prompts(s, p, (int64_t)many, err)); /* for their vectors */
+            CKVC_TRY(enter_prompts(s, p, (int64_t)many, err)); /* fills their vectors */
         } else {
             CKVC_TRY(score_group(s, p, (int64_t)many, err));
         }
@@ -456,7 +455,7 @@ ckvc_status score_forecast_make(const calibrate_inputs *in, const score_options 
     CKVC_AUTO(scorer_fini) scorer s = {.in = in, .o = o, .summary = summary};
     const prompt *longest = all->items;
     bool matches = false;
-    double tokens = 0, counted = 0; /* of all prompts; of those that thresholds are found by */
+    double tokens = 0, counted = 0; /* of all prompts; of those from which thresholds are found */
     for (const prompt *p = all->items; p < all->items + all->n; p++) {
         if (p->n_tokens + p->n_continuation > longest->n_tokens + longest->n_continuation) {
             longest = p;
@@ -481,7 +480,7 @@ ckvc_status score_forecast_make(const calibrate_inputs *in, const score_options 
     out->prefill_s = ckvc_now_s() - start_s;
     CKVC_TRY(score_group(&s, &longest, 1, err));
     out->prompt_s = ckvc_now_s() - start_s - out->prefill_s;
-    /* the one prompt has paid for copies that those that go together share */
+    /* the single prompt has paid for copies that prompts that go together share */
     const double spared_s = out->copy_s * (1 - 1 / (double)out->memory.prompts);
     out->prefill_s = fmax(out->prefill_s - spared_s, 1e-6);
     out->prompt_s = fmax(out->prompt_s - spared_s * (double)out->memory.passes, 1e-6);
@@ -514,7 +513,7 @@ ckvc_status heldout_score(const calibrate_inputs *in, const prompt_list *prompts
 
 static size_t find_prompt(const prompt_list *prompts, const char *id, size_t guess) {
     for (size_t i = 0; i < prompts->n; i++) {
-        size_t at = (guess + i) % prompts->n; /* the lines come in the prompts' order */
+        size_t at = (guess + i) % prompts->n; /* lines come in the order of the prompts */
         if (strcmp(prompts->items[at].entry->id, id) == 0) { return at; }
     }
     return prompts->n;
@@ -547,7 +546,7 @@ ckvc_status heldout_read(const char *path, const prompt_list *prompts, heldout *
         h->kept[k] += score_row_kept(r);
         lines[k]++;
     }
-    for (size_t k = 0; k < SCORE_KIND_COUNT; k++) { /* the sums become means */
+    for (size_t k = 0; k < SCORE_KIND_COUNT; k++) { /* turns the sums into means */
         h->kept[k] /= lines[k];
         for (size_t i = 0; h->reward[k] && i < n; i++) {
             h->reward[k][i] = counts[k * n + i] ? h->reward[k][i] / counts[k * n + i] : NAN;

@@ -48,7 +48,7 @@ static const char *const places[] = {
 uint32_t lexicon_nouns(void) { return COUNT(nouns); }
 const char *lexicon_noun(uint32_t i) { return nouns[i]; }
 
-/* The beginning of a shuffle. */
+/* Does the beginning of a shuffle. */
 void lexicon_draw(ckvc_rng *rng, uint32_t of, uint32_t *out, uint32_t n) {
     CKVC_AUTO_FREE uint32_t *all = ckvc_alloc(of, sizeof *all);
     for (uint32_t i = 0; i < of; i++) { all[i] = i; }
@@ -81,7 +81,7 @@ enum { MAX_FILE = 256 << 20, LONG_SENTENCE = 400 };
 
 static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
-/* The end of the sentence that begins at `at`, where no white space is. */
+/* Returns the end of the sentence that begins at `at`, where there is no white space. */
 static size_t sentence_end(const char *text, size_t n, size_t at) {
     for (size_t i = at; i < n; i++) {
         const bool space_next = i + 1 == n || is_space(text[i + 1]);
@@ -119,7 +119,7 @@ haystack_walk haystack_begin(const haystack *hay, ckvc_rng *rng) {
     return (haystack_walk){hay, hay->n ? ckvc_rng_below(rng, hay->n) : 0};
 }
 
-/* %a adjective, %n noun, %p person, %l place. */
+/* %a stands for an adjective, %n for a noun, %p for a person, %l for a place. */
 static const char *const forms[] = {
     "The %a %n stood near the %l all day.",
     "Nobody in the %l had noticed the %n before noon.",

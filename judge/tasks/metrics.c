@@ -22,7 +22,8 @@ static char *lower(const char *text) {
         utf8proc_uint8_t bytes[4];
         const size_t step = char_next(text + at, n - at, &c);
         if (c < 0) {
-            ckvc_buffer_append(&out, text + at, step); /* of no character: as it is */
+            /* not part of a character, so it is copied */
+            ckvc_buffer_append(&out, text + at, step);
         } else {
             ckvc_buffer_append(&out, bytes,
                                (size_t)utf8proc_encode_char(utf8proc_tolower(c), bytes));
@@ -41,9 +42,9 @@ static bool stands_in(const char *answer, const char *expected) {
 }
 
 /* ---- labels ---- */
-/* The labels in the answer, less those that are part of the right one; as in the original, which
- * takes them out of the list that it walks over, the label behind one taken out stays unlooked at.
- */
+/* Counts the labels in the answer, without those that are part of the right one. The original
+ * removes these from the list while it walks over it, and so skips the label after each removed
+ * one; this does the same. */
 static double classification(const metric_texts *texts, const char *answer, const char *expected) {
     size_t n = 0, right = 0;
     CKVC_AUTO_FREE const char **found = ckvc_alloc(texts->n_classes, sizeof *found);
@@ -52,7 +53,7 @@ static double classification(const metric_texts *texts, const char *answer, cons
     }
     for (size_t i = 0; i < n; i++) {
         if (strstr(expected, found[i]) && strcmp(found[i], expected) != 0) {
-            size_t first = 0; /* list.remove takes the first of equal ones */
+            size_t first = 0; /* list.remove removes the first of equal ones */
             while (strcmp(found[first], found[i]) != 0) { first++; }
             memmove(found + first, found + first + 1, (--n - first) * sizeof *found);
         }

@@ -1,6 +1,7 @@
 /* Needle in a haystack (G. Kamradt's test) and RULER's eight kinds of it (Hsieh et al., "RULER:
  * What's the Real Context Size of Your Long-Context Language Models?", COLM 2024, appendix B):
- * facts with a key and a value, between sentences, a repeated line, or facts of the same form. */
+ * facts with a key and a value, which stand between sentences, between repetitions of one line, or
+ * between facts of the same form. */
 
 #include "lib/base/order.h"
 #include "judge/tasks/lexicon.h"
@@ -8,9 +9,10 @@
 
 enum { MOST_FACTS = 4 };
 
-/* %k key or keys, %v value */
+/* %k stands for the key or keys, %v for the value */
 static const struct wording {
-    const char *fact, *question, *reply, *questions, *replies; /* of one value, of several */
+    /* the forms for one value, and for several */
+    const char *fact, *question, *reply, *questions, *replies;
 } wordings[] = {
     {"The number of the boat %k is %v.", "What is the number of the boat %k?",
      "The number of the boat %k is", "What are the numbers of the boat %k? Name every one of them.",
@@ -33,9 +35,9 @@ typedef enum hay_kind { HAY_SENTENCES, HAY_REPEATED, HAY_NEEDLES } hay_kind;
 static const struct needle_shape {
     hay_kind hay;
     bool uuid_keys, uuid_values;
-    uint32_t keys, values, asked; /* facts are keys * values */
+    uint32_t keys, values, asked; /* there are keys * values facts */
 } shapes[] = {
-    {HAY_SENTENCES, false, false, 1, 1, 1}, /* niah: one, at the depth asked for */
+    {HAY_SENTENCES, false, false, 1, 1, 1}, /* niah: one fact, at the depth asked for */
     {HAY_SENTENCES, false, false, 3, 1, 3}, /* niah-several */
     {HAY_REPEATED, false, false, 1, 1, 1},  {HAY_SENTENCES, false, false, 1, 1, 1},
     {HAY_SENTENCES, false, true, 1, 1, 1},  {HAY_SENTENCES, false, false, 4, 1, 1},
@@ -45,8 +47,8 @@ static const struct needle_shape {
     {HAY_SENTENCES, false, false, 4, 1, 2}, {HAY_SENTENCES, false, false, 4, 1, 3},
 };
 
-/* From this shape on facts are asked for one after the other; the last one's answer is the item's.
- */
+/* In this shape and the later ones facts are asked for one after the other; the answer to the last
+ * question is the item's. */
 enum { FIRST_OF_TURNS = 10 };
 
 typedef struct facts {
@@ -55,7 +57,7 @@ typedef struct facts {
     double places[MOST_FACTS]; /* ascending; the fact order[i] stands at places[i] */
     uint32_t order[MOST_FACTS], asked[MOST_FACTS];
     uint32_t n;
-    uint32_t *names; /* every number of lexicon_names(), shuffled: those of the keys come first */
+    uint32_t *names; /* all numbers of lexicon_names(), shuffled; those of the keys come first */
     const struct wording *wording;
 } facts;
 
@@ -107,7 +109,8 @@ static void write_needle(ckvc_buffer *out, const char *form, const char *key, co
     }
 }
 
-/* Filler that is itself facts: other keys, which repeat only where words run out, other values. */
+/* Writes filler that is itself a fact, with another key (keys repeat only where words run out) and
+ * another value. */
 static void distractor(task_draft *d, const struct needle_shape *s, const facts *f, uint32_t i) {
     char key[LEXICON_NAME_BYTES], value[LEXICON_NAME_BYTES];
     draw_key(&d->rng, s->uuid_keys, f->names[1 + i % (lexicon_names() - 1)], key);
@@ -136,7 +139,7 @@ static void write_context(task_draft *d, const struct needle_shape *s, const fac
         }
         ckvc_buffer_text(&d->text, gap);
     }
-    d->text.size--; /* the last gap */
+    d->text.size--; /* removes the last gap */
 }
 
 static void ask(task_draft *d, const struct wording *w, bool several, const char *keys) {
@@ -146,7 +149,7 @@ static void ask(task_draft *d, const struct wording *w, bool several, const char
     write_needle(&d->text, several ? w->replies : w->reply, keys, "");
 }
 
-/* A turn before the item's own, with its right answer. */
+/* Writes a turn before the item's own, with its right answer. */
 static void write_turn(task_draft *d, const facts *f, uint32_t i) {
     task_item *item = d->item;
     ask(d, f->wording, false, f->keys[f->asked[i]]);

@@ -1,7 +1,8 @@
-/* Retrieval of one record among many of its form: the JSON object of Liu et al., "Lost in the
- * Middle: How Language Models Use Long Contexts" (TACL 2024), keys and values UUIDs; the lines of
- * LongEval (Li et al., "How Long Can Open-Source LLMs Truly Promise on Context Length?", 2023),
- * keys words, values numbers of five digits. */
+/* Retrieval of one record among many of the same form. One task has the JSON object of Liu et al.,
+ * "Lost in the Middle: How Language Models Use Long Contexts" (TACL 2024), whose keys and values
+ * are UUIDs. The other has the lines of LongEval (Li et al., "How Long Can Open-Source LLMs Truly
+ * Promise on Context Length?", 2023), whose keys are words and whose values are numbers of five
+ * digits. */
 #include "judge/tasks/lexicon.h"
 #include "judge/tasks/task_kind.h"
 #include "lib/base/order.h"
@@ -53,8 +54,8 @@ static void write_lines(task_draft *d, uint32_t units) {
     task_answer(d, answer);
 }
 
-/* Copying: a motto of eight words, asked for; and the text repeated from one of its sentences on,
- * which takes no instruction to be understood. */
+/* Copying. One task asks for a motto of eight words. The other repeats the text from one of its
+ * sentences on, which needs no instruction to be understood. */
 
 enum { MOTTO_WORDS = 8, GIVEN_WORDS = 3, ASKED_WORDS = 5 };
 
@@ -84,15 +85,15 @@ static void write_copy(task_draft *d, uint32_t units) {
     task_answer(d, (const char *)motto.data);
 }
 
-/* The length of the first words of a text of n bytes; of all of it where it has no more. */
+/* The length of the first words of a text of n bytes; n where the text has no more words. */
 static size_t first_words(const char *text, size_t n, int words) {
     size_t end = 0;
     for (; end < n && !(text[end] == ' ' && --words == 0); end++) {}
     return end;
 }
 
-/* A sentence and the next one's first words; the words behind these are the answer. Where that has
- * too few words it is the answer as a whole. */
+/* Writes a sentence again and the first words of the next one; the words after these are the
+ * answer. Where the next sentence has too few words, all of it is the answer. */
 static void write_repeat(task_draft *d, uint32_t units) {
     haystack_walk walk = haystack_begin(d->hay, &d->rng);
     const uint32_t place = task_place(d->depth, units - 2);
@@ -112,13 +113,14 @@ static void write_repeat(task_draft *d, uint32_t units) {
     answer = answer < stop ? answer + 1 : sentence;
     const size_t n = first_words(answer, (size_t)(stop - answer), ASKED_WORDS);
     CKVC_AUTO_FREE char *words = ckvc_text_copy(answer, n);
-    ckvc_buffer_append(&d->text, again, (size_t)(answer - again) - 1); /* but for the space */
+    ckvc_buffer_append(&d->text, again, (size_t)(answer - again) - 1); /* without the space */
     d->item->reply_at = d->text.size;
     task_answer(d, words);
 }
 
-/* RULER's variable tracking: a value, and variables that get it from each other in four hops, among
- * one line repeated; the question is for all of them. A short example comes first, as there. */
+/* RULER's variable tracking: a value, and variables that take it from each other in four hops,
+ * between repetitions of one line. The question asks for all of them. As in RULER, a short example
+ * comes first. */
 
 enum { CHAIN = 5, NAME_LETTERS = 5, EXAMPLE_LETTERS = 3 };
 
@@ -187,8 +189,8 @@ static void write_tracking(task_draft *d, uint32_t units) {
 const task_kind task_tracking[] = {
     TASK("variable-tracking", "ruler", write_tracking, 1, 40, .metric = TASK_MATCH_ALL), {0}};
 
-/* Labels learned from examples: things and their kinds, and one thing more, which is in none of the
- * examples. Chance is one in five. */
+/* Labels that are learned from examples: things and their kinds, and then one more thing, which is
+ * in none of the examples. Guessing is right once in five times. */
 
 enum { KINDS = 5, THINGS = 12 };
 static const struct {

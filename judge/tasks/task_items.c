@@ -1,4 +1,5 @@
-/* Items of tasks: names to kinds, prompts fitted to their lengths, answers counted. task.h. */
+/* Makes the items of tasks: finds the kinds by their names, fits prompts to their lengths, and
+ * counts answers. See task.h. */
 #include <math.h>
 
 #include "lib/base/files.h"
@@ -59,13 +60,14 @@ typedef struct maker {
     const task_options *options;
     haystack hay;
     task_draft draft;
-    uint64_t n_past; /* items that kinds before this one could have had */
-    bool by_name;    /* the kind was asked for by its own, not a group's */
-    size_t room;     /* of the list of items */
+    uint64_t n_past; /* items that earlier kinds could have made */
+    bool by_name;    /* the kind was asked for by its own name, not by a group's */
+    size_t room;     /* places in the list of items */
     ckvc_err *err;
 } maker;
 
-/* The draft anew, with so many units; the same stream of numbers at every call of an attempt. */
+/* Writes the draft again with so many units. Every call of an attempt gets the same random
+ * numbers. */
 static ckvc_status write_units(maker *m, uint32_t units, uint32_t attempt, size_t *tokens) {
     task_draft *d = &m->draft;
     task_item *item = d->item;
@@ -83,10 +85,10 @@ static ckvc_status write_units(maker *m, uint32_t units, uint32_t attempt, size_
                                     tokens, m->err);
 }
 
-/* The most units whose prompt has no more tokens than it may: a proportional guess between what
- * fits and what does not, halves where it does not help. The draft is left with them.
- * *least_tokens: of the prompt with the fewest, which is too long where they are more than the
- * length. */
+/* Finds the largest number of filler units whose prompt still fits in `length` tokens, and leaves
+ * the draft written with that many. It guesses in proportion between a number that fits and one
+ * that does not, and halves the range where that does not help. *least_tokens receives the tokens
+ * of the prompt with the fewest units, which is too long where they are more than the length. */
 static ckvc_status fit_length(maker *m, uint32_t attempt, size_t *least_tokens) {
     const uint32_t least = m->draft.kind->least_units, length = m->draft.length;
     uint32_t low = least, at = least,
@@ -95,8 +97,8 @@ static ckvc_status fit_length(maker *m, uint32_t attempt, size_t *least_tokens) 
     CKVC_TRY(write_units(m, low, attempt, &low_tokens));
     *least_tokens = low_tokens;
     if (low_tokens > length) { return CKVC_OK; }
-    bool bounded = false; /* by what was tried */
-    double each = 0;      /* tokens a unit */
+    bool bounded = false; /* whether a number of units that was tried did not fit */
+    double each = 0;      /* tokens of a unit */
     for (int step = 0; high - low > 1 && !(m->draft.full && at == low); step++) {
         const double guess = each > 0 ? low + (double)(length - low_tokens) / each : 2.0 * low + 8;
         at = step % 4 == 3 && bounded ? low + (high - low) / 2
@@ -134,7 +136,8 @@ static bool answers_stand(const task_kind *kind, const task_item *item) {
     return true;
 }
 
-/* Without a prompt where the length is too short for a task that was not asked for by its name. */
+/* Makes an item. It makes none where the length is too short for a task that was not asked for by
+ * its name. */
 static ckvc_status make_item(maker *m, uint32_t length, double depth, uint32_t number,
                              task_item *item) {
     const task_kind *kind = m->draft.kind;
@@ -219,7 +222,7 @@ static bool is_asked(const char *names, const task_kind *kind) {
     return in_list(names, kind->name) || in_list(names, kind->group) || in_list(names, "all");
 }
 
-/* Items that the names ask for of these kinds. */
+/* The number of items that the names ask for among these kinds. */
 static uint64_t n_asked(const char *names, const task_options *o, const task_kind *kinds) {
     uint64_t n = 0;
     for (const task_kind *k = kinds; k->name; k++) {
@@ -228,7 +231,7 @@ static uint64_t n_asked(const char *names, const task_options *o, const task_kin
     return n;
 }
 
-/* `known`: names between commas. */
+/* Reports an unknown name; `known` has the names that there are, between commas. */
 static ckvc_status fail_unknown(const char *name, const ckvc_buffer *known, ckvc_err *err) {
     const char *all = (const char *)known->data;
     nearest near = {.word = name};
@@ -242,11 +245,11 @@ static ckvc_status fail_unknown(const char *name, const ckvc_buffer *known, ckvc
     return ckvc_fail(err, CKVC_E_USAGE, "no task \"%s\"; there are %s%s", name, all, hint);
 }
 
-/* Whether every one of the names is known; the list of those that are, once each. */
+/* Checks that every one of the names is known; if not, it lists those that are, each once. */
 static ckvc_status check_names(const char *names, ckvc_err *err) {
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer known = {0};
     ckvc_buffer_text(&known, "all");
-    for (size_t i = 0; i < 2 * N_FAMILIES; i++) { /* groups, then tasks */
+    for (size_t i = 0; i < 2 * N_FAMILIES; i++) { /* first groups, then tasks */
         for (const task_kind *k = families[i % N_FAMILIES]; k->name; k++) {
             const char *name = i < N_FAMILIES ? k->group : k->name;
             if (!in_list((const char *)known.data, name)) {

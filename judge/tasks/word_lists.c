@@ -1,4 +1,4 @@
-/* RULER's common words and frequent words: which words of a list stand there most often. */
+/* RULER's common words and frequent words: which words of a list occur most often. */
 #include <math.h>
 
 #include "judge/tasks/lexicon.h"
@@ -6,8 +6,9 @@
 
 enum { FREQUENT = 3, CODED_LETTERS = 6 };
 
-/* ---- common words: a numbered list, in which ten stand 30 times and the others 3 times; in RULER
- * below 4,096 tokens 6 times and once, and here below 1,024 three of them ---- */
+/* ---- common words: a numbered list, in which ten words occur 30 times and the others 3 times.
+ * Below 4,096 tokens these are 6 times and once, as in RULER; below 1,024 tokens only three words
+ * are asked for, unlike in RULER ---- */
 typedef struct common_plan {
     uint32_t common, often, seldom;
     uint32_t example_others, example_often, example_seldom;
@@ -66,9 +67,9 @@ static void write_common(task_draft *d, uint32_t units) {
     ckvc_buffer_text(&d->text, common_reply);
 }
 
-/* ---- frequent words: coded words, the k-th most frequent of N words N k^-2 / zeta(2) times; the
- * first is dots, which do not count. From 54 words on, the fourth stands more often than the fifth.
- * ---- */
+/* ---- frequent words: coded words, of which the k-th most frequent of N words occurs N k^-2 /
+ * zeta(2) times. The first is dots, which do not count. From 54 words on, the fourth occurs more
+ * often than the fifth ---- */
 static void draw_coded(ckvc_rng *rng, char (*coded)[CODED_LETTERS + 1], uint32_t n) {
     for (uint32_t i = 0; i < n;) {
         bool repeated = false;
@@ -76,7 +77,8 @@ static void draw_coded(ckvc_rng *rng, char (*coded)[CODED_LETTERS + 1], uint32_t
             coded[i][k] = (char)('a' + ckvc_rng_below(rng, 26));
         }
         coded[i][CODED_LETTERS] = 0;
-        /* those that are asked for differ from all; of the others a repetition would do no harm */
+        /* those that are asked for differ from all others; among the others a repetition does no
+         * harm */
         for (uint32_t k = 0; k < i && k <= FREQUENT; k++) {
             repeated |= strcmp(coded[k], coded[i]) == 0;
         }

@@ -1,5 +1,6 @@
-/* AdaKV: SnapKV's scores; a fifth of B to each head, the rest of a layer to the best of its heads.
- * The floor and the sum are kvpress's, which keeps G·B entries of a layer. */
+/* AdaKV: ranks by SnapKV's scores. Each head gets a fifth of B; the rest of a layer goes to the
+ * best positions of all its heads. The floor and the sum are kvpress's, which keeps G·B entries of
+ * a layer. */
 #include "judge/policies/rules/window_attention.h"
 #include "judge/policies/rules/rule.h"
 

@@ -1,5 +1,5 @@
-/* CAKE: the last 32, mean and variance of their attention; layers by its entropy and variance (tau
- * 1, 1). */
+/* CAKE: keeps the last 32 positions, and ranks others by mean and variance of their attention to
+ * them. Layers get budgets by the entropy and variance of this attention (tau 1, 1). */
 #include <math.h>
 
 #include "judge/policies/rules/rule.h"
@@ -7,8 +7,8 @@
 
 enum { WINDOW = 32 };
 
-/* Mean + gamma * variance over the rows (unbiased), mean over the group -> x [n]; what it says of
- * the layer -> entropy and variance. */
+/* Writes mean + gamma * variance (unbiased) over the rows, and its mean over the group, to x [n];
+ * adds the entropy and variance that this says of the layer. */
 static void preferred(const prefill_head *h, int64_t rows, int64_t n, double *x,
                       layer_sums *layer) {
     const double gamma = 200;
@@ -40,8 +40,8 @@ static void score_head(const head_score *self, const prefill_head *h, const scor
     window_pool(to->scratch, before, self->pool, false, to->s);
 }
 
-/* `total` more to the layers [n] below `most`, equally, the remainder one each from the first on;
- * until nothing is left or all are full. */
+/* Gives `total` more entries in equal parts to the layers [n] that are below `most`, the remainder
+ * one each from the first layer on, until nothing is left or all are full. */
 static void hand_out(const allot_ask *a, int64_t total, uint32_t most, uint32_t *c) {
     const uint32_t step = a->n_heads, end = a->n_layers * a->n_heads;
     while (total > 0) {
@@ -60,8 +60,8 @@ static void hand_out(const allot_ask *a, int64_t total, uint32_t most, uint32_t 
     }
 }
 
-/* adjust_budgets: by the layers' preferences, none above T; what is over, or left by rounding, is
- * handed out equally. */
+/* Does what adjust_budgets does: gives layers entries by their preferences, none more than T; what
+ * is over, or left by rounding, is given out in equal parts. */
 static void fill_capacities(const allot_ask *a, uint32_t *c) {
     const uint32_t L = a->n_layers, G = a->n_heads, T = a->n_tokens;
     if (a->budget <= WINDOW) {

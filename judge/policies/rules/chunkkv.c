@@ -1,13 +1,14 @@
-/* ChunkKV: SnapKV's scores of 32 rows, the mean of 5 positions, summed over the heads of a layer;
- * whole chunks of 10 positions by their mean, one set a layer. The window has a score above all
- * others and survives by its chunks; so many chunks of all as B is of T, rounded down, at least
- * one. Chunks begin at position 0, the last may be shorter. */
+/* ChunkKV: ranks by SnapKV's scores of 32 rows, the mean of 5 positions, summed over the heads of a
+ * layer. It keeps whole chunks of 10 positions by their mean score, in one set for each layer. The
+ * window has a score above all others and survives with its chunks. The number of chunks kept is to
+ * that of all chunks as B is to T, rounded down, at least one. Chunks begin at position 0; the last
+ * may be shorter. */
 #include "judge/policies/rules/rule.h"
 #include "judge/policies/rules/window_attention.h"
 
 enum { WINDOW = 32, CHUNK = 10 };
 
-/* s [G][T] of a layer: head 0's becomes the means of the chunks. */
+/* s [G][T] of a layer: the scores of head 0 become the means of the chunks. */
 static void chunk_means(uint32_t G, uint32_t T, double *s) {
     const uint32_t before = T - rule_min(T, WINDOW);
     double most = 0;
@@ -38,7 +39,8 @@ static void fill_capacities(const allot_ask *a, uint32_t *c) {
                    kept = whole ? whole : 1;
     for (uint32_t l = 0; l < a->n_layers; l++) {
         const double *s = a->s + (size_t)l * a->n_heads * T;
-        uint32_t above = 0; /* the last chunk: of equal ones it is the first */
+        /* chunks that rank above the last one, which comes first among equals */
+        uint32_t above = 0;
         for (uint32_t t = 0; t < last; t += CHUNK) { above += s[t] > s[last]; }
         allot_layer(a, l, above < kept ? (kept - 1) * CHUNK + T - last : kept * CHUNK, c);
     }

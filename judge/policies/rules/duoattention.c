@@ -1,6 +1,6 @@
-/* DuoAttention, of L·G·B entries: the heads of the largest shares keep everything, of equal ones
- * the earlier, the others sinks and recent positions; one between them takes what is left. Shares
- * are a table's, where DuoAttention trains its own. */
+/* DuoAttention with L·G·B entries: the heads with the largest shares keep everything (of equal ones
+ * the earlier), the others keep sinks and recent positions, and one head between them gets what is
+ * left. The shares are those of a table, whereas DuoAttention trains its own. */
 #include "judge/policies/rules/rule.h"
 
 static void fill_capacities(const allot_ask *a, uint32_t *c) {

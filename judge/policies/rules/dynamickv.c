@@ -1,10 +1,11 @@
-/* DynamicKV (version 11, its Llama settings): the last 8, and the largest means of their attention,
- * the mean of 7 positions before them; layers by how many of the largest scores of all heads so far
- * are theirs. It goes from layer to layer: behind every fourth, and behind the last, the layers so
- * far share what the whole model shall keep before the window, b·L, and what one has dropped by
- * then it does not get back, so that the sum may be below L·G·B.
+/* DynamicKV (version 11, its Llama settings): keeps the last 8 positions, and those before them
+ * with the largest mean attention from these, after a mean over 7 positions. Layers get budgets by
+ * how many of the largest scores of all heads so far are theirs. It goes from layer to layer: after
+ * every fourth layer, and after the last, the layers so far divide among them what the whole model
+ * shall keep before the window, b·L. What a layer has dropped by then it does not get back, so the
+ * sum may be below L·G·B.
  *
- * DynamicKV has caches of query heads; here a KV head has the mean of its group. */
+ * DynamicKV has a cache for each query head; here a KV head has the mean of its group. */
 #include <math.h>
 
 #include "judge/policies/rules/window_attention.h"
@@ -12,8 +13,8 @@
 
 enum { WINDOW = 8, EVERY = 4, MOST = 10 };
 
-/* Of the first n layers, how many of the b·G·n largest scores are theirs, of n heads each -> count
- * [n]; their sum. heads [n][G] is scratch. */
+/* Counts how many of the b·G·n largest scores of the first n layers, with their G heads each,
+ * belong to each layer, into `of` [n]. Returns their sum. heads [n][G] is scratch. */
 static uint64_t count_kept(const allot_ask *a, uint32_t n, uint32_t b, uint32_t *heads,
                            uint32_t *of) {
     const uint32_t G = a->n_heads;
@@ -32,9 +33,9 @@ static uint64_t count_kept(const allot_ask *a, uint32_t n, uint32_t b, uint32_t 
     return sum;
 }
 
-/* Shares `total` entries, b·L, among the first n layers by their counts [n], in place: parts of K
- * first, rounded down, then these, the rest to the last. In float and double as DynamicKV has it:
- * where a quotient is whole, it may lose one. */
+/* Divides `total` entries, b·L, among the first n layers by their counts [n], in place: first as
+ * parts of K, rounded down, then these parts, the last layer getting the rest. It computes in float
+ * and double as DynamicKV does: where a quotient is a whole number, one entry may be lost. */
 static void share_out(uint32_t n, uint64_t sum, uint32_t K, uint64_t total, uint32_t *of) {
     uint64_t parts = 0, left = total;
     for (uint32_t l = 0; l < n; l++) {

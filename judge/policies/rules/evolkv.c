@@ -1,6 +1,6 @@
-/* EvolKV: SnapKV with budgets by layer. They are the means of a table's shares, where EvolKV
- * searches for some by the tasks that they shall serve. Rounded, at most T: the sum may be off L·B.
- */
+/* EvolKV: SnapKV with a budget for each layer. The budgets here are the means of a table's shares,
+ * whereas EvolKV searches for budgets by the tasks that they shall serve. They are rounded and at
+ * most T, so the sum may differ from L·B. */
 #include <math.h>
 
 #include "judge/policies/rules/rule.h"

@@ -1,7 +1,8 @@
-/* Expected Attention (Devoto et al. 2025): 4 sinks, and the largest attention expected of the next
- * 512 positions times the value norm. Their queries are taken to follow the prompt's own: before
- * rotation normal, of the mean and covariance of its queries from position 4 on (the first are
- * sinks), then turned by the mean rotation of those positions. */
+/* Expected Attention (Devoto et al. 2025): keeps 4 sinks, and the positions with the largest
+ * product of value norm and attention expected from the next 512 positions. The queries of these
+ * are assumed to follow the prompt's own. Before their rotation they are normal, with the mean and
+ * covariance of the prompt's queries from position 4 on (the first are sinks); then the mean
+ * rotation of the coming positions is applied. */
 #include <math.h>
 #include <string.h>
 
@@ -15,8 +16,8 @@ static double dot(const double *a, const float *b, int64_t n) {
     return sum;
 }
 
-/* x' A x, its terms added in the order of rows and columns. at [D][D]: A', so that the inner loop
- * goes over many sums at once; sums [D] scratch. */
+/* x' A x, with its terms added in the order of rows and columns. at [D][D] is A', so that the inner
+ * loop runs over many sums at once; sums [D] is scratch. */
 static double quadratic(const double *at, const float *x, int64_t D, double *sums) {
     double all = 0;
     memset(sums, 0, (size_t)D * sizeof *sums);
@@ -32,13 +33,14 @@ typedef struct query_law { /* of a query head: mean [D], covariance [D][D] */
     double *mean, *cov;
 } query_law;
 
-/* Query head q's of those that lie one after another. */
+/* The law of query head q among those that lie one after another. */
 static query_law law_at(double *laws, int64_t D, int32_t q) {
     double *mean = laws + q * D * (D + 1);
     return (query_law){mean, mean + D};
 }
 
-/* Turns the pairs (i, i + D/2) of x, `stride` apart: x <- [[c, -s], [s, c]] x. */
+/* Rotates the pairs (i, i + D/2) of x, whose values are `stride` apart: x <- [[c, -s], [s, c]]
+ * x. */
 static void rotate_pairs(double *x, int64_t stride, int64_t D, const double *c, const double *s) {
     for (int64_t i = 0; i < D / 2; i++) {
         double *a = x + i * stride, *b = x + (i + D / 2) * stride, was = *a;
@@ -47,7 +49,8 @@ static void rotate_pairs(double *x, int64_t stride, int64_t D, const double *c, 
     }
 }
 
-/* Mean and covariance of the queries from position 4 on as they were before their rotation. */
+/* Computes mean and covariance of the queries from position 4 on, as they were before their
+ * rotation. */
 static void query_laws(const prefill_head *h, const double *frequencies, double *laws,
                        double *scratch) {
     const int64_t D = h->head_dim, all = h->n_tokens - EXPECTED_SINKS, n = all > 1 ? all : 1;
@@ -58,7 +61,7 @@ static void query_laws(const prefill_head *h, const double *frequencies, double 
         memset(law.cov, 0, (size_t)(D * D) * sizeof(double));
     }
     for (int64_t t = EXPECTED_SINKS; t < h->n_tokens; t++) {
-        for (int64_t i = 0; i < D / 2; i++) { /* backwards */
+        for (int64_t i = 0; i < D / 2; i++) { /* rotates backwards */
             c[i] = cos((double)t * frequencies[i]);
             s[i] = -sin((double)t * frequencies[i]);
         }
@@ -85,7 +88,7 @@ static void query_laws(const prefill_head *h, const double *frequencies, double 
     }
 }
 
-/* mean <- R mean, cov <- (R cov R')', R the mean rotation of the positions to come. */
+/* mean <- R mean, cov <- (R cov R')', where R is the mean rotation of the positions to come. */
 static void turn_ahead(const prefill_head *h, const double *frequencies, double *laws,
                        double *scratch) {
     const int64_t D = h->head_dim;
@@ -100,14 +103,14 @@ static void turn_ahead(const prefill_head *h, const double *frequencies, double 
     for (int32_t q = 0; q < h->group; q++) {
         const query_law law = law_at(laws, D, q);
         rotate_pairs(law.mean, 1, D, c, s);
-        /* columns first: what comes out is the transpose, to the last bit */
+        /* columns come first, so the result is the transpose, to the last bit */
         for (int64_t i = 0; i < D; i++) { rotate_pairs(law.cov + i * D, 1, D, c, s); }
         for (int64_t j = 0; j < D; j++) { rotate_pairs(law.cov + j, D, D, c, s); }
     }
 }
 
-/* Softmax over t >= EXPECTED_SINKS of k.mean / sqrt(D) + k'cov k / (2D), mean over the group, times
- * the value norm -> s [T], 0 before. */
+/* Writes to s [T] the softmax over t >= EXPECTED_SINKS of k.mean / sqrt(D) + k'cov k / (2D), as the
+ * mean over the group, times the value norm; positions before these get 0. */
 static void score_head(const head_score *self, const prefill_head *h, const score_room *to) {
     const int64_t D = h->head_dim, T = h->n_tokens;
     double *logit = to->scratch, *laws = logit + T, *rest = laws + h->group * D * (D + 1);

@@ -1,8 +1,9 @@
-/* FastKV: the last 8, and the largest means of their attention, the mean of 7 positions before
- * them. From layer L/2 on (16 of 32) sets are of a fifth of the prompt: the last 8 and the largest
- * sums over the scores of the heads of the layer below (15 of 32; its code's proportional mode).
- * FastKV's prefill goes on with these tokens alone, which saves it time; here every layer's scores
- * come from the one prefill that all policies share. */
+/* FastKV: keeps the last 8 positions, and those before them with the largest mean attention from
+ * these, after a mean over 7 positions. From layer L/2 on (16 of 32) sets are chosen within a fifth
+ * of the prompt: the last 8 positions, and those with the largest sum of the scores of all heads in
+ * the layer below (15 of 32; this is its code's proportional mode). FastKV's own prefill goes on
+ * with these tokens alone, which saves time. Here every layer's scores come from the one prefill
+ * that all policies share. */
 #include <math.h>
 
 #include "judge/policies/rules/rule.h"
@@ -18,21 +19,22 @@ static uint32_t n_chosen(uint32_t n_tokens) {
     return n_tokens / SHARE > WINDOW ? n_tokens / SHARE : rule_min(n_tokens, WINDOW);
 }
 
-/* A sum a position; two arrays of positions in the space of as many doubles. */
+/* Room for one sum for each position, and for two arrays of positions, which take as many
+ * doubles. */
 static size_t scratch(size_t T, size_t D, size_t group) {
     (void)group;
     return 2 * T + D;
 }
 
-/* Of layer first_restricted - 1: the positions that the layers above may keep, ascending; how many.
- */
+/* Writes the positions that the layers from first_restricted on may keep, ascending, as the layer
+ * below them says. Returns how many they are. */
 static uint32_t choose(const scored_prompt *p, uint32_t *positions) {
     const uint32_t T = p->n_tokens, G = p->n_heads;
     const double *heads = p->s + (size_t)(first_restricted(p->n_layers) - 1) * G * T;
     double *sum = p->scratch;
     uint32_t n_candidates;
     for (uint32_t t = 0; t < T; t++) {
-        const bool recent = t + WINDOW >= T; /* which has no score */
+        const bool recent = t + WINDOW >= T; /* recent positions have no score */
         sum[t] = recent ? INFINITY : 0;
         for (uint32_t g = 0; g < G && !recent; g++) { sum[t] += heads[(size_t)g * T + t]; }
     }
@@ -42,7 +44,7 @@ static uint32_t choose(const scored_prompt *p, uint32_t *positions) {
 
 static ckvc_status score_prompt(const head_score *self, const scored_prompt *p, ckvc_err *err) {
     const uint32_t T = p->n_tokens, from = first_restricted(p->n_layers);
-    uint32_t *positions = (uint32_t *)(p->scratch + T); /* [2][T], the second a scratch */
+    uint32_t *positions = (uint32_t *)(p->scratch + T); /* [2][T], the second one is scratch */
     (void)self;
     (void)err;
     if (from == p->n_layers) { return CKVC_OK; }

@@ -1,5 +1,6 @@
-/* H2O: the largest sums of attention over all rows, and the last 8. Of a group of query heads the
- * sum, where KVCache-Factory has a cache a query head. */
+/* H2O: keeps the positions with the largest sums of attention over all rows, and the last 8. The
+ * sums run over the query heads of a group, whereas KVCache-Factory has a cache for each query
+ * head. */
 #include <string.h>
 
 #include "judge/policies/rules/rule.h"

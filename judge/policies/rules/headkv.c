@@ -1,6 +1,6 @@
-/* HeadKV (beta 1.01): SnapKV's scores of 8 rows; a head's capacity by its share, where HeadKV has
- * scores of its own. What a head would get beyond T is not given to others: the sum may be below
- * L·G·B. */
+/* HeadKV (beta 1.01): ranks by SnapKV's scores of 8 rows. A head's capacity follows from a table's
+ * share, whereas HeadKV has scores of its own for this. What a head would get beyond T is not given
+ * to others, so the sum may be below L·G·B. */
 #include <math.h>
 
 #include "judge/policies/rules/rule.h"

@@ -1,5 +1,6 @@
-/* KeyDiff: keys that are least like the mean of the normalised keys: less the cosine of the cached
- * key and that mean. The anchor's length is the same for all t. No query is read. */
+/* KeyDiff: keeps the keys that are least like the mean of the normalised keys. The score is minus
+ * the cosine of the cached key and that mean (the anchor, whose length is the same for all t). It
+ * reads no query. */
 #include <math.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* KVzip: what the prompt's reconstruction attends to (reconstruction.h), all heads of all layers by
- * rank; 4 sinks. */
+/* KVzip: ranks by what the prompt's reconstruction attends to (reconstruction.h), all heads of all
+ * layers together; keeps 4 sinks. */
 #include "judge/policies/rules/window_attention.h"
 #include "judge/policies/rules/reconstruction.h"
 #include "judge/policies/rules/rule.h"

@@ -1,4 +1,4 @@
-/* A table's scores, all heads of all layers by rank above their floors. */
+/* Ranks by a table's scores, all heads of all layers together, above what each must keep. */
 #include "judge/policies/rules/window_attention.h"
 #include "judge/policies/rules/rule.h"
 

@@ -1,5 +1,5 @@
-/* Rankings that look at nothing of a prompt but its length: everything, the last positions, sinks
- * and the last (as streamingllm), an order drawn by (seed, prompt id). */
+/* Rankings that depend on nothing but a prompt's length: everything, the last positions, sinks and
+ * then the last (as streamingllm does), and an order drawn by (seed, prompt id). */
 #include "judge/policies/rules/rule.h"
 #include "lib/base/hash.h"
 

@@ -1,6 +1,6 @@
-/* PyramidKV (beta 20): SnapKV's scores of 8 rows; from the lowest layer to the highest ever fewer.
- * Steps are whole tokens rounded down, so that the sum is over L·B; B <= W and
- * T < 2(B - W): all the same. */
+/* PyramidKV (beta 20): ranks by SnapKV's scores of 8 rows; capacities fall from the lowest layer to
+ * the highest. The steps between layers are whole tokens, rounded down, so the sum is above L·B.
+ * Where B <= W, and where T < 2(B - W), all layers have the same. */
 #include "judge/policies/rules/rule.h"
 #include "judge/policies/rules/window_attention.h"
 

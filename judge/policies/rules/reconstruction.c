@@ -9,7 +9,7 @@ static uint32_t min_u32(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
 static uint32_t chunk_of(const reconstruction_texts *x) { return x->chunk ? x->chunk : CHUNK; }
 
-/* The tokens in front of a chunk that begins here. */
+/* The number of tokens in front of a chunk that begins here. */
 static uint32_t lead_of(const reconstruction_texts *x, uint32_t start) {
     return start == 0 ? x->n_first : x->n_later + min_u32(BEFORE, chunk_of(x));
 }
@@ -35,7 +35,8 @@ uint32_t reconstruction_among(const reconstruction_texts *x, uint32_t max_tokens
     return max_tokens > chunk_of(x) ? min_u32(SINKS + chunk_of(x), max_tokens) : 0;
 }
 
-/* What is fed for positions start ... start + k - 1 -> r->fed; how many tokens. */
+/* Writes to r->fed what is fed for positions start ... start + k - 1. Returns the number of
+ * tokens. */
 static uint32_t feed(const reconstruction *r, const int32_t *tokens, uint32_t start, uint32_t k) {
     const reconstruction_texts *x = &r->texts;
     const uint32_t lead = lead_of(x, start), said = start ? x->n_later : x->n_first;

@@ -1,5 +1,5 @@
-/* RocketKV's first stage: SnapKV with the largest of 63 positions. Its second looks at a part of
- * what is kept in every step; that is an engine's. */
+/* RocketKV's first stage: SnapKV with the largest of 63 positions. Its second stage reads a part of
+ * what is kept in every step; that is left to an engine. */
 #include "judge/policies/rules/rule.h"
 #include "judge/policies/rules/window_attention.h"
 

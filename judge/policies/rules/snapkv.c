@@ -1,5 +1,5 @@
-/* SnapKV: the last 32, and the largest means of their attention, the largest of 7 positions before
- * them (its LongBench settings). */
+/* SnapKV (its LongBench settings): keeps the last 32 positions, and those before them with the
+ * largest mean attention from these, after the maximum over 7 positions. */
 #include "judge/policies/rules/rule.h"
 #include "judge/policies/rules/window_attention.h"
 

@@ -1,6 +1,6 @@
-/* StreamingLLM: the first four positions, then the last ones. Its keys are not rotated to new
- * positions here, as they are not in kvpress. Of the four the first: with room for fewer they are
- * what is kept. */
+/* StreamingLLM: keeps the first four positions, then the last ones. Its keys are not rotated to new
+ * positions here, just as in kvpress. Where there is room for fewer than four, the first positions
+ * are kept. */
 #include "judge/policies/rules/rule.h"
 
 void rank_sinks(const rank_ask *a, double *u) {

@@ -1,5 +1,5 @@
-/* Identity's utility (every weight 1) without its threshold, in each layer: the full-budget control
- * (paper.md section 2, confound). */
+/* Ranks by identity's utility (every weight 1) without its threshold, in each layer: the control
+ * with the full budget (paper.md section 2, confound). */
 #include "judge/policies/rules/rule.h"
 
 static void rank(const rank_ask *a, double *u) {

@@ -1,4 +1,5 @@
-/* TOVA: the last position, and what it attends to, summed over all heads of a layer: one set. */
+/* TOVA: keeps the last position, and those that it attends to most, summed over all heads of a
+ * layer: one set for each layer. */
 #include <string.h>
 
 #include "judge/policies/rules/rule.h"
@@ -6,7 +7,7 @@
 
 static void score_head(const head_score *self, const prefill_head *h, const score_room *to) {
     (void)self;
-    double *all = to->s - (int64_t)h->head * h->n_tokens; /* head 0's */
+    double *all = to->s - (int64_t)h->head * h->n_tokens; /* of head 0 */
     if (h->head == 0) { memset(all, 0, (size_t)h->n_tokens * sizeof *all); }
     for (int32_t q = 0; q < h->group; q++) {
         const float *a = window_row(h, q, h->n_rows - 1);

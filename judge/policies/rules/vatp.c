@@ -1,5 +1,5 @@
-/* VATP on H2O: the sums of attention over all rows times the value's 1-norm; the first 20 and the
- * last 8. */
+/* VATP on H2O: ranks by the sums of attention over all rows times the 1-norm of the value; keeps
+ * the first 20 positions and the last 8. */
 #include <math.h>
 
 #include "judge/policies/rules/rule.h"

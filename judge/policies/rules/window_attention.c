@@ -45,11 +45,11 @@ void window_see_mean(const head_score *self, const prefill_head *h, const score_
     score_head(self, h, false, to->s, to->scratch);
 }
 
-/* A double as a number of the same order; no number is the lowest. */
+/* A number that orders as the double does; NaN is the lowest. */
 static uint64_t key_of(double x) {
     uint64_t bits;
     if (isnan(x)) { return 0; }
-    x += 0.0; /* -0 is 0 */
+    x += 0.0; /* makes -0 to 0 */
     memcpy(&bits, &x, sizeof bits);
     return bits >> 63 ? ~bits : bits | UINT64_C(1) << 63;
 }
@@ -59,7 +59,7 @@ static int descending(const void *pa, const void *pb) {
     return (a < b) - (a > b);
 }
 
-/* How many of the descending keys [n] are at least `key`. */
+/* Counts how many of the descending keys [n] are at least `key`. */
 static uint32_t count_from(const uint64_t *keys, uint32_t n, uint64_t key) {
     uint32_t lo = 0;
     while (lo < n) {
@@ -87,7 +87,8 @@ void allot_by_rank(uint32_t n, uint32_t T, const double *s, uint32_t B, uint32_t
         for (uint32_t t = 0; t < T; t++) { keys[t] = key_of(s[(size_t)i * T + t]); }
         qsort(keys, T, sizeof *keys, descending);
     }
-    uint64_t lo = 0, hi = UINT64_MAX; /* at least `rest` are from lo up; fewer are from hi up */
+    /* at least `rest` keys are from lo up, and fewer are from hi up */
+    uint64_t lo = 0, hi = UINT64_MAX;
     while (hi - lo > 1) {
         const uint64_t mid = lo + (hi - lo) / 2;
         uint64_t count = 0;

@@ -1,6 +1,7 @@
-/* ZigZagKV: SnapKV's scores; a layer gets a fifth of B, and of the rest by how many positions it
- * takes for 0.9 of what one of its query heads attends to, the mean over these (LMBA; equation 6,
- * as kvpress's pull request 238 has it). Rounded, at most T: the sum may be off L·B. */
+/* ZigZagKV: ranks by SnapKV's scores. A layer gets a fifth of B; the rest is divided by how many
+ * positions it takes to collect 0.9 of what a query head attends to, as the mean over the layer's
+ * query heads (LMBA; equation 6, as kvpress's pull request 238 has it). Capacities are rounded and
+ * at most T, so the sum may differ from L·B. */
 #include <math.h>
 #include <stdlib.h>
 
