@@ -1,4 +1,4 @@
-/* Whole files in, whole files out: see files.h. */
+/* Reading whole files and publishing whole files: see files.h. */
 #include "lib/base/files.h"
 
 #include <dirent.h>
@@ -46,7 +46,7 @@ ckvc_status ckvc_download_check(const char *path, const void *bytes, size_t n, c
     return CKVC_OK;
 }
 
-/* ---- maps: what is read through them has to stay as it is ---- */
+/* ---- maps: a file must not change while it is read through one ---- */
 typedef struct mapped {
     struct mapped *next;
     char *path;
@@ -140,7 +140,7 @@ ckvc_status ckvc_file_read(const char *path, size_t cap, char **out, size_t *siz
         const ssize_t n = read(fd, text + got, (size_t)length - got);
         if (n < 0 && errno == EINTR) { continue; }
         CKVC_FAIL_ERRNO_IF(n < 0, err, CKVC_E_IO, "%s: reading failed at byte %zu", path, got);
-        if (n == 0) { break; /* became shorter while we read */ }
+        if (n == 0) { break; /* it has become shorter while it was read */ }
         got += (size_t)n;
     }
     text[got] = 0;
@@ -250,13 +250,13 @@ char *ckvc_path_join(const char *dir, const char *name) {
 ckvc_status ckvc_fsync_dir(const char *path, ckvc_err *err) {
     CKVC_AUTO(ckvc_close_at) int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     CKVC_FAIL_ERRNO_IF(fd < 0, err, CKVC_E_IO, "%s: cannot open the folder", path);
-    if (fsync(fd) != 0 && errno != EINVAL) { /* EINVAL: a file system without it */
+    if (fsync(fd) != 0 && errno != EINVAL) { /* EINVAL: the file system cannot sync */
         return ckvc_fail_errno(err, CKVC_E_IO, "%s: cannot sync the folder", path);
     }
     return CKVC_OK;
 }
 
-/* Removes a folder of files. */
+/* Removes a folder that holds only files. */
 static void remove_folder(int at, const char *name) {
     const int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     DIR *folder = fd >= 0 ? fdopendir(fd) : NULL;
@@ -267,8 +267,9 @@ static void remove_folder(int at, const char *name) {
     }
 }
 
-/* ---- temporaries: PATH.tmp.R, R of 16 random hex digits. Whoever makes one holds a lock on it, so
- * that one without an owner shows: a pid says nothing across containers and machines. ---- */
+/* ---- temporaries: PATH.tmp.R, where R is 16 random hex digits. Whoever makes one holds a lock on
+ * it, so that one without an owner can be recognised: a pid says nothing across containers and
+ * machines. ---- */
 static void sweep_temporaries(const char *path, const char *dir) {
     CKVC_AUTO_FREE char *name = ckvc_path_name(path);
     CKVC_AUTO_FREE char *begin = ckvc_format("%s.tmp.", name);
@@ -281,7 +282,7 @@ static void sweep_temporaries(const char *path, const char *dir) {
         }
         CKVC_AUTO(ckvc_close_at)
         int fd = openat(dirfd(folder), e->d_name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-        /* It fails too where a file system has no locks: nothing goes there. */
+        /* flock also fails where a file system has no locks; nothing is removed there. */
         if (fd < 0 || flock(fd, LOCK_SH | LOCK_NB) != 0) { continue; }
         if (unlinkat(dirfd(folder), e->d_name, 0) != 0) { remove_folder(dirfd(folder), e->d_name); }
     }
@@ -294,11 +295,11 @@ static char *temporary_of(const char *path) {
     return ckvc_format("%s.tmp.%016" PRIx64, path, random);
 }
 
-/* Makes a file or a folder of such a name, and holds it. */
+/* Makes a file or a folder with such a name, and holds its lock. */
 static ckvc_status make_temporary(const char *path, bool folder, char **tmp_path, int *held,
                                   ckvc_err *err) {
     struct stat info;
-    do { /* until no sweep has come between the making and the lock */
+    do { /* repeats if a sweep has come between the making and the lock */
         ckvc_close_at(held);
         free(*tmp_path);
         *tmp_path = temporary_of(path);
@@ -352,8 +353,8 @@ void ckvc_publish_abort(ckvc_publish *p) {
 static ckvc_status into_place(const ckvc_publish *p, ckvc_err *err) {
     CKVC_TRY(ckvc_maps_check(err));
     CKVC_FAIL_ERRNO_IF(fsync(p->held) != 0, err, CKVC_E_IO, "%s: cannot sync", p->tmp_path);
-    /* Nothing is overwritten without force, not even a name that has appeared since begin. File
-     * systems that cannot promise that (NFS) get a rename after a second look. */
+    /* Nothing is overwritten without force, not even a file whose name has appeared since begin.
+     * File systems that cannot promise that (NFS) get a plain rename after a second look. */
     if (!p->force && renameat2(AT_FDCWD, p->tmp_path, AT_FDCWD, p->path, RENAME_NOREPLACE) == 0) {
         return CKVC_OK;
     }
@@ -390,7 +391,7 @@ ckvc_status ckvc_new_folder_begin(ckvc_new_folder *f, const char *path, ckvc_err
     CKVC_AUTO_FREE char *name = ckvc_path_name(path);
     size_t n = strlen(path);
     while (n > 1 && path[n - 1] == '/') { n--; }
-    CKVC_AUTO_FREE char *there = realpath(path, NULL); /* behind links */
+    CKVC_AUTO_FREE char *there = realpath(path, NULL); /* the path without symbolic links */
     *f = (ckvc_new_folder){.held = -1, .path = there ? ckvc_take(&there) : ckvc_text_copy(path, n)};
     CKVC_FAIL_IF(strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strcmp(name, "/") == 0, err,
                  CKVC_E_CREATE, "%s: has no name that a new folder could take; give one", path);
@@ -400,20 +401,21 @@ ckvc_status ckvc_new_folder_begin(ckvc_new_folder *f, const char *path, ckvc_err
     return make_temporary(f->path, true, &f->tmp_path, &f->held, err);
 }
 
-/* *old: where the folder that was there lies now, the caller's to free. */
+/* *old receives the place where the old folder lies now, which the caller frees. */
 static ckvc_status folder_into_place(const ckvc_new_folder *f, bool force, char **old,
                                      ckvc_err *err) {
     CKVC_TRY(ckvc_fsync_dir(f->tmp_path, err));
     if (rename(f->tmp_path, f->path) == 0) { return CKVC_OK; }
     CKVC_FAIL_ERRNO_IF(!force || (errno != ENOTEMPTY && errno != EEXIST), err, CKVC_E_CREATE,
                        "%s: cannot rename into place", f->path);
-    /* In one step, where kernel and file system can; else there is none for an instant. */
+    /* This is one step where kernel and file system can do it; else there is no folder for an
+     * instant. */
     if (renameat2(AT_FDCWD, f->tmp_path, AT_FDCWD, f->path, RENAME_EXCHANGE) == 0) {
         *old = ckvc_strdup(f->tmp_path);
         return CKVC_OK;
     }
     CKVC_AUTO(ckvc_close_at) int held = open(f->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    (void)!flock(held, LOCK_EX); /* no sweep takes it from below us */
+    (void)!flock(held, LOCK_EX); /* so that no sweep of another process removes it */
     *old = temporary_of(f->path);
     CKVC_FAIL_ERRNO_IF(rename(f->path, *old) != 0, err, CKVC_E_CREATE, "%s: cannot rename away",
                        f->path);

@@ -72,14 +72,14 @@ uint64_t ckvc_hash_key(void) {
     uint64_t have = atomic_load(&key), fresh = 0;
     if (have) { return have; }
     if (getrandom(&fresh, sizeof fresh, GRND_NONBLOCK) != (ssize_t)sizeof fresh) {
-        /* early at boot: addresses are random, too */
+        /* early at boot there may be no random numbers, but addresses are random, too */
         fresh = (uint64_t)(uintptr_t)&fresh * 0x9E3779B97F4A7C15u ^ (uint64_t)clock();
     }
     fresh |= 1;
     return atomic_compare_exchange_strong(&key, &have, fresh) ? fresh : have;
 }
 
-/* The counter's upper half names the stream (key and stage), the lower half counts blocks; the
+/* The upper half of the counter names the stream (key and stage), the lower half counts blocks; the
  * Philox key is the seed. */
 void ckvc_rng_init(ckvc_rng *rng, uint64_t seed, uint64_t key, uint32_t stage) {
     memset(rng, 0, sizeof *rng);
@@ -114,7 +114,7 @@ static void philox_block(const uint32_t key[2], const uint32_t counter[4], uint3
 uint32_t ckvc_rng_u32(ckvc_rng *rng) {
     if (rng->used == 4) {
         philox_block(rng->key, rng->counter, rng->block);
-        rng->counter[0]++; /* 2^32 blocks a stream: far beyond any use here */
+        rng->counter[0]++; /* a stream has 2^32 blocks, far more than are used here */
         rng->used = 0;
     }
     return rng->block[rng->used++];
@@ -129,7 +129,7 @@ double ckvc_rng_double(ckvc_rng *rng) { return (double)(ckvc_rng_u64(rng) >> 11)
 
 uint64_t ckvc_rng_below(ckvc_rng *rng, uint64_t bound) {
     assert(bound >= 1);
-    /* Values below 2^64 mod bound would favour small results: draw again. */
+    /* Values below 2^64 mod bound would favour small results, so they are drawn again. */
     uint64_t reject = (0 - bound) % bound;
     uint64_t v;
     do { v = ckvc_rng_u64(rng); } while (v < reject);

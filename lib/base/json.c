@@ -87,7 +87,8 @@ static void append_value(ckvc_buffer *b, const json_t *v, json_style style) {
         } else if (style.null_for_nonfinite) {
             ckvc_buffer_text(b, "null");
         } else {
-            assert(!"a number that is not finite in canonical JSON"); /* jansson holds none */
+            /* jansson cannot hold such a number */
+            assert(!"a number that is not finite in canonical JSON");
         }
         break;
     case JSON_TRUE: ckvc_buffer_text(b, "true"); break;
@@ -158,7 +159,7 @@ json_t *ckvc_json_set_numbers(json_t *o, const ckvc_json_number *numbers) {
     return o;
 }
 
-/* Room for n more bytes and a NUL. */
+/* Makes room for n more bytes and a NUL. */
 static void reserve(ckvc_buffer *b, size_t n) {
     size_t need;
     if (n < b->capacity - b->size) { return; }

@@ -107,8 +107,9 @@ void *ckvc_grown(void *array, size_t *capacity, size_t need, size_t size) {
     return ckvc_realloc_array(array, wanted, size);
 }
 
-/* The number behind `name` in a file of the kernel's, whose line begins with it ("MemFree:  N kB"),
- * in units; SIZE_MAX where there is none ("max", or no such file). */
+/* Reads a file of the kernel's and returns the number after `name`, at the beginning of a line
+ * ("MemFree:  N kB"), multiplied by `unit`. SIZE_MAX where there is no number ("max", or no such
+ * file). */
 static size_t kernel_number(const char *path, const char *name, size_t unit) {
     char line[256];
     size_t found = SIZE_MAX;

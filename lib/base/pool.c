@@ -1,6 +1,6 @@
 /* The thread pool: see pool.h. Workers take tasks from an atomic counter. Between runs they look
- * for the next one for a few microseconds, as the operations of a layer follow each other that
- * closely, and then sleep on a condition variable. */
+ * for the next one for a few microseconds, because the operations of a layer follow each other that
+ * closely; then they sleep on a condition variable. */
 #include "lib/base/pool.h"
 
 #include <pthread.h>
@@ -13,15 +13,15 @@
 
 struct ckvc_pool {
     int n_threads;
-    pthread_t *threads; /* [n_threads-1]: the caller is worker 0 */
+    pthread_t *threads; /* [n_threads-1], as the caller is worker 0 */
     struct worker_arg {
         struct ckvc_pool *pool;
         int index;
     } * args;
     pthread_mutex_t mutex;
     pthread_cond_t start, finish;
-    atomic_ullong generation; /* counts runs; published after what describes the run */
-    atomic_int busy;          /* workers still in this run */
+    atomic_ullong generation; /* counts runs; it is written after what describes the run */
+    atomic_int busy;          /* workers that are still in this run */
     atomic_int stop;
     ckvc_task_fn fn;
     void *ctx;
@@ -46,7 +46,7 @@ static void take_tasks(ckvc_pool *p, int worker) {
     }
 }
 
-enum { SPINS = 1000 }; /* some 20 microseconds; a sleep and a wake-up cost more */
+enum { SPINS = 1000 }; /* some 20 microseconds; sleeping and waking up costs more */
 
 static void pause_cpu(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -54,7 +54,7 @@ static void pause_cpu(void) {
 #endif
 }
 
-/* Returns when a run after `seen` is there (its number) or the pool stops (0). */
+/* Returns the number of a run after `seen` as soon as there is one, or 0 when the pool stops. */
 static uint64_t next_run(ckvc_pool *p, uint64_t seen) {
     for (int i = 0; i < SPINS; i++) {
         if (atomic_load_explicit(&p->generation, memory_order_acquire) != seen) { return seen + 1; }
@@ -131,7 +131,7 @@ void ckvc_pool_run(ckvc_pool *p, int64_t n_tasks, ckvc_task_fn fn, void *ctx) {
         for (int64_t t = 0; t < n_tasks; t++) { fn(ctx, t, 0); }
         return;
     }
-    /* No worker is in a run now: busy was 0 when the last one ended. */
+    /* No worker is in a run now, as busy was 0 when the last one ended. */
     p->fn = fn;
     p->ctx = ctx;
     p->n_tasks = n_tasks;

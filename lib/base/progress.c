@@ -1,4 +1,4 @@
-/* Progress on stderr: see progress.h. */
+/* Progress lines on stderr: see progress.h. */
 #include "lib/base/progress.h"
 
 #include <fcntl.h>
@@ -19,7 +19,8 @@ double ckvc_now_s(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Where there is no terminal: seconds to the first line; the next comes at twice that. */
+/* Where there is no terminal: the seconds until the first line; each next line comes at twice the
+ * time. */
 #define FIRST_S  3.0
 #define MOST_S   600.0
 #define REDRAW_S 0.2
@@ -29,14 +30,16 @@ static struct {
     char what[64], things[32], unit[32], folder[4096];
     uint64_t done, total, units, inside, resumed, bytes;
     double layers;
-    double start_s, prompt_s, redraw_s, line_s; /* when it began; the prompt in hand; what is due */
+    /* When the job and its current prompt began; when the redrawn line and the next lasting line
+     * are due. */
+    double start_s, prompt_s, redraw_s, line_s;
 } job;
 static bool is_quiet;
 
 /* ---- memory ---- */
 
-/* Resident bytes of the process's own, 0: not known. Not of mapped files, weights above all, which
- * the kernel takes back when it needs them. */
+/* The resident bytes of the process itself; 0: not known. Mapped files, above all weights, do not
+ * count, as the kernel takes their memory back when it needs it. */
 static double own_memory(void) {
     char text[128] = "";
     const int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
@@ -44,7 +47,7 @@ static double own_memory(void) {
     const ssize_t n = read(fd, text, sizeof text - 1);
     close(fd);
     if (n <= 0) { return 0; }
-    char *at; /* pages: all, resident, of these mapped from files */
+    char *at; /* pages: all, the resident ones, and those of these that files are mapped to */
     strtoull(text, &at, 10);
     const unsigned long long resident = strtoull(at, &at, 10), mapped = strtoull(at, &at, 10);
     return resident > mapped ? (double)(resident - mapped) * (double)sysconf(_SC_PAGESIZE) : 0;
@@ -52,7 +55,7 @@ static double own_memory(void) {
 
 /* ---- lines ---- */
 
-/* Seconds to the end at this process's own rate; 0: done, or not known. */
+/* The seconds to the end at this process's own rate; 0: done, or not known. */
 static double seconds_left(double now) {
     const uint64_t fresh = job.done - job.resumed;
     return fresh > 0 && job.done < job.total
@@ -60,7 +63,7 @@ static double seconds_left(double now) {
                : 0;
 }
 
-/* Bytes of all prompts, from those of the ones that are done; 0: not known. */
+/* The bytes that all prompts will take, judged by the finished ones; 0: not known. */
 static double disk_forecast(void) {
     return job.done > 0 ? (double)job.bytes / (double)job.done * (double)job.total : 0;
 }
@@ -72,7 +75,7 @@ static double disk_free(void) {
                : INFINITY;
 }
 
-/* What a short line leaves out: when it ends, disk, memory. */
+/* Writes what a short line leaves out: the time of the end, disk, memory. */
 static void say_rest(double now) {
     const double left = seconds_left(now), room = disk_free(), memory = own_memory();
     if (left > 0 && left < 1e9) {
@@ -91,11 +94,12 @@ static void say_rest(double now) {
     fputc('\n', stderr);
 }
 
-/* whole: a line that stays, with all that is known. */
+/* Shows the line. whole: it is a lasting line with everything that is known. */
 static void show_line(double now, bool whole) {
     const uint64_t units = job.units + job.inside;
-    const double layers = units == 0 && job.done < job.total ? job.layers : 0, /* no units yet */
-        rate = ((double)units + layers) / (now - job.start_s), left = seconds_left(now);
+    /* as long as there are no units */
+    const double layers = units == 0 && job.done < job.total ? job.layers : 0,
+                 rate = ((double)units + layers) / (now - job.start_s), left = seconds_left(now);
     if (is_quiet) { return; }
     fprintf(stderr, "%s%s: %llu of %llu %s", job.terminal ? "\r\033[K" : "", job.what,
             (unsigned long long)job.done, (unsigned long long)job.total, job.things);
@@ -128,8 +132,8 @@ static void warn_of_disk(void) {
     }
 }
 
-/* The first line that stays comes after FIRST_S, on a terminal after MOST_S, the others when the
- * job is twice as old, MOST_S apart at most. */
+/* Shows lines when they are due. The first lasting line comes after FIRST_S, or on a terminal after
+ * MOST_S; each next one when the job is twice as old, but at most MOST_S later. */
 static void show_when_due(void) {
     const double now = ckvc_now_s();
     if (!job.running) { return; }
@@ -217,9 +221,9 @@ static double deadline_s = INFINITY;
 static void on_signal(int sig) {
     static const char first[] =
         "\nckvc: stopping after the prompt in hand; once more to stop now\n";
-    if (requests > 0 && sig == SIGHUP) { return; } /* a closing terminal's comes more than once */
+    if (requests > 0 && sig == SIGHUP) { return; } /* a closing terminal sends it more than once */
     if (requests++ > 0) { _exit(130); }
-    /* write() is async-signal-safe; nothing can be done about its failing. */
+    /* write() is async-signal-safe; nothing can be done if it fails. */
     const ssize_t ignored = write(STDERR_FILENO, first, sizeof first - 1);
     (void)ignored;
 }
@@ -230,7 +234,7 @@ void ckvc_stop_install(double limit_s) {
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
-    /* nohup stays nohup */
+    /* a program started with nohup goes on ignoring it */
     if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN) {
         sigaction(SIGHUP, &action, NULL);
     }

@@ -1,4 +1,5 @@
-/* What sketches of models are made with, and whether two are of one model: see sketch.h. */
+/* The parts that sketches of models are made of, and the decision whether two are of one model: see
+ * sketch.h. */
 #include "lib/base/sketch.h"
 
 #include <math.h>
@@ -21,7 +22,7 @@ uint64_t sketch_digest(const void *text, size_t n) {
     return ckvc_get_u64(digest) & 0xffffffffffff;
 }
 
-/* Where its parts stand, all in hexadecimal digits (docs/formats.md). */
+/* The places of its parts, which are all hexadecimal digits (docs/formats.md). */
 enum { ROUNDING = 2, WORDS = 7, SHAPE = 20, VECTORS = 33, MATRICES = 130, LENGTH = 226 };
 
 static bool is_sketch(const char *s) {
@@ -29,7 +30,8 @@ static bool is_sketch(const char *s) {
            strspn(s, "0123456789abcdef ") == LENGTH;
 }
 
-/* 0 stands for what is not known. */
+/* Whether the parts at a place differ. 0 means that a part is not known, and differs from
+ * nothing. */
 static bool differ(const char *a, const char *b, int at) {
     static const char unknown[] = "000000000000";
     return memcmp(a + at, b + at, 12) != 0 && memcmp(a + at, unknown, 12) != 0 &&
@@ -41,7 +43,8 @@ static double number(const char *digits) {
     return (double)strtol(four, NULL, 16);
 }
 
-/* Root mean square: the distance of the weights that the numbers stand for, of norm 1. */
+/* The root mean square of the differences: the distance of the weights that the numbers stand for,
+ * whose norm is 1. */
 static double distance(const char *a, const char *b, int at) {
     double sum = 0.0;
     for (int i = at; i < at + 4 * SKETCH_NUMBERS; i += 4) {
@@ -51,8 +54,8 @@ static double distance(const char *a, const char *b, int at) {
     return sqrt(sum / SKETCH_NUMBERS);
 }
 
-/* The bounds were measured (docs/formats.md): no type of vectors rounds more than BF16; what two
- * types do to matrices adds in squares, and 24 numbers estimate it within a half. */
+/* The bounds were measured (docs/formats.md). No type of vectors rounds more than BF16. What two
+ * types do to matrices adds up in squares, and 24 numbers estimate the sum to within a half. */
 bool sketch_same(const char *a, const char *b, char why[SKETCH_TEXT]) {
     const bool both = is_sketch(a) && is_sketch(b), known = both &&
                                                             memcmp(a + ROUNDING, "ffff", 4) != 0 &&

@@ -15,7 +15,7 @@ ckvc_status(ckvc_fail)(ckvc_err *err, ckvc_status status, const char *fmt, ...) 
     va_start(args, fmt);
     vsnprintf(err->text, sizeof err->text, fmt, args);
     va_end(args);
-    ckvc_utf8_tame(err->text, ""); /* one line, whatever a foreign name in it holds */
+    ckvc_utf8_tame(err->text, ""); /* makes one line of it, whatever a name from outside contains */
     return status;
 }
 

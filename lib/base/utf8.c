@@ -1,4 +1,4 @@
-/* UTF-8 over many characters: see utf8.h. */
+/* Operations on texts in UTF-8: see utf8.h. */
 #include "lib/base/utf8.h"
 
 #include <stdint.h>
@@ -31,7 +31,7 @@ bool ckvc_utf8_is_line(const char *text, size_t n) {
 
 char *ckvc_utf8_replace(const char *text, size_t n, size_t *out_size) {
     size_t bad;
-    char *out = ckvc_alloc(n + 1, 3); /* one bad byte becomes three */
+    char *out = ckvc_alloc(n + 1, 3); /* one bad byte becomes three bytes */
     size_t used = 0;
     for (size_t at = 0; at < n;) {
         size_t step = ckvc_utf8_step(text + at, n - at, &bad);
@@ -63,8 +63,8 @@ enum { WORD_MAX = 64 };
 
 static size_t min_size(size_t a, size_t b) { return a < b ? a : b; }
 
-/* Letters to insert, leave out, replace or swap with their neighbour, to make b of a. Both are
- * shorter than WORD_MAX. */
+/* The number of letters to insert, leave out, replace or swap with their neighbour to turn a into
+ * b. Both are shorter than WORD_MAX. */
 static size_t edit_distance(const char *a, const char *b) {
     size_t row[3][WORD_MAX], n = strlen(b);
     size_t *before = row[0], *above = row[1], *now = row[2];
