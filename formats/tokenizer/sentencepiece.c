@@ -1,18 +1,18 @@
-/* SentencePiece models: protobuf, read field by field without a library. Sizes are held against the
- * bytes that remain; fields that say how a text is cut or normalised and that we do not follow are
- * refused by name, all others are skipped. */
+/* SentencePiece models: protobuf, which is read field by field without a library. Sizes are
+ * compared with the bytes that remain. Fields that change how a text is cut or normalised, and that
+ * we do not follow, are refused by name; all others are skipped. */
 
 #include "formats/tokenizer/tokenizer_readers.h"
 #include "lib/base/utf8.h"
 
 typedef struct field {
     uint32_t number, wire;
-    uint64_t value;       /* wire 0, 1 and 5 */
-    const uint8_t *bytes; /* wire 2 */
+    uint64_t value;       /* of wire types 0, 1 and 5 */
+    const uint8_t *bytes; /* of wire type 2 */
     uint64_t size;
 } field;
 
-typedef struct message { /* a message within the file */
+typedef struct message { /* a message inside the file */
     token_reader *r;
     const char *name;
     ckvc_cursor c;
@@ -28,14 +28,15 @@ typedef enum piece_type {
     PIECE_BYTE
 } piece_type;
 
-/* Fields of TrainerSpec and NormalizerSpec by number, and their kinds as next_field wants them. */
+/* The fields of TrainerSpec and NormalizerSpec by their numbers, and their kinds as next_field
+ * needs them. */
 enum { MODEL_TYPE = 3, SUFFIX_SPACE = 24, BYTE_FALLBACK = 35, TRAINER_FIELDS };
 enum { NAME = 1, CHARSMAP, DUMMY_PREFIX, SQUEEZE, ESCAPE, NORMALIZER_FIELDS };
 static const char trainer_kinds[] = "--0--------------------0----------0",
                   normalizer_kinds[] = "22000";
 typedef struct settings {
     field trainer[TRAINER_FIELDS], normalizer[NORMALIZER_FIELDS], denormalizer[NORMALIZER_FIELDS];
-    uint64_t bytes_seen; /* byte pieces */
+    uint64_t bytes_seen; /* number of byte pieces */
 } settings;
 
 /* ---- protobuf ---- */
@@ -56,8 +57,9 @@ static bool varint(ckvc_cursor *c, uint64_t *out) {
     return false;
 }
 
-/* The next field among those with a kind in wires [n_wires] ('-': not asked for); those without are
- * passed over, another kind is an error. *more is false at the end of the message. */
+/* Reads the next field that has a kind in wires [n_wires] ('-': not asked for). Fields without a
+ * kind are skipped; a field of another kind is an error. *more is false at the end of the
+ * message. */
 static ckvc_status next_field(message *m, const char *wires, field *f, bool *more) {
     while ((*more = m->c.pos < m->c.size)) {
         uint64_t key;
@@ -153,7 +155,7 @@ static ckvc_status read_piece(message m, settings *s) {
     return CKVC_OK;
 }
 
-/* The last of every field, as protobuf has it. */
+/* Keeps the last occurrence of every field, as protobuf does. */
 static ckvc_status read_settings(message m, const char *kinds, field *out) {
     for (field f;; out[f.number] = f) {
         bool more;
@@ -204,7 +206,8 @@ static ckvc_status check_settings(const token_reader *r, const settings *s) {
     return CKVC_OK;
 }
 
-/* BOS unless the config says otherwise: the default of LlamaTokenizer and InternLM2Tokenizer. */
+/* Puts BOS in front unless the config says otherwise: this is the default of LlamaTokenizer and
+ * InternLM2Tokenizer. */
 static ckvc_status set_ends(token_reader *r, const token_config *config) {
     CKVC_FAIL_IF(config->class_name && !token_config_is_llama(config), r->err, CKVC_E_DATA,
                  "%s: tokenizer_class \"%.64s\" with tokenizer.model is not supported; "
@@ -217,7 +220,7 @@ static ckvc_status set_ends(token_reader *r, const token_config *config) {
 }
 
 ckvc_status sentencepiece_read(token_reader *r, const ckvc_map *file) {
-    /* defaults of the .proto */
+    /* the defaults of the .proto file */
     settings s = {
         .trainer[MODEL_TYPE].value = 1,
         .normalizer = {[DUMMY_PREFIX].value = 1, [SQUEEZE].value = 1, [ESCAPE].value = 1}};
@@ -227,8 +230,8 @@ ckvc_status sentencepiece_read(token_reader *r, const ckvc_map *file) {
     CKVC_TRY(read_model(r, file, &s));
     CKVC_TRY(check_settings(r, &s));
     r->spec->byte_fallback = s.trainer[BYTE_FALLBACK].value;
-    /* `legacy: false` means that only the text's beginning is prefixed, and not over a space
-     * (transformers, convert_slow_tokenizer.py, LlamaConverter). */
+    /* With `legacy: false` only the text's beginning gets a space in front, and only if none is
+     * there (transformers, convert_slow_tokenizer.py, LlamaConverter). */
     CKVC_TRY(token_config_flag(r, r->config, "legacy", true, &legacy));
     token_set_spaces(r->spec, (token_spaces){.squeeze = white[SQUEEZE].value,
                                              .plain = !white[ESCAPE].value,

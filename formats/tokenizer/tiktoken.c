@@ -1,10 +1,10 @@
-/* tiktoken's rank files: a piece's rank is its id and its place in the order of merging. */
+/* tiktoken's rank files: the rank of a piece is its id, and its place in the order of merging. */
 #include "formats/tokenizer/tokenizer_readers.h"
 #include "lib/base/text_lines.h"
 
 enum {
     MAX_PIECE_BYTES = 1024,
-    /* Ranks become scores, and every whole number up to here is a float. */
+    /* Ranks become scores; every whole number up to this one is exact in a float. */
     MAX_RANK = (1 << 24) - 1
 };
 
@@ -17,7 +17,8 @@ static int base64_value(char c) {
                                   : -1;
 }
 
-/* RFC 4648 with its padding; out has room for n / 4 * 3 bytes. False when it is not that. */
+/* Decodes RFC 4648 with its padding; out has room for n / 4 * 3 bytes. Returns false when the text
+ * is not that. */
 static bool base64_bytes(const char *text, size_t n, uint8_t *out, size_t *size) {
     *size = 0;
     if (n == 0 || n % 4 != 0) { return false; }
@@ -68,7 +69,7 @@ static ckvc_status read_lines(token_reader *r, const ckvc_map *file) {
         at.n -= at.n > 0 && at.text[at.n - 1] == '\r';
         if (at.n > 0) { CKVC_TRY(read_line(r, at.number, at.text, at.n)); }
     }
-    bool alone[256] = {false}; /* every byte is a piece, or some texts could not be encoded */
+    bool alone[256] = {false}; /* every byte must be a piece, or some texts could not be encoded */
     for (size_t i = 0; i < r->spec->n_pieces; i++) {
         const token_text *text = &r->spec->pieces[i].text;
         char raw[2];
@@ -102,7 +103,8 @@ ckvc_status tiktoken_read(token_reader *r, const ckvc_map *file) {
                   r->config->path, known[i]);
     }
     token_add_split(spec, token_pattern_llama3);
-    /* The template of Llama-3's tokenizer.json: <|begin_of_text|> in front, nothing behind. */
+    /* The template of Llama-3's tokenizer.json: <|begin_of_text|> in front, nothing after the
+     * text. */
     token_add_id(&spec->prefix_ids, &spec->n_prefix, token_id_of(spec, known[0]));
     return token_config_bos(r, r->config);
 }

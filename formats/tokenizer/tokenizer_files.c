@@ -1,4 +1,4 @@
-/* Which tokenizer files a model has. */
+/* Finds out which tokenizer files a model has. */
 #include "formats/tokenizer/tokenizer_files.h"
 
 #include "formats/model/gguf.h"

@@ -1,9 +1,9 @@
-/* tokenizer.ggml.* of a GGUF file, read into a token_spec.
+/* Reads tokenizer.ggml.* of a GGUF file into a token_spec.
  *
- * The file names its way of cutting text into words instead of spelling it: "pre" stands for
- * patterns that llama.cpp has in its source (src/llama-vocab.cpp, llm_tokenizer_bpe) and that came
- * from the models' tokenizer.json. The model "llama" is SentencePiece's BPE, "gpt2" the byte-level
- * one. */
+ * The file names the way in which text is cut into words, and does not spell it out: "pre" stands
+ * for patterns that llama.cpp has in its source (src/llama-vocab.cpp, llm_tokenizer_bpe) and that
+ * come from the models' tokenizer.json. The model "llama" is SentencePiece's BPE, "gpt2" the
+ * byte-level one. */
 #include <inttypes.h>
 #include <math.h>
 
@@ -18,7 +18,7 @@ enum { TYPE_NORMAL = 1, TYPE_UNKNOWN, TYPE_CONTROL, TYPE_USER_DEFINED, TYPE_UNUS
 static const struct pre {
     const char *names[4];
     const char *splits[4];
-    bool ignore_merges, add_bos; /* add_bos: where the file does not say */
+    bool ignore_merges, add_bos; /* add_bos: the value where the file does not say */
     bool nfc;                    /* the models' own tokenizer.json normalises; llama.cpp does not */
 } pres[] = {
     {.names = {"smollm"}, .splits = {"\\p{N}", token_pattern_gpt2}},
@@ -35,8 +35,9 @@ static const struct pre {
 typedef struct reader {
     token_reader *to;
     const gguf *g;
-    const gguf_value *tokens, *types, *scores; /* types, scores: NULL where the file has none */
-    bool by_score; /* SentencePiece's BPE: pieces with scores, no merges */
+    /* types and scores are NULL where the file has none */
+    const gguf_value *tokens, *types, *scores;
+    bool by_score; /* SentencePiece's BPE: its pieces have scores, and there are no merges */
 } reader;
 
 static ckvc_status same_length(const reader *r, const gguf_value *list, const char *key) {
@@ -46,7 +47,8 @@ static ckvc_status same_length(const reader *r, const gguf_value *list, const ch
     return CKVC_OK;
 }
 
-/* The lists of tokens. Without types all are normal; SentencePiece's merging asks for scores. */
+/* Finds the lists of tokens. Without types all tokens are normal; SentencePiece's merging needs
+ * scores. */
 static ckvc_status find_lists(reader *r) {
     static const char types[] = "tokenizer.ggml.token_type", scores[] = "tokenizer.ggml.scores";
     CKVC_TRY(gguf_array(r->g, "tokenizer.ggml.tokens", GGUF_STRING, &r->tokens, r->to->err));
@@ -67,7 +69,8 @@ static int32_t type_of(const reader *r, uint64_t i) {
     return r->types ? (int32_t)ckvc_get_u32(r->types->data + i * 4) : TYPE_NORMAL;
 }
 
-/* Found in the text before anything else, as a tokenizer.json's added tokens. */
+/* Whether a token is found in the text before anything else, as the added tokens of a
+ * tokenizer.json are. */
 static bool is_added(const reader *r, int32_t type) {
     return type == TYPE_CONTROL || type == TYPE_USER_DEFINED ||
            (type == TYPE_UNKNOWN && r->by_score);
@@ -109,9 +112,10 @@ static ckvc_status add_token(reader *r, uint64_t i, const char *text, size_t siz
     return CKVC_OK;
 }
 
-/* Unused tokens are places in the embedding and no text. Under byte-level merging those that are
- * not added ones are the pieces; under SentencePiece's all of them are, the normal ones alone are
- * what merging makes, and the unknown one is found in the text too (as sentencepiece.c has it). */
+/* Reads the tokens. Unused tokens are places in the embedding and have no text. Under byte-level
+ * merging, the pieces are those of the others that are not added tokens. Under SentencePiece's all
+ * of the others are pieces; merging makes only the normal ones, and the unknown one is found in the
+ * text too (as in sentencepiece.c). */
 static ckvc_status read_tokens(reader *r) {
     CKVC_TRY(find_lists(r));
     CKVC_TRY(count_types(r));
@@ -138,7 +142,7 @@ static ckvc_status read_merges(reader *r) {
         const uint64_t place = merges->at + at;
         size_t size;
         const char *text = gguf_next_string(merges, &at, &size);
-        /* the first byte is of the left part whatever it is, as in llama.cpp */
+        /* the first byte belongs to the left part even if it is a space, as in llama.cpp */
         const char *space = size > 1 ? memchr(text + 1, ' ', size - 1) : NULL;
         const size_t left = space ? (size_t)(space - text) : 0;
         REFUSE_AT_IF(r->to, place,
@@ -183,14 +187,15 @@ static ckvc_status read_byte_level(reader *r, bool *add_bos) {
     return read_merges(r);
 }
 
-/* White space as llama.cpp and transformers' LlamaTokenizer (legacy) treat it: marked, and one put
- * in front of what lies between added tokens, unless add_space_prefix is false. */
+/* White space is treated as in llama.cpp and in transformers' LlamaTokenizer (legacy): it is
+ * marked, and a space is put in front of what lies between added tokens, unless add_space_prefix is
+ * false. */
 static ckvc_status read_sentencepiece(reader *r, bool *add_bos) {
     token_spec *spec = r->to->spec;
     token_spaces spaces = {.prefix = true};
     r->by_score = spec->merge_by_score = spec->fuse_unk = spec->added_over_pieces = *add_bos = true;
     CKVC_TRY(read_tokens(r));
-    if (spec->unk_id < 0) { /* Gemma's is a control token that a key names */
+    if (spec->unk_id < 0) { /* in Gemma it is a control token that a key names */
         int64_t unk = -1;
         CKVC_TRY(gguf_int(r->g, "tokenizer.ggml.unknown_token_id", 0, (int64_t)r->tokens->n - 1,
                           &unk, r->to->err));
@@ -207,7 +212,7 @@ static ckvc_status read_sentencepiece(reader *r, bool *add_bos) {
     return CKVC_OK;
 }
 
-/* The id put in front of the text, where the file says so. */
+/* Adds the id that stands in front of the text, where the file asks for it. */
 static ckvc_status read_front(reader *r, bool add) {
     static const char key[] = "tokenizer.ggml.bos_token_id";
     int64_t id = -1;
@@ -220,7 +225,7 @@ static ckvc_status read_front(reader *r, bool add) {
     return CKVC_OK;
 }
 
-/* The text of the token that a key names, for the chat template. */
+/* Copies the text of the token that a key names, for the chat template. */
 static ckvc_status read_named(reader *r, const char *key, token_text *out) {
     int64_t id = -1;
     CKVC_TRY(gguf_int(r->g, key, INT64_MIN, INT64_MAX, &id, r->to->err));

@@ -1,10 +1,10 @@
-/* tokenizer.json of Hugging Face `tokenizers`, read into a token_spec. */
+/* Reads tokenizer.json of Hugging Face `tokenizers` into a token_spec. */
 #include <stdio.h>
 
 #include "formats/tokenizer/tokenizer_readers.h"
 #include "lib/base/json.h"
 
-enum { MAX_STEPS = 64 /* of a sequence of normalizers, pre-tokenizers, decoders */ };
+enum { MAX_STEPS = 64 /* most steps of a sequence of normalizers, pre-tokenizers or decoders */ };
 
 /* ---- small readers ---- */
 
@@ -26,7 +26,7 @@ static const char *type_of(const json_t *object) {
     return type ? type : "(no type)";
 }
 
-/* The index of text in a NULL-ended list, or of its end. */
+/* The index of text in a list that ends with NULL, or of this NULL. */
 static size_t index_of(const char *text, const char *const *list) {
     size_t i = 0;
     while (list[i] && strcmp(list[i], text) != 0) { i++; }
@@ -35,7 +35,7 @@ static size_t index_of(const char *text, const char *const *list) {
 
 /* ---- model ---- */
 
-/* Both spellings: "left right" and ["left", "right"]. */
+/* Reads both spellings of a merge: "left right" and ["left", "right"]. */
 static ckvc_status read_merge(token_reader *r, size_t i, const json_t *merge) {
     const json_t *a = json_array_get(merge, 0), *b = json_array_get(merge, 1);
     const char *left = json_string_value(a), *right = json_string_value(b);
@@ -84,7 +84,7 @@ static ckvc_status read_model(token_reader *r, json_t *model) {
     static const char *const flag_keys[] = {"fuse_unk", "byte_fallback", "ignore_merges"},
                              *const affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
     WANT(r, json_is_object(model), "model", model, "an object");
-    /* Files of before 2021 have no type; merges say that it is BPE. */
+    /* Files from before 2021 have no type; that there are merges shows that it is BPE. */
     REFUSE_IF(r,
               strcmp(type_of(model), "BPE") != 0 &&
                   (json_object_get(model, "type") || !json_object_get(model, "merges")),
@@ -94,7 +94,7 @@ static ckvc_status read_model(token_reader *r, json_t *model) {
                              "merges continuing_subword_prefix end_of_word_suffix"));
     UNSUPPORTED_IF(r, json_number_value(json_object_get(model, "dropout")) != 0, "model",
                    "dropout");
-    for (int i = 0; i < 2; i++) { /* null or empty */
+    for (int i = 0; i < 2; i++) { /* must be null or empty */
         const char *affix = string_of(model, affixes[i]);
         UNSUPPORTED_IF(r, token_given(model, affixes[i]) && !(affix && !*affix), "model",
                        affixes[i]);
@@ -126,7 +126,7 @@ static ckvc_status read_added(token_reader *r, const json_t *list) {
 
 /* ---- steps: an object with a type, or a Sequence of them ---- */
 
-/* last, alone: its place in the sequence. */
+/* Reads one step. last and alone describe its place in the sequence. */
 typedef ckvc_status (*step_fn)(token_reader *r, const char *place, const json_t *step, bool last,
                                bool alone);
 
@@ -151,7 +151,7 @@ static ckvc_status each_step(token_reader *r, const json_t *root, const char *pl
     return CKVC_OK;
 }
 
-/* {"pattern": {"String": from}, "content": to} of a Replace. */
+/* Reads {"pattern": {"String": from}, "content": to} of a Replace. */
 static ckvc_status read_replace(token_reader *r, const char *place, const json_t *step,
                                 token_text *from, token_text *to) {
     const json_t *plain = json_object_get(json_object_get(step, "pattern"), "String");
@@ -178,7 +178,8 @@ static ckvc_status normalizer_step(token_reader *r, const char *place, const jso
                : read_replace(r, place, step, &rule->from, &rule->to);
 }
 
-/* Whether the last normalizer leaves no `text` to split by: Gemma's Replace of each space. */
+/* Whether the normalizers leave no `text` to split by, as Gemma's do with their Replace of each
+ * space. */
 static bool is_replaced(const token_spec *spec, const char *text) {
     if (spec->n_normalizers == 0) { return false; }
     const token_normalizer *last = &spec->normalizers[spec->n_normalizers - 1];
@@ -200,7 +201,8 @@ static ckvc_status read_split(token_reader *r, const char *place, const json_t *
     const bool known = strcmp(regex, token_pattern_gpt2) == 0 ||
                        strcmp(regex, token_pattern_llama3) == 0 ||
                        strcmp(regex, token_pattern_qwen2) == 0;
-    r->spec->costly_splits |= (uint32_t)!known << r->spec->n_splits % 32; /* 16 are compiled */
+    /* at most 16 patterns are compiled */
+    r->spec->costly_splits |= (uint32_t)!known << r->spec->n_splits % 32;
     token_add_split(r->spec, regex);
     return CKVC_OK;
 }
@@ -217,7 +219,8 @@ static ckvc_status read_byte_level(token_reader *r, const char *place, const jso
     return CKVC_OK;
 }
 
-/* Both generations: prepend_scheme and split; or add_prefix_space (true: always), always split. */
+/* Reads both generations: prepend_scheme and split; or add_prefix_space (true: always), which
+ * always splits. */
 static ckvc_status read_metaspace(token_reader *r, const char *place, const json_t *step) {
     static const char *const schemes[] = {[TOKEN_PREFIX_NEVER] = "never",
                                           [TOKEN_PREFIX_FIRST] = "first",
@@ -319,7 +322,7 @@ static ckvc_status read_decoder(token_reader *r, const json_t *decoder) {
 
 /* ---- template ---- */
 
-/* The ids of a special token, behind those of the prefix. */
+/* Adds the ids of a special token after those of the prefix. */
 static ckvc_status add_special(token_reader *r, const char *place, const json_t *step,
                                const char *special) {
     const json_t *named = json_object_get(json_object_get(step, "special_tokens"), special),
@@ -361,7 +364,7 @@ static ckvc_status post_processor_step(token_reader *r, const char *place, const
     const char *type = type_of(step);
     (void)last, (void)alone;
     if (strcmp(type, "ByteLevel") == 0) {
-        return CKVC_OK; /* trims offsets, which we do not have */
+        return CKVC_OK; /* it trims offsets, which we do not have */
     }
     REFUSE_IF(r, strcmp(type, "TemplateProcessing") != 0,
               "%s: type \"%.64s\" is not supported; TemplateProcessing, ByteLevel and Sequence are",
@@ -376,7 +379,7 @@ ckvc_status tokenizer_json_read(token_reader *r) {
     json_auto_t *root = NULL;
     CKVC_TRY(ckvc_json_read(r->path, TOKENIZER_MAX_BYTES, &root, r->err));
     WANT(r, json_is_object(root), "the file", root, "an object");
-    /* truncation and padding belong to a batch: whoever loads a tokenizer sets them anew. */
+    /* Truncation and padding belong to a batch: whoever loads a tokenizer sets them again. */
     CKVC_TRY(token_only_keys(r, "top level", root,
                              "version truncation padding added_tokens normalizer pre_tokenizer "
                              "post_processor decoder model"));
@@ -386,9 +389,9 @@ ckvc_status tokenizer_json_read(token_reader *r) {
     CKVC_TRY(each_step(r, root, "pre_tokenizer", "pretokenizers", pre_tokenizer_step));
     CKVC_TRY(read_decoder(r, json_object_get(root, "decoder")));
     CKVC_TRY(each_step(r, root, "post_processor", "processors", post_processor_step));
-    /* For Llama's and InternLM2's own tokenizer classes add_bos_token rebuilds the template when a
-     * model is loaded (update_post_processor in transformers,
-     * models/llama/tokenization_llama_fast.py), so it decides; for every other class the template
-     * of tokenizer.json does. */
+    /* For Llama's and InternLM2's own tokenizer classes, add_bos_token decides, because it rebuilds
+     * the template when a model is loaded (update_post_processor in transformers,
+     * models/llama/tokenization_llama_fast.py). For every other class the template of
+     * tokenizer.json decides. */
     return token_config_is_llama(r->config) ? token_config_bos(r, r->config) : CKVC_OK;
 }

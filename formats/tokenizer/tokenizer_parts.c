@@ -1,4 +1,4 @@
-/* Growing a token_spec from foreign files, and tokenizer_config.json. */
+/* What builds a token_spec from files, and reads tokenizer_config.json. */
 #include "formats/tokenizer/tokenizer_parts.h"
 
 #include <stdio.h>
@@ -8,10 +8,12 @@
 
 enum { MAX_CONFIG_BYTES = 16 << 20 };
 
-/* What ByteLevel with use_regex splits by (tokenizers, pre_tokenizers/byte_level.rs). */
+/* The pattern by which ByteLevel with use_regex splits (tokenizers,
+ * pre_tokenizers/byte_level.rs). */
 const char token_pattern_gpt2[] =
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
-/* Tokenizer.pat_str of Meta's llama3/tokenizer.py: the Split of Llama-3's tokenizer.json. */
+/* Tokenizer.pat_str of Meta's llama3/tokenizer.py, which is the Split of Llama-3's
+ * tokenizer.json. */
 const char token_pattern_llama3[] =
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| "
     "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
@@ -176,7 +178,7 @@ ckvc_status token_take_vocab(token_reader *r, const char *place, json_t *vocab) 
 
 ckvc_status token_reserve_added(token_reader *r, const char *place, size_t n) {
     token_spec *spec = r->spec;
-    if (n > TOKENIZER_MAX_ADDED - spec->n_added) { /* never more than that are there */
+    if (n > TOKENIZER_MAX_ADDED - spec->n_added) { /* there are never more than that */
         return token_refuse(r, "%s: more than %d added tokens", place, TOKENIZER_MAX_ADDED);
     }
     spec->added = ckvc_realloc_array(spec->added, spec->n_added + n, sizeof *spec->added);
@@ -192,7 +194,8 @@ ckvc_status token_take_added(token_reader *r, const char *place, json_t *entry, 
     WANT(r, json_is_object(entry), place, entry, "an object");
     CKVC_TRY(token_only_keys(r, place, entry,
                              "id content single_word lstrip rstrip normalized special __type"));
-    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) { /* normalized alone is the rule */
+    /* `normalized` is the only flag that is true unless it is given */
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
         const bool otherwise = flags[i] == &added.normalized;
         CKVC_TRY(token_take_flag(r, place, entry, keys[i], otherwise, flags[i]));
     }
@@ -205,7 +208,7 @@ ckvc_status token_take_added(token_reader *r, const char *place, json_t *entry, 
 
 /* ---- tokenizer_config.json ---- */
 
-/* Errors in the config name its file. */
+/* The reader whose errors name the config's file. */
 static token_reader of_config(const token_reader *r, const token_config *config) {
     token_reader at = *r;
     at.path = config->path;
@@ -256,7 +259,8 @@ const char *token_config_token(const token_config *config, const char *key) {
     return json_string_value(json_is_object(token) ? json_object_get(token, "content") : token);
 }
 
-/* Numbers of the added tokens by their texts: a config may have as many again. New reference. */
+/* The indices of the added tokens by their texts, as a config may have as many again. New
+ * reference. */
 static json_t *index_added(const token_spec *spec) {
     json_t *index = json_object();
     for (size_t i = 0; i < spec->n_added; i++) {
@@ -272,7 +276,8 @@ static token_added *find_added(const token_spec *spec, const json_t *index, cons
     return found && same_text(&found->text, text, n) ? found : NULL;
 }
 
-/* added_tokens.json, which older versions wrote, may hold what the config has and nothing else. */
+/* Checks added_tokens.json, which older versions wrote: it may hold only what the config has,
+ * too. */
 static ckvc_status check_added_json(const token_reader *r) {
     CKVC_AUTO_FREE char *path = ckvc_path_join(r->model, "added_tokens.json");
     json_auto_t *older = NULL;
@@ -292,7 +297,7 @@ static ckvc_status check_added_json(const token_reader *r) {
     return CKVC_OK;
 }
 
-/* The last added token, in the place of the one before that has its text. */
+/* Puts the last added token in the place of an earlier one with the same text. */
 static ckvc_status replace_same(token_reader *at, const char *place, const json_t *before,
                                 const char *other_path) {
     const token_added *added = &at->spec->added[at->spec->n_added - 1];
@@ -345,8 +350,8 @@ ckvc_status token_config_bos(token_reader *r, const token_config *config) {
     return CKVC_OK;
 }
 
-/* Where transformers looks (from_pretrained, tokenization_utils_base.py): files of its own, then
- * the key, a text or a list of named ones. */
+/* It looks where transformers looks (from_pretrained, tokenization_utils_base.py): in the
+ * template's own files, then at the key, which has a text or a list of named texts. */
 ckvc_status token_config_chat(token_reader *r) {
     static const char *const files[] = {"additional_chat_templates/default.jinja",
                                         "chat_template.jinja"};

@@ -1,10 +1,11 @@
-/* vocab.json and merges.txt, with the rules of Qwen2's tokenizer around them. */
+/* Reads vocab.json and merges.txt, and adds the rules of Qwen2's tokenizer. */
 #include "formats/tokenizer/tokenizer_readers.h"
 #include "lib/base/json.h"
 #include "lib/base/text_lines.h"
 #include "lib/base/utf8.h"
 
-/* One merge a line, by rank: two parts and one space; but for "#version: ..." and empty lines. */
+/* Reads one merge from each line, by rank: two parts and a space between them. "#version: ..." and
+ * empty lines are skipped. */
 static ckvc_status read_merges(token_reader *r) {
     CKVC_AUTO_FREE char *text = NULL;
     size_t size, lines = 1;
@@ -41,7 +42,7 @@ static ckvc_status set_rules(token_reader *r, const token_config *config) {
                  "%s: add_prefix_space is not supported with Qwen2Tokenizer", config->path);
     token_add_normalizer(spec, TOKEN_NORM_NFC, NULL, NULL);
     token_add_split(spec, token_pattern_qwen2);
-    return token_config_added(r, config); /* no BOS or EOS: Qwen2's template has none */
+    return token_config_added(r, config); /* there is no BOS or EOS, as Qwen2's template has none */
 }
 
 ckvc_status vocab_merges_read(token_reader *r) {
