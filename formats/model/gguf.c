@@ -1,11 +1,11 @@
-/* Reading GGUF: see gguf.h. Layout, all little-endian:
+/* Reads GGUF: see gguf.h. The layout, all little-endian, is:
  *
  *   "GGUF", u32 version, u64 tensors, u64 keys
  *   keys x { string key, u32 type, value }
  *       string: u64 length and bytes; array: u32 item type, u64 n and items
  *   tensors x { string name, u32 rank, u64 dims[rank], u32 type, u64 offset }
- *   zeros up to a multiple of general.alignment (32), from which the offsets count; tensor after
- *   tensor, each so padded */
+ *   zeros up to a multiple of general.alignment (32), from which the offsets count; then the
+ *   tensors, one after the other, each padded in the same way */
 #include "formats/model/gguf.h"
 
 #include <assert.h>
@@ -23,7 +23,7 @@
 
 static const struct {
     const char *name;
-    uint32_t bytes; /* of a fixed-size type; 0: string, array */
+    uint32_t bytes; /* of a type of fixed size; 0: string or array */
 } value_types[] = {
     [GGUF_U8] = {"u8", 1},       [GGUF_I8] = {"i8", 1},     [GGUF_U16] = {"u16", 2},
     [GGUF_I16] = {"i16", 2},     [GGUF_U32] = {"u32", 4},   [GGUF_I32] = {"i32", 4},
@@ -33,7 +33,8 @@ static const struct {
 };
 #define N_VALUE_TYPES (sizeof value_types / sizeof *value_types)
 
-/* By ggml_type (ggml.h). Those that tensor_type_named does not know are named in the refusal. */
+/* Names by ggml_type (ggml.h). A refusal gives the names of those that tensor_type_named does not
+ * know. */
 static const char *const tensor_types[] = {
     [0] = "F32", "F16",          "Q4_0",    "Q4_1",         [6] = "Q5_0", "Q5_1",  "Q8_0",
     "Q8_1",      "Q2_K",         "Q3_K",    "Q4_K",         "Q5_K",       "Q6_K",  "Q8_K",
@@ -62,7 +63,8 @@ static ckvc_status cut_off(reading *r, const char *what) {
                      r->c.size);
 }
 
-/* A key or a tensor's name, copied: printable ASCII, so that it can stand in a message. */
+/* Copies a key or a tensor's name. It must be printable ASCII, so that it can stand in a
+ * message. */
 static ckvc_status read_name(reading *r, const char *what, size_t index, char **out) {
     const size_t at = r->c.pos, n = ckvc_cursor_u64(&r->c);
     MUST_AT(r, at, r->c.failed || (n >= 1 && n <= GGUF_MAX_NAME),
@@ -78,7 +80,7 @@ static ckvc_status read_name(reading *r, const char *what, size_t index, char **
     return CKVC_OK;
 }
 
-/* The items' bytes, all checked to be there: strings by a walk over their lengths. */
+/* Checks that the bytes of all items are there; for strings it walks over their lengths. */
 static ckvc_status read_array(reading *r, gguf_value *v) {
     ckvc_cursor *c = &r->c;
     const size_t at = c->pos;
@@ -146,7 +148,8 @@ static ckvc_status read_values(reading *r, gguf *g, size_t n) {
     return CKVC_OK;
 }
 
-/* The tensor's bytes, from its dimensions as they are in the file: the first one is contiguous. */
+/* Computes the tensor's bytes from its dimensions in the file's order, where the first one is
+ * contiguous. */
 static ckvc_status tensor_size(reading *r, tensor_view *t) {
     char dims[TENSOR_DIMS_TEXT];
     size_t values = 1;
@@ -164,7 +167,7 @@ static ckvc_status tensor_size(reading *r, tensor_view *t) {
     return CKVC_OK;
 }
 
-/* One entry of the table. *offset is where this tensor begins, in the data. */
+/* Reads one entry of the table. *offset receives the place in the data where the tensor begins. */
 static ckvc_status read_tensor(reading *r, tensor_view *t, size_t *offset) {
     ckvc_cursor *c = &r->c;
     size_t at = c->pos;
@@ -193,7 +196,7 @@ static ckvc_status read_tensor(reading *r, tensor_view *t, size_t *offset) {
     return tensor_size(r, t);
 }
 
-/* n rounded up to a multiple of a power of two; false when that overflows. */
+/* Rounds n up to a multiple of a power of two; false when that overflows. */
 static bool align_up(size_t n, size_t alignment, size_t *out) {
     const bool fits = ckvc_add_size(n, alignment - 1, out);
     *out &= ~(alignment - 1);
@@ -213,9 +216,9 @@ static ckvc_status read_alignment(reading *r, const gguf *g, size_t *out) {
     return CKVC_OK;
 }
 
-/* Tensors lie one after the other in the order of the table, each begun at the next multiple of the
- * alignment, as every writer has them and llama.cpp demands: no overlap, and no bytes that belong
- * to nothing. */
+/* Checks that tensors lie one after the other in the order of the table, each at the next multiple
+ * of the alignment, as every writer puts them and llama.cpp demands: then none overlap, and no
+ * bytes belong to nothing. */
 static ckvc_status place_tensors(reading *r, gguf *g, const size_t *offsets, size_t alignment) {
     const ckvc_cursor *c = &r->c;
     size_t data, next = 0;
@@ -258,7 +261,8 @@ static ckvc_status read_tensors(reading *r, gguf *g, size_t n) {
         tensor_view *t = &g->tensors[i];
         MUST(r, i == 0 || strcmp(t[-1].name, t->name) != 0, "tensor \"%s\" is there twice",
              t->name);
-        for (int32_t a = 0, b = t->rank - 1; a < b; a++, b--) { /* to row-major */
+        /* turns them into row-major order */
+        for (int32_t a = 0, b = t->rank - 1; a < b; a++, b--) {
             const int64_t dim = t->dims[a];
             t->dims[a] = t->dims[b];
             t->dims[b] = dim;
@@ -277,7 +281,8 @@ static ckvc_status read_all(reading *r, gguf *g) {
     if (c->failed) { return cut_off(r, "the header"); }
     MUST_AT(r, 4, version == 2 || version == 3, "GGUF version %u%s; versions 2 and 3 are read",
             version, version != 0 && (version & 0xFFFF) == 0 ? " (a big-endian file?)" : "");
-    /* What a count is held against before anything is allocated for it: the shortest entries. */
+    /* The shortest possible entries, with which counts are compared before anything is
+     * allocated. */
     const size_t rest = c->size - c->pos, tensor = 8 + 1 + 4 + 8 + 4 + 8, key = 8 + 1 + 4 + 1;
     MUST_AT(r, 8, n_tensors <= GGUF_MAX_TENSORS && n_tensors <= rest / tensor,
             "%zu tensors; the file's %zu bytes and our limit of %u allow fewer", n_tensors, c->size,
@@ -319,7 +324,8 @@ const tensor_view *gguf_find_tensor(const gguf *g, const char *name) {
     return bsearch(&name, g->tensors, g->n_tensors, sizeof *g->tensors, ckvc_order_text);
 }
 
-/* The value when it is there and of one of the types (bits), of such items if it is an array. */
+/* Finds a value of one of the types (bits) or, if it is an array, with items of this type. *out is
+ * NULL when the key is not there. */
 static ckvc_status find_typed(const gguf *g, const char *key, unsigned types, gguf_type item,
                               const char *want, const gguf_value **out, ckvc_err *err) {
     const gguf_value *v = *out = gguf_find(g, key);
@@ -342,7 +348,7 @@ ckvc_status gguf_int(const gguf *g, const char *key, int64_t min, int64_t max, i
     if (!v) { return CKVC_OK; }
     uint64_t bits = 0;
     for (size_t i = 0; i < v->bytes; i++) { bits |= (uint64_t)v->data[i] << 8 * i; }
-    const size_t unused = (64 - 8 * v->bytes) & 63; /* an integer has a byte at least */
+    const size_t unused = (64 - 8 * v->bytes) & 63; /* an integer has at least one byte */
     const int64_t x = SIGNED >> v->type & 1 ? (int64_t)(bits << unused) >> unused
                       : bits > INT64_MAX    ? INT64_MAX
                                             : (int64_t)bits;

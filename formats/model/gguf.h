@@ -1,13 +1,13 @@
 /* A GGUF file, versions 2 and 3 (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md): typed
- * metadata and a table of tensors, memory-mapped. The file is taken for hostile: every count,
+ * metadata and a table of tensors, memory-mapped. The file is assumed to be hostile: every count,
  * length and offset is compared with the bytes that remain before anything is allocated or
- * followed. What a key means is the business of gguf_model.c and tokenizer_gguf.c. */
+ * followed. What a key means is known to gguf_model.c and tokenizer_gguf.c. */
 #pragma once
 
 #include "lib/base/files.h"
 #include "lib/model/model_spec.h"
 
-/* Caps, an order of magnitude above what there is; a file beyond them is refused. */
+/* Limits, an order of magnitude above all existing files; a file beyond them is refused. */
 #define GGUF_MAX_KEYS      (1u << 16)
 #define GGUF_MAX_TENSORS   (1u << 16)
 #define GGUF_MAX_NAME      255u       /* bytes of a key or of a tensor's name */
@@ -33,12 +33,14 @@ typedef enum gguf_type {
 } gguf_type;
 
 typedef struct gguf_value {
-    char *key; /* printable ASCII; first, as a tensor's name: both are found by it */
+    /* Printable ASCII. It stands first, as a tensor's name does: both are found by it. */
+    char *key;
     gguf_type type;
-    gguf_type item;      /* of an array; never GGUF_ARRAY */
-    const uint8_t *data; /* the number, the string's first byte, or the array's first item */
-    size_t n;            /* items of an array; bytes of a string; else 1 */
-    size_t at, bytes;    /* where data lies in the file, and how much */
+    gguf_type item; /* of an array; never GGUF_ARRAY */
+    /* the number, the first byte of the string, or the first item of the array */
+    const uint8_t *data;
+    size_t n;         /* items of an array; bytes of a string; else 1 */
+    size_t at, bytes; /* the place of data in the file, and its length */
 } gguf_value;
 _Static_assert(sizeof(size_t) == 8, "a model's file may be larger than 4 GiB");
 
@@ -47,13 +49,13 @@ typedef struct gguf {
     ckvc_map map;
     gguf_value *values; /* sorted by key */
     size_t n_values;
-    /* Sorted by name, which is the stored one (printable ASCII, owned); never TENSOR_OTHER, rank 1
-     * or more. */
+    /* Sorted by name, which is the stored name (printable ASCII, owned). The type is never
+     * TENSOR_OTHER, and the rank is 1 or more. */
     tensor_view *tensors;
     size_t n_tensors;
 } gguf;
 
-/* True when the path is a regular file that is, by its first bytes or by its name, a GGUF file. */
+/* Whether the path is a regular file that is a GGUF file by its first bytes or by its name. */
 bool gguf_is_file(const char *path);
 ckvc_status gguf_open(const char *path, gguf **out, ckvc_err *err) CKVC_MUST_CHECK;
 void gguf_close(gguf *g);
@@ -62,22 +64,22 @@ CKVC_AUTO_OF(gguf, gguf_close)
 const gguf_value *gguf_find(const gguf *g, const char *key);
 const tensor_view *gguf_find_tensor(const gguf *g, const char *name);
 
-/* Scalars by key: CKVC_OK with *out left alone when the key is not there. Any integer type does for
- * an integer, f32 and f64 for a number; a value of another type, or outside min ... max, is
- * CKVC_E_DATA naming the key. */
+/* Read scalars by their key. Where the key is not there they return CKVC_OK and do not change *out.
+ * Every integer type serves as an integer, f32 and f64 as a number. A value of another type, or
+ * outside min ... max, is CKVC_E_DATA, and the message names the key. */
 ckvc_status gguf_int(const gguf *g, const char *key, int64_t min, int64_t max, int64_t *out,
                      ckvc_err *err) CKVC_MUST_CHECK;
 ckvc_status gguf_number(const gguf *g, const char *key, double *out,
-                        ckvc_err *err) CKVC_MUST_CHECK; /* finite */
+                        ckvc_err *err) CKVC_MUST_CHECK; /* the number must be finite */
 ckvc_status gguf_flag(const gguf *g, const char *key, bool *out, ckvc_err *err) CKVC_MUST_CHECK;
-/* The value when it is there and a string; NULL with CKVC_OK when it is not there. */
+/* Finds a string; *out is NULL, with CKVC_OK, when the key is not there. */
 ckvc_status gguf_string(const gguf *g, const char *key, const gguf_value **out,
                         ckvc_err *err) CKVC_MUST_CHECK;
-/* The same for an array of items of one type. */
+/* Does the same for an array of items of one type. */
 ckvc_status gguf_array(const gguf *g, const char *key, gguf_type item, const gguf_value **out,
                        ckvc_err *err) CKVC_MUST_CHECK;
 bool gguf_string_is(const gguf_value *v, const char *text);
 
-/* Walks an array of strings: *at begins at 0; gives the next string, borrowed. The array's lengths
- * were checked by gguf_open. */
+/* Walks over an array of strings. *at begins at 0; the function returns the next string, borrowed,
+ * and its size. gguf_open has checked the array's lengths. */
 const char *gguf_next_string(const gguf_value *array, uint64_t *at, size_t *size);

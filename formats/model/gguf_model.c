@@ -1,11 +1,12 @@
-/* A GGUF file as a model: metadata -> model_shape, tensors -> weights under the runtime's names.
+/* A GGUF file as a model: its metadata becomes a model_shape, its tensors become weights with the
+ * runtime's names.
  *
  * Keys are those of docs/gguf.md ("llama.*", "qwen2.*" ...) and of llama.cpp's
- * gguf-py/gguf/constants.py, tensor names those of constants.py's TENSOR_NAMES, and what the
- * numbers mean is what llama.cpp's convert_hf_to_gguf.py put there: LlamaModel.permute reorders the
- * rows of q and k (weights and biases) for a rotary embedding of neighbouring pairs, Qwen2Model
- * and Qwen3Model leave them as they are; Gemma3Model adds 1 to the weights of norms; a tied head is
- * left out; a llama3 rotary scaling arrives as the tensor rope_freqs.weight. */
+ * gguf-py/gguf/constants.py; tensor names are those of TENSOR_NAMES there. Numbers mean what
+ * llama.cpp's convert_hf_to_gguf.py has written: LlamaModel.permute reorders the rows of q and k
+ * (weights and biases) for a rotary embedding of neighbouring pairs, and Qwen2Model and Qwen3Model
+ * leave them as they are; Gemma3Model adds 1 to the weights of norms; a tied head is left out; a
+ * llama3 rotary scaling is stored as the tensor rope_freqs.weight. */
 #include "formats/model/gguf.h"
 #include "formats/model/model_readers.h"
 
@@ -22,13 +23,14 @@ typedef struct reader {
     const char *arch;
 } reader;
 
-/* "llama.block_count" -> key */
+/* Makes the key of a name, such as "llama.block_count". */
 static const char *arch_key(const reader *r, const char *name, char key[64]) {
     snprintf(key, 64, "%s.%s", r->arch, name);
     return key;
 }
 
-/* otherwise < min: the key is required; else it stands for a missing one. */
+/* Reads an integer in min ... max. otherwise < min: the key is required; else `otherwise` stands
+ * for a missing key. */
 static int32_t read_int(reader *r, const char *name, int64_t min, int64_t max, int64_t otherwise) {
     char key[64];
     int64_t v = otherwise;
@@ -38,7 +40,7 @@ static int32_t read_int(reader *r, const char *name, int64_t min, int64_t max, i
     return (int32_t)v;
 }
 
-/* A number above `above`. otherwise <= above: required. */
+/* Reads a number above `above`, at most `max`. otherwise <= above: the key is required. */
 static double read_number(reader *r, const char *name, double above, double max, double otherwise) {
     char key[64];
     double v = otherwise;
@@ -53,11 +55,11 @@ static double read_number(reader *r, const char *name, double above, double max,
     return v;
 }
 
-/* What a key behind "ARCH." means. What begins otherwise is the tokenizer's, a note, or another
- * program's. */
+/* What a key after "ARCH." means. Keys that begin otherwise are the tokenizer's, are notes, or
+ * belong to another program. */
 #define ANOTHER "with it this is another network than its architecture's"
 static const key_rule rules[] = {
-    /* read; notes, and what embeddings are made with */
+    /* these are read; these are notes, or needed only to make embeddings */
     {" block_count context_length embedding_length feed_forward_length vocab_size "
      "attention.head_count attention.head_count_kv attention.key_length attention.key_length_swa "
      "attention.value_length attention.value_length_swa attention.layer_norm_rms_epsilon "
@@ -79,7 +81,7 @@ static const key_rule rules[] = {
     {NULL, 0, NULL},
 };
 
-/* A value as a rule's `plain`; NaN where it is none of those. */
+/* A value as the `plain` of a rule; NaN where it is neither number nor flag. */
 static double plain_value(const gguf *g, const gguf_value *v) {
     ckvc_err none = {0};
     int64_t whole;
@@ -116,10 +118,10 @@ static ckvc_status check_supported(reader *r) {
 
 /* ---- rotary scaling ---- */
 
-/* What convert_hf_to_gguf.py (LlamaModel.generate_extra_tensors) writes for a llama3 scaling: the
- * divisor of every frequency, not the parameters that made them. Every published Llama has low 1,
- * high 4 and 8,192 original positions; the last divisor is the factor. A tensor that these do not
- * reproduce is refused. */
+/* Recognises what convert_hf_to_gguf.py (LlamaModel.generate_extra_tensors) writes for a llama3
+ * scaling: the divisor of every frequency, not the parameters from which they were computed. Every
+ * published Llama has low 1, high 4 and 8,192 original positions, and the last divisor is the
+ * factor. A tensor that these do not reproduce is refused. */
 static ckvc_status read_rope_freqs(reader *r, model_shape *s) {
     const tensor_view *t = gguf_find_tensor(r->g, ROPE_FREQS);
     const int32_t half = s->head_dim / 2;
@@ -159,7 +161,7 @@ static ckvc_status read_rope(reader *r, model_shape *s) {
     CKVC_TRY(gguf_string(r->g, arch_key(r, "rope.scaling.type", type_key), &type, r->in.err));
     const double legacy = read_number(r, "rope.scale_linear", 0.0, 1e6, 1.0);
     const double factor =
-        read_number(r, "rope.scaling.factor", -1.0, 1e6, 1.0); /* 0 stands for none */
+        read_number(r, "rope.scaling.factor", -1.0, 1e6, 1.0); /* 0 means that there is none */
     CKVC_TRY(r->in.status);
     const bool is_linear = gguf_string_is(type, "linear");
     MUST(&r->in, !type || is_linear || gguf_string_is(type, "none"),
@@ -179,8 +181,8 @@ static ckvc_status read_rope(reader *r, model_shape *s) {
 
 static bool is_gemma(const reader *r) { return strcmp(r->arch, "gemma3") == 0; }
 
-/* What llama.cpp's llama-model.cpp says of LLM_ARCH_GEMMA3: every sixth layer sees everything, the
- * others rotate by a base of their own; the model of 62 layers, 27B, alone scales queries by
+/* What llama.cpp's llama-model.cpp says of LLM_ARCH_GEMMA3: every sixth layer sees everything; the
+ * others rotate with a base of their own; only the model with 62 layers (27B) scales queries by
  * another number than its head dimension. */
 static ckvc_status read_gemma(reader *r, model_shape *s) {
     s->sliding_window = read_int(r, "attention.sliding_window", 0, MODEL_POSITIONS_MAX, 0);
@@ -248,8 +250,8 @@ static bool has_tensor(const reader *r, const char *name) {
     return gguf_find_tensor(r->g, name) != NULL;
 }
 
-/* What the tensors say: the vocabulary's size and which optional ones there are. Their shapes are
- * checked by whoever loads them. */
+/* Reads what the tensors say: the size of the vocabulary, and which optional tensors there are.
+ * Whoever loads them checks their shapes. */
 static ckvc_status read_tensors(reader *r, model_shape *s) {
     const tensor_view *embedding = gguf_find_tensor(r->g, "token_embd.weight");
     MUST(&r->in, embedding && embedding->rank == 2 && embedding->dims[0] <= MODEL_VOCAB_MAX,
@@ -314,12 +316,12 @@ static const char *const model_names[][2] = {
     {"output.weight", "lm_head.weight"},
     {ROPE_FREQS, ROPE_FREQS},
 };
-/* Behind "blk.N." and "model.layers.N.", before ".weight" and ".bias". */
+/* The part of a name after "blk.N." or "model.layers.N." and before ".weight" or ".bias". */
 static const struct {
     const char *stored, *name;
-    bool bias;   /* there may be one */
+    bool bias;   /* it may have a bias */
     bool rotary; /* its rows are in pairwise order under the llama architecture */
-    /* of shapes that have these, or none of them */
+    /* The tensor belongs only to shapes that have these norms, or to shapes without post_norms. */
     bool qk_norm, post_norms, no_post_norms;
 } layer_names[] = {
     {"attn_norm", "input_layernorm", .bias = false},
@@ -338,8 +340,8 @@ static const struct {
     {"ffn_down", "mlp.down_proj", .bias = true},
 };
 
-/* The runtime's name -> name; false when it is no tensor of these architectures: one that llama.cpp
- * would compute with and we would not. */
+/* Writes the runtime's name of a tensor to name. Returns false when these architectures have no
+ * such tensor: llama.cpp would compute with it, and we would not. */
 static bool rename_tensor(const model_shape *s, const char *stored, char name[96], bool *rotary) {
     *rotary = false;
     for (size_t i = 0; i < sizeof model_names / sizeof *model_names; i++) {
@@ -352,7 +354,8 @@ static bool rename_tensor(const model_shape *s, const char *stored, char name[96
     const unsigned long layer =
         strncmp(stored, "blk.", 4) == 0 ? strtoul(stored + 4, &part, 10) : MODEL_LAYERS_MAX;
     if (layer >= (unsigned long)s->n_layers) { return false; }
-    snprintf(again, sizeof again, "blk.%lu%s", layer, part); /* the number has one spelling */
+    /* so that a number has only one spelling */
+    snprintf(again, sizeof again, "blk.%lu%s", layer, part);
     const char *kind = strrchr(part, '.');
     if (strcmp(again, stored) != 0 || *part != '.' || kind == part) { return false; }
     for (size_t i = 0; i < sizeof layer_names / sizeof *layer_names; i++) {

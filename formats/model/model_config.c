@@ -1,11 +1,11 @@
 /* config.json: see model_readers.h.
  *
  * Keys and defaults are those of transformers' LlamaConfig, MistralConfig, Qwen2Config,
- * Qwen3Config, Phi3Config and Gemma3TextConfig and of InternLM2's own InternLM2Config. Two
- * spellings of the rotary part are read: `rope_theta` with `rope_scaling` (up to transformers 4)
- * and `rope_parameters` (5). A key that would change what the model computes and that we do not
- * run is refused by name; one that no rule knows is warned of, since a newer transformers may
- * compute with it. */
+ * Qwen3Config, Phi3Config and Gemma3TextConfig, and of InternLM2's own InternLM2Config. Two
+ * spellings of the rotary part are read: `rope_theta` with `rope_scaling` (up to transformers 4),
+ * and `rope_parameters` (from 5 on). A key that would change what the model computes, and that we
+ * do not run, is refused by name. A key that no rule knows leads to a warning, as a newer
+ * transformers may compute with it. */
 #include "formats/model/model_readers.h"
 
 #include <math.h>
@@ -17,27 +17,29 @@
 
 #define CONFIG_BYTES_MAX (1u << 20)
 
-/* What a family's config class says of itself: the one table of differences. */
+/* What the config class of a family says; this is the one table of differences. */
 typedef struct family {
     const char *model_type, *architecture;
-    const char *bias; /* key that gives biases to q, k, v and o; NULL: none */
-    double rms_eps;   /* when the key is missing; 0: 1e-6 */
-    /* Gemma 3 and what it has alone: bases of layers without and with a window, a
-     * query_pre_attn_scalar; every so many layers one without the window where no layer_types say
-     */
+    const char *bias; /* the key that gives biases to q, k, v and o; NULL: there is none */
+    double rms_eps;   /* used where the key is missing; 0: 1e-6 */
+    /* Only Gemma 3 has these: the bases of layers without and with a window, a
+     * query_pre_attn_scalar, and how often a layer without the window comes where no layer_types
+     * say it. */
     double rope_theta, local_theta, query_scalar;
     int32_t pattern;
-    /* num_key_value_heads, max_position_embeddings, sliding_window when the key is missing; 0
-     * heads: as many as query heads, which null always means; window -1: none, 0: never one */
+    /* What is used where num_key_value_heads, max_position_embeddings or sliding_window is missing.
+     * kv_heads 0: as many as there are query heads, which null always means. window -1: no window;
+     * 0: the family never has one. */
     int32_t kv_heads, positions, window;
-    int32_t default_head_dim; /* where the key is missing; 0: width / heads */
+    int32_t default_head_dim; /* used where the key is missing; 0: width / heads */
     bool bias_default;
-    bool qkv_bias;       /* q, k and v have biases whatever config.json says */
-    bool mlp_bias;       /* reads mlp_bias */
-    bool no_head_dim;    /* reads no head_dim: it is width / heads */
-    bool qk_norm;        /* model_shape */
-    bool partial_rotary; /* reads partial_rotary_factor; has no rotary scaling */
-    /* use_sliding_window, max_window_layers, layer_types choose the layers that have the window */
+    bool qkv_bias;       /* q, k and v have biases, whatever config.json says */
+    bool mlp_bias;       /* it reads mlp_bias */
+    bool no_head_dim;    /* it reads no head_dim, which is always width / heads */
+    bool qk_norm;        /* see model_shape */
+    bool partial_rotary; /* it reads partial_rotary_factor and has no rotary scaling */
+    /* use_sliding_window, max_window_layers and layer_types choose the layers that have the
+     * window */
     bool sliding_layer;
 } family;
 
@@ -96,7 +98,7 @@ static const family families[] = {
 #define SUPPORTED_TYPES                                                                            \
     "\"llama\", \"mistral\", \"qwen2\", \"qwen3\", \"phi3\", \"gemma3_text\", \"internlm2\""
 
-/* The member, or NULL when it is missing or null: transformers treats both alike. */
+/* The member, or NULL when it is missing or null, which transformers treats alike. */
 static const json_t *member(const json_t *object, const char *key) {
     const json_t *v = json_object_get(object, key);
     return json_is_null(v) ? NULL : v;
@@ -106,7 +108,7 @@ static bool is_text(const json_t *v, const char *text) {
     return json_is_string(v) && strcmp(json_string_value(v), text) == 0;
 }
 
-/* "4", "\"abc\"" ... of a value, for messages; short. */
+/* Short text of a value for messages: "4", "\"abc\"" ... */
 typedef char short_text[48];
 static const char *value_text(const json_t *v, short_text out) {
     CKVC_AUTO_FREE char *text = v ? json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
@@ -116,15 +118,15 @@ static const char *value_text(const json_t *v, short_text out) {
 }
 #define TEXT(v) value_text(v, (short_text){0})
 
-/* True when the key has a value to look at; one that is required and is not there is refused. */
+/* Whether the key has a value. A key that is required and is not there is refused. */
 static bool is_given(reading *r, const json_t *v, const char *key, bool required) {
     if (r->status != CKVC_OK) { return false; }
     if (!v && required) { refuse(r, "%s is missing", key); }
     return v != NULL;
 }
 
-/* An integer in min ... max, also where it is refused. otherwise < min: the key is required; else
- * it stands for a missing one. */
+/* Reads an integer in min ... max; returns one in this range even where it refuses the value.
+ * otherwise < min: the key is required; else `otherwise` stands for a missing key. */
 static int32_t read_int(reading *r, const json_t *object, const char *key, int64_t min, int64_t max,
                         int64_t otherwise) {
     const json_t *v = member(object, key);
@@ -138,7 +140,7 @@ static int32_t read_int(reading *r, const json_t *object, const char *key, int64
     return (int32_t)min;
 }
 
-/* A number in (above, max]. otherwise <= above: the key is required. */
+/* Reads a number in (above, max]. otherwise <= above: the key is required. */
 static double read_number(reading *r, const json_t *object, const char *key, double above,
                           double max, double otherwise) {
     const json_t *v = member(object, key);
@@ -167,12 +169,12 @@ static const family *read_family(reading *r, const json_t *config) {
     return NULL;
 }
 
-/* What a key of config.json means. A family without one that is read ignores it in transformers,
- * too. Of values, 1 is true as well, and 0 is false, [] and {}. python/ckvc/fingerprint.py knows
- * the same keys. */
+/* What a key of config.json means. A family that has no such key in its table ignores it in
+ * transformers, too. For a rule's value, 1 stands for true as well, and 0 for false, [] and {}.
+ * python/ckvc/fingerprint.py knows the same keys. */
 #define ANOTHER "with it this is another network than its family's"
 static const key_rule rules[] = {
-    /* read */
+    /* these are read */
     {" model_type architectures num_hidden_layers num_attention_heads num_key_value_heads "
      "hidden_size intermediate_size vocab_size max_position_embeddings rms_norm_eps head_dim "
      "hidden_act hidden_activation layer_types sliding_window use_sliding_window "
@@ -181,7 +183,8 @@ static const key_rule rules[] = {
      "rope_parameters full_attention sliding_attention rope_type type factor low_freq_factor "
      "high_freq_factor original_max_position_embeddings ",
      0, NULL},
-    /* notes, tokenizer, training, generation; how the same is computed, what else is given out */
+    /* notes, tokenizer, training and generation; other ways to compute the same; what else is
+     * returned */
     {" _name_or_path _model_name_or_path name_or_path _commit_hash auto_map transformers_version "
      "torch_dtype dtype "
      "transformers.js_config unsloth_version unsloth_fixed is_llama_config task_specific_params "
@@ -211,21 +214,21 @@ static const key_rule rules[] = {
     {NULL, 0, NULL},
 };
 
-/* A value as a rule's `plain`; NaN where it is none of those. */
+/* A value as the `plain` of a rule; NaN where it is none of these. */
 static double plain_value(const json_t *v) {
     if (json_is_number(v)) { return json_number_value(v); }
     const bool filled = json_array_size(v) + json_object_size(v) > 0 || json_is_string(v);
     return filled ? NAN : json_is_true(v);
 }
 
-/* The keys of the configuration, and of its rotary part. */
+/* Checks the keys of the configuration, and those of its rotary part. */
 static ckvc_status check_keys(reading *r, const json_t *object, const family *f,
                               ckvc_buffer *unknown) {
     const char *key;
     json_t *v;
     json_object_foreach(ckvc_unconst(object), key, v) {
         const json_t *method = json_object_get(v, "quant_method");
-        /* null is said of a key that is not there; is_causal alone is asked for by its truth */
+        /* null counts as a key that is not there; only for is_causal does its truth value count */
         if (json_is_null(v) && strcmp(key, "is_causal") != 0) { continue; }
         if (f->partial_rotary && strcmp(key, "partial_rotary_factor") == 0) { continue; }
         CKVC_TRY(key_check(r, rules, key, key, plain_value(v), TEXT(method ? method : v), unknown));
@@ -236,10 +239,10 @@ static ckvc_status check_keys(reading *r, const json_t *object, const family *f,
     return CKVC_OK;
 }
 
-/* What we do not run, by name. */
+/* Refuses by name what we do not run. */
 static ckvc_status check_supported(reading *r, const json_t *config, const family *f) {
     const json_t *arch = json_array_get(member(config, "architectures"), 0);
-    /* "LLaMA..." is how the first converted checkpoints spell it */
+    /* "LLaMA..." is the spelling of the first converted checkpoints */
     MUST(r,
          !arch ||
              (json_is_string(arch) && strcasecmp(json_string_value(arch), f->architecture) == 0),
@@ -256,9 +259,9 @@ static ckvc_status check_supported(reading *r, const json_t *config, const famil
     return CKVC_OK;
 }
 
-/* Whether layer_types gives layer l the window; s->sliding_window and `windowed` are what the rest
- * of the configuration says. A family without the rule ignores the list in transformers: then it
- * must not say anything else than the family does. */
+/* Whether layer_types gives layer l the window. s->sliding_window and `windowed` are what the rest
+ * of the configuration says. A family without this rule ignores the list in transformers; here the
+ * list must then agree with what the family does. */
 static bool read_layer_type(reading *r, const json_t *types, int32_t l, const family *f,
                             const model_shape *s, bool windowed) {
     const json_t *t = json_array_get(types, (size_t)l);
@@ -273,11 +276,12 @@ static bool read_layer_type(reading *r, const json_t *types, int32_t l, const fa
     return sliding;
 }
 
-/* Mistral: sliding_window for all layers, missing is MistralConfig's 4096, null is none. Phi3
- * alike, but missing is none. Gemma 3 (Gemma3TextConfig.__post_init__): for the layers that
- * layer_types say, by default all but every sixth. Qwen2 and 3 (Qwen2Config.__post_init__): only
- * while use_sliding_window is true, then for the layers that layer_types calls sliding_attention,
- * by default those from max_window_layers on. */
+/* Reads which layers have a window. Mistral: sliding_window holds for all layers; a missing key
+ * means MistralConfig's 4096, null means none. Phi3: the same, but a missing key means none. Gemma
+ * 3 (Gemma3TextConfig.__post_init__): the layers that layer_types says, by default all but every
+ * sixth. Qwen2 and Qwen3 (Qwen2Config.__post_init__): none unless use_sliding_window is true; then
+ * the layers that layer_types calls sliding_attention, by default those from max_window_layers
+ * on. */
 static ckvc_status read_window(reading *r, const json_t *config, const family *f, model_shape *s) {
     const json_t *types = member(config, "layer_types");
     const bool on =
@@ -306,7 +310,7 @@ static ckvc_status read_window(reading *r, const json_t *config, const family *f
         if (!windowed) { s->full_layers[l / 64] |= UINT64_C(1) << (l % 64); }
         n_windowed += windowed;
     }
-    if (n_windowed == 0) { /* one spelling of a model without windows */
+    if (n_windowed == 0) { /* so that a model without windows has one spelling */
         s->sliding_window = 0;
         s->rope_local_theta = 0.0;
         memset(s->full_layers, 0, sizeof s->full_layers);
@@ -314,8 +318,9 @@ static ckvc_status read_window(reading *r, const json_t *config, const family *f
     return r->status;
 }
 
-/* The base of Gemma 3's layers that have a window (Gemma3TextConfig.convert_rope_params_to_dict) ->
- * the shape; *parameters become those of its other layers. */
+/* Reads the base of Gemma 3's layers that have a window
+ * (Gemma3TextConfig.convert_rope_params_to_dict) into the shape; *parameters become those of its
+ * other layers. */
 static ckvc_status read_local_rope(reading *r, const json_t *config, const family *f,
                                    const json_t **parameters, model_shape *s) {
     const json_t *local = member(*parameters, "sliding_attention"),
@@ -352,7 +357,7 @@ static ckvc_status read_rope(reading *r, const json_t *config, const family *f, 
         s->rope_theta = inner;
     }
     if (f->partial_rotary) {
-        /* Phi3Config.convert_rope_params_to_dict: the inner one counts */
+        /* Phi3Config.convert_rope_params_to_dict: the inner value counts */
         const json_t *of = member(rope, "partial_rotary_factor") ? rope : config;
         const double share = read_number(r, of, "partial_rotary_factor", 0.0, 1.0, 1.0);
         CKVC_TRY(r->status);
@@ -361,12 +366,12 @@ static ckvc_status read_rope(reading *r, const json_t *config, const family *f, 
              "partial_rotary_factor=%g rotates %d of head_dim=%d values; want a positive even "
              "number",
              share, s->rope_dims, s->head_dim);
-        if (s->rope_dims == s->head_dim) { s->rope_dims = 0; } /* one spelling */
+        if (s->rope_dims == s->head_dim) { s->rope_dims = 0; } /* so that it has one spelling */
     }
     CKVC_TRY(r->status);
     const json_t *type = member(rope, "rope_type");
     if (!type) { type = member(rope, "type"); }
-    if (!rope || (!type && parameters)) { /* which may hold nothing but the base */
+    if (!rope || (!type && parameters)) { /* rope_parameters may hold nothing but the base */
         return CKVC_OK;
     }
     if (is_text(type, "default")) { return CKVC_OK; }
@@ -394,7 +399,8 @@ static ckvc_status read_rope(reading *r, const json_t *config, const family *f, 
         return r->status;
     }
     MUST(r, s->rope_factor >= 1.0, "%s.factor=%g must be at least 1", where, s->rope_factor);
-    MUST(r, s->rope != ROPE_DYNAMIC || s->head_dim > 2, /* its exponent is D / (D - 2) */
+    /* the exponent of its base is D / (D - 2) */
+    MUST(r, s->rope != ROPE_DYNAMIC || s->head_dim > 2,
          "head_dim=2 is too small for dynamic rotary scaling");
     return r->status;
 }
@@ -430,8 +436,9 @@ static ckvc_status read_dims(reading *r, const json_t *config, const family *f, 
     return CKVC_OK;
 }
 
-/* GenerationMixin.generate stops at generation_config.json's eos_token_id, which from_model_config
- * takes from config.json where there is no such file. One id or a list. */
+/* Reads the tokens that end a text. GenerationMixin.generate stops at generation_config.json's
+ * eos_token_id, which from_model_config takes from config.json where there is no such file. It is
+ * one id or a list. */
 static ckvc_status read_stops(const char *dir, const json_t *config, model_shape *s,
                               ckvc_err *err) {
     json_auto_t *generation = NULL;
@@ -468,8 +475,8 @@ ckvc_status model_config_read(const char *dir, model_shape *s, ckvc_err *err) {
     CKVC_TRY(read_dims(&r, config, f, s));
     CKVC_TRY(read_rope(&r, config, f, s));
     s->tied = read_bool(&r, config, "tie_word_embeddings", f->pattern > 0);
-    /* LlamaAttention, Qwen3Attention and InternLM2Attention: one flag for q, k, v and o;
-     * Qwen2Attention: q, k, v always, o never */
+    /* LlamaAttention, Qwen3Attention and InternLM2Attention have one flag for q, k, v and o; in
+     * Qwen2Attention q, k and v always have biases and o never does. */
     s->output_bias = f->bias && read_bool(&r, config, f->bias, f->bias_default);
     s->qkv_bias = f->qkv_bias || s->output_bias;
     s->mlp_bias = f->mlp_bias && read_bool(&r, config, "mlp_bias", false);

@@ -1,12 +1,12 @@
-/* Which files a model has: see model_files.h. */
+/* Finds out which files a model has: see model_files.h. */
 #include "formats/model/model_files.h"
 
 #include "formats/model/gguf.h"
 #include "formats/model/model_readers.h"
 #include "lib/base/files.h"
 
-/* "meta-llama/Llama-3.2-1B": an owner that is no folder here, and a name, of the characters that
- * the Hub allows. */
+/* Whether a path looks like "meta-llama/Llama-3.2-1B": an owner that is not a folder here, and a
+ * name, of the characters that the Hub allows. */
 static bool looks_like_hub_id(const char *path) {
     static const char allowed[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
@@ -20,7 +20,7 @@ static bool looks_like_hub_id(const char *path) {
 ckvc_status model_path_check(const char *path, ckvc_err *err) {
     static const char *const files[] = {"config.json", "tokenizer.json", "tokenizer.model",
                                         "vocab.json"};
-    bool has_own = false; /* a tokenizer alone does for some */
+    bool has_own = false; /* some callers need only a tokenizer */
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         CKVC_AUTO_FREE char *file = ckvc_path_join(path, files[i]);
         has_own = has_own || ckvc_file_exists(file);
@@ -42,7 +42,7 @@ ckvc_status model_files_shape(const char *path, model_shape *out, ckvc_err *err)
     return gguf_shape(g, out, err);
 }
 
-/* What the rows and values of a family's tensors are, which their file does not say. */
+/* Marks what the rows and values of a family's tensors are, as their file does not say it. */
 static void mark_tensors(model_spec *spec) {
     const model_shape *s = &spec->shape;
     for (tensor_view *t = spec->tensors; t < spec->tensors + spec->n_tensors; t++) {
@@ -52,7 +52,7 @@ static void mark_tensors(model_spec *spec) {
                                       .head = s->head_dim,
                                       .rotated = s->rope_dims};
         }
-        /* Gemma3RMSNorm.forward: 1 + weight; files of GGUF hold the sum */
+        /* Gemma3RMSNorm.forward multiplies by 1 + weight; GGUF files store the sum */
         const size_t n = strlen(t->name);
         if (s->post_norms && n > 11 && strcmp(t->name + n - 11, "norm.weight") == 0) {
             t->plus = 1.0f;

@@ -24,7 +24,7 @@ ckvc_status key_check(reading *r, const key_rule *rules, const char *key, const 
     while (rule->keys && (strchr(word, ' ') || !strstr(rule->keys, spaced))) { rule++; }
     MUST(r, !rule->why || value == rule->plain, "%s (%s) is not supported: %s", key, text,
          rule->why);
-    if (!rule->keys && unknown->size < 400) { /* a line has an end */
+    if (!rule->keys && unknown->size < 400) { /* keeps the line from becoming too long */
         ckvc_buffer_printf(unknown, "%s%.60s", unknown->size ? ", " : "", key);
     }
     return CKVC_OK;
@@ -39,7 +39,8 @@ void warn_of_keys(const reading *r, const ckvc_buffer *unknown) {
 
 #define PYTORCH                                                                                    \
     "PyTorch's weights, which are not read: load them in transformers and save_pretrained(NEW)"
-/* By which a folder is known that holds no model as we read it, in this order, and what to do. */
+/* Files by which one recognises a folder that holds no model as we read it, in this order, and what
+ * to do about it. */
 static const char *const in_place[][2] = {
     {"adapter_config.json", "an adapter of another model: merge the two (PEFT: merge_and_unload, "
                             "save_pretrained) and give that folder"},

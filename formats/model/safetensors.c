@@ -1,6 +1,6 @@
-/* The safetensors reader. The format: u64 little-endian header length, a JSON header of that
- * length, then the data of all tensors. Rules after https://github.com/huggingface/safetensors
- * (README and src/tensor.rs); everything that the header claims is compared with the bytes that are
+/* Reads safetensors. The format is a u64 little-endian header length, a JSON header of that length,
+ * and the data of all tensors. The rules are those of https://github.com/huggingface/safetensors
+ * (README and src/tensor.rs). Everything that the header claims is compared with the bytes that are
  * there before it is used, and nothing is allocated in proportion to a claim. */
 #include "formats/model/model_readers.h"
 
@@ -10,10 +10,11 @@
 
 #define HEADER_MAX  100000000u         /* the format's own limit */
 #define INDEX_MAX   (64u << 20)        /* bytes of model.safetensors.index.json */
-#define INTEGER_MAX (INT64_C(1) << 48) /* the format's limit on dims and offsets */
+#define INTEGER_MAX (INT64_C(1) << 48) /* the format's limit of dims and offsets */
 #define SHARDS_MAX  4096
 
-/* Every type name of the format: the spans of tensors that nobody asks for are checked, too. */
+/* Every type name of the format, because the spans of tensors that are not used are checked,
+ * too. */
 static const struct {
     const char *name;
     uint32_t bits;
@@ -26,7 +27,7 @@ static const struct {
 };
 #define N_DTYPES (sizeof dtypes / sizeof *dtypes)
 
-/* What the views of a directory look into. */
+/* What the views of a directory point into. */
 typedef struct mapped_files {
     struct mapped_file {
         char *path;
@@ -51,13 +52,14 @@ static const char *base_name(const char *path) {
 
 /* ---- one file ---- */
 
-/* The value, or -1 when it is no integer that the format allows. */
+/* The value, or -1 when it is not an integer that the format allows. */
 static long long whole_number(const json_t *v) {
     const long long n = json_integer_value(v);
     return json_is_integer(v) && n >= 0 && n <= INTEGER_MAX ? n : -1;
 }
 
-/* One header entry -> a view whose span lies inside the data (r->c) and fits its type and shape. */
+/* Turns one header entry into a view, whose span must lie inside the data (r->c) and fit its type
+ * and shape. */
 static ckvc_status read_entry(reading *r, const char *name, json_t *entry, tensor_view *out) {
     const char *key;
     json_t *value;
@@ -121,7 +123,8 @@ static int by_data(const void *a, const void *b) {
     return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
 }
 
-/* Tensors cover the data without holes or overlaps: a file that means two things is refused. */
+/* Checks that tensors cover the data without holes or overlaps: a file that can be understood in
+ * two ways is refused. */
 static ckvc_status check_contiguous(reading *r, tensor_view *tensors, size_t n) {
     if (n > 1) { qsort(tensors, n, sizeof *tensors, by_data); }
     size_t at = 0;
@@ -140,7 +143,7 @@ static ckvc_status check_contiguous(reading *r, tensor_view *tensors, size_t n) 
     return CKVC_OK;
 }
 
-/* The header, and r->c becomes the data behind it. */
+/* Reads the header; r->c then has the data after it. */
 static ckvc_status read_header(reading *r, json_t **header) {
     const uint8_t *bytes = r->c.data;
     const size_t size = r->c.size;
@@ -192,7 +195,7 @@ static ckvc_status add_file(model_spec *spec, const char *dir, const char *name,
         CKVC_TRY(read_entry(&r, tensor, entry, &view));
         model_spec_add(spec, tensor, &view);
     }
-    const size_t n = spec->n_tensors - first; /* none: there may be no array yet */
+    const size_t n = spec->n_tensors - first; /* 0: there may be no array yet */
     return check_contiguous(&r, n ? &spec->tensors[first] : NULL, n);
 }
 
@@ -260,7 +263,7 @@ ckvc_status safetensors_read(const char *dir, model_spec *spec, ckvc_err *err) {
                  "%s: an adapter, which transformers would add to the weights and ckvc does not: "
                  "merge the two (PEFT: merge_and_unload, save_pretrained), or remove it",
                  adapter);
-    if (ckvc_file_exists(one)) { /* as transformers: the single file wins over an index */
+    if (ckvc_file_exists(one)) { /* as in transformers, the single file is preferred to an index */
         CKVC_TRY(add_file(spec, dir, "model.safetensors", err));
         return model_spec_order(spec, err);
     }
