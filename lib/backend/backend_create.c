@@ -1,5 +1,5 @@
-/* Which backend: the CPU is always built; another one that is asked for and absent is an error,
- * never a silent fallback. */
+/* Creates the backend that is asked for. The CPU is always built. Another one that is asked for and
+ * missing is an error, and never replaced without a word. */
 #include <stdio.h>
 #include <string.h>
 
@@ -17,7 +17,7 @@ const char *backend_kinds(void) { return "cpu, openblas"; }
 void backend_cuda_text(char *text, size_t n) { snprintf(text, n, "%s", not_built); }
 #endif
 
-/* The device where there is one. CKVC_E_DEVICE names what is missing. */
+/* Creates the CUDA backend where there is a device; else CKVC_E_DEVICE says what is missing. */
 static ckvc_status cuda(ckvc_compute compute, ckvc_pool *pool, backend **out, ckvc_err *err) {
     *out = NULL;
 #ifdef CKVC_CUDA

@@ -1,13 +1,13 @@
 /* Attention of the CPU backend. A task is one query head and one block of BE_ROW_TILE query rows.
- * Our kernels walk over its keys once (cpu_fma.h); with OpenBLAS it is
+ * Our own kernels go over its keys once (cpu_fma.h). With OpenBLAS it is done in three steps:
  *
- *   S = scale Q K^T (one product over all keys that some row of the block sees) -> softmax of each
- *   row over the keys that this row sees, zeros elsewhere -> O = S V, rows divided by their sums.
+ *   S = scale Q K^T, one product over all keys that some row of the block sees;
+ *   a softmax of each row over the keys that this row sees, with zeros elsewhere;
+ *   O = S V, with rows divided by their sums.
  *
- * and at most BE_ROW_TILE x keys scores exist per worker. Keys above the diagonal block are not
- * touched. Query head h reads KV head h / group, group = H/G (grouped-query attention, Ainslie et
- * al. 2023; the order of heads is Hugging Face's).
- */
+ * At most BE_ROW_TILE x keys scores exist for each worker. Keys above the diagonal block are not
+ * touched. Query head h reads KV head h / group, where group = H/G (grouped-query attention,
+ * Ainslie et al. 2023; the order of heads is Hugging Face's). */
 #include <assert.h>
 #include <cblas.h>
 #include <string.h>
@@ -20,7 +20,7 @@ static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
 static int64_t first_seen(const be_attention_shape *s, int64_t j) {
     return s->window && j >= s->window ? j - s->window + 1 : 0;
 }
-/* The first key of a block of rows from row0 on: a tile begins there. */
+/* The first key that is read for a block of rows from row0 on; it is the beginning of a tile. */
 static int64_t first_key(const be_attention_shape *s, int64_t row0) {
     return first_seen(s, row0) / BE_ROW_TILE * BE_ROW_TILE;
 }
@@ -39,14 +39,15 @@ void cpu_scores(const cpu_backend *c, const be_attention_shape *s, const float *
     for (int r = 0; r < BE_ROW_TILE; r++) { kernel_scale(score + r * stride, n, s->scale); }
 }
 
-/* Scratch of a worker for attend_block over n_keys; n_columns as in cpu_fma_scratch. */
+/* The scratch that a worker needs for attend_block over n_keys; n_columns is as in
+ * cpu_fma_scratch. */
 static size_t attend_floats(const cpu_backend *c, const be_attention_shape *s, int64_t n_keys,
                             int64_t n_columns) {
     return c->fma ? cpu_fma_scratch(s->head_dim, n_columns)
                   : (size_t)(BE_ROW_TILE * cpu_score_stride(n_keys));
 }
 
-/* A row's exp(score) to the columns. */
+/* Adds a row's exp(score), divided by its sum, to the columns (or takes the maximum). */
 static void add_row(const key_columns *columns, const float *row, row_span span, int64_t n,
                     double inverse) {
     const int64_t hi = span.hi < n ? span.hi : n;
@@ -54,9 +55,9 @@ static void add_row(const key_columns *columns, const float *row, row_span span,
                                                            hi - span.lo, inverse);
 }
 
-/* Attention of a block of BE_ROW_TILE query rows over two runs of keys, row r over span[r]; rows of
- * q and out lie H*D apart, an empty span is padding and becomes 0. columns: as in cpu_fma, or NULL.
- * A kernel: NOLINTNEXTLINE(readability-function-size) */
+/* Attention of a block of BE_ROW_TILE query rows over two runs of keys, row r over span[r]. Rows of
+ * q and out lie H*D apart; a row with an empty span is padding and becomes 0. columns is as in
+ * cpu_fma.h, or NULL. A kernel: NOLINTNEXTLINE(readability-function-size) */
 static void attend_block(const cpu_backend *c, const be_attention_shape *s, const float *q,
                          const key_run runs[2], const row_span *span, const key_columns *columns,
                          float *score, float *out) {
@@ -100,7 +101,7 @@ typedef struct prompt_job {
     cpu_backend *c;
     const be_attention_shape *s;
     int64_t row0, end;     /* rows row0 ... end-1 */
-    const float *q;        /* [rows][H*D], the first is row0 */
+    const float *q;        /* [rows][H*D], where the first row is row0 */
     const be_cache *cache; /* [G][capacity][D] */
     float *out;
 } prompt_job;
@@ -142,7 +143,7 @@ void cpu_attention_causal(backend *be, const be_attention_shape *s, int64_t row0
 /* ---- continuation rows over the kept prompt positions and themselves ---- */
 
 #define GATHER_SETS 32
-/* 4 MiB of gathered keys and values in flight; one set may be larger */
+/* The most gathered values at a time, 4 MiB of keys and values; a single set may be larger. */
 #define GATHER_FLOATS ((int64_t)1 << 20)
 
 typedef struct kept_job {
@@ -150,17 +151,18 @@ typedef struct kept_job {
     const be_attention_shape *s;
     const be_continuation *r;
     float *out;
-    const be_lane *lanes; /* of this piece of work, see take_lanes */
-    int64_t n_tiles;      /* row tiles of a lane */
+    const be_lane *lanes; /* of this piece of work; see take_lanes */
+    int64_t n_tiles;      /* tiles of rows in a lane */
     const kept_set *sets[GATHER_SETS];
     int64_t first[GATHER_SETS + 1]; /* lanes first[i] ... first[i+1]-1 keep sets[i] */
     int64_t at[GATHER_SETS];        /* where its keys and values begin in `gathered` */
     int32_t n_sets;
-    int64_t n_keys, n_gathered; /* the most keys of a set and head; floats of all sets */
-    float *gathered; /* per set: K then V of every KV head's kept rows, in order of heads */
+    int64_t n_keys, n_gathered; /* the most keys of a set and head; the floats of all sets */
+    /* For each set the kept rows of every KV head, in the order of heads: K, then V. */
+    float *gathered;
 } kept_job;
 
-/* Head g's rows of a set in the gathered memory. */
+/* The rows of head g of a set, in the gathered memory. */
 static key_run gathered_keys(const kept_job *a, int32_t set, int64_t g) {
     const kept_set *kept = a->sets[set];
     const int64_t d = a->s->head_dim,
@@ -171,7 +173,7 @@ static key_run gathered_keys(const kept_job *a, int32_t set, int64_t g) {
     return (key_run){k, k + n * d, n};
 }
 
-/* Floats of a set's keys and values. */
+/* The floats of a set's keys and values. */
 static int64_t gathered_size(const be_attention_shape *s, const kept_set *kept) {
     const int64_t copies = !kept ? 0 : kept->n_sets == 1 ? s->n_kv_heads : 1;
     return copies ? 2 * copies * s->head_dim * kept->offsets[kept->n_sets] : 0;
@@ -196,7 +198,7 @@ static void gather_task(void *ctx, int64_t task, int worker) {
     }
 }
 
-/* Attention of one block: a tile of a lane's rows, one head. */
+/* Computes the attention of one block: one tile of a lane's rows, one head. */
 static void kept_block(const kept_job *a, int64_t i_lane, int64_t tile, int64_t h,
                        const key_columns *columns, int worker) {
     const be_attention_shape *s = a->s;
@@ -234,7 +236,8 @@ static void kept_task(void *ctx, int64_t task, int worker) {
     kept_block(a, block / a->n_tiles, block % a->n_tiles, task % a->s->n_heads, NULL, worker);
 }
 
-/* Takes as many of the n lanes as have their sets gathered at once; returns how many. */
+/* Takes the first of the n lanes, as many as can have their sets gathered at once. Returns how
+ * many. */
 static int64_t take_lanes(kept_job *a, const be_lane *lanes, int64_t n) {
     int64_t i = 0;
     a->lanes = lanes;
@@ -282,14 +285,15 @@ void cpu_attention_kept(backend *be, const be_attention_shape *s, const be_conti
 
 /* ---- what continuation rows give to the prompt's positions ---- */
 
-/* Pieces of a head's blocks; what they give is brought together in their order. */
+/* A head's blocks are divided into so many pieces; their results are combined in the order of the
+ * pieces. */
 #define TARGET_PIECES 8
 
 typedef struct target_job {
-    kept_job kept; /* one lane on the whole prompt cache */
+    kept_job kept; /* a single lane on the whole prompt cache */
     const be_target_rows *rows;
     double *columns;           /* [n_pieces][H][n_prompt] */
-    int64_t n_tiles, n_pieces; /* tiles of a piece */
+    int64_t n_tiles, n_pieces; /* tiles of one piece; number of pieces */
 } target_job;
 
 static void target_task(void *ctx, int64_t task, int worker) {
@@ -305,7 +309,7 @@ static void target_task(void *ctx, int64_t task, int worker) {
     }
 }
 
-/* Brings a group's heads and their pieces together -> out [G][n_prompt]. */
+/* Combines the heads of a group, and their pieces, into out [G][n_prompt]. */
 static void fold_groups(const target_job *a, double *out) {
     const be_attention_shape *s = a->kept.s;
     const int64_t n = a->kept.r->n_prompt, group = s->n_heads / s->n_kv_heads;
@@ -342,20 +346,20 @@ ckvc_status cpu_attention_targets(backend *be, const be_attention_shape *s,
     return cpu_sync(be, err);
 }
 
-/* Attention of the last rows of a prompt, as its positions see it: their sum over rows and heads
- * (window_mass), or the rows themselves (window_rows). */
+/* Attention of the last rows of a prompt: what its positions get from them, summed over rows and
+ * heads (window_mass), or the rows themselves (window_rows). */
 
 typedef struct window_job {
     cpu_backend *c;
     const be_attention_shape *s;
     const be_window *w;
-    const float *q; /* [..][H*D], the first row is w->row0 */
+    const float *q; /* [..][H*D], where the first row is w->row0 */
     const be_cache *cache;
     double *head_mass; /* [H][n], or NULL */
     float *rows;       /* [H][window][n], or NULL */
 } window_job;
 
-/* Rows j >= first of the block that begins at row0. */
+/* Computes the rows j >= first of the block that begins at row0. */
 static void window_block(const window_job *a, int64_t h, int64_t row0, int64_t first,
                          float *score) {
     const be_attention_shape *s = a->s;
@@ -414,7 +418,7 @@ ckvc_status cpu_window_mass(backend *be, const be_attention_shape *s, const be_w
     return cpu_sync(be, err);
 }
 
-/* The job writes through rows. */
+/* The job writes to rows. */
 ckvc_status cpu_window_rows(backend *be, const be_attention_shape *s, const be_window *w,
                             const be_buf *q, const be_cache *cache,
                             float *rows, /* NOLINT(readability-non-const-parameter) */
@@ -430,13 +434,13 @@ void cpu_window_scratch(const be_attention_shape *s, const be_extent *most, size
     *shared = (size_t)(2 * s->n_heads * most->n_prompt);
 }
 
-/* Decoding on the CPU: compact caches that hold what is kept, and attention of one row of each
- * sequence over its own.
+/* Decoding on the CPU: compact caches that hold what is kept, and the attention of one row of each
+ * sequence over its own cache.
  *
- * A task of attention is one sequence and one KV head: the query heads of its group are the rows of
- * one block, so that their keys and values are read once. The chain of operations of a row is
- * attention_kept's: kept positions first, then the sequence's own, steps from the beginning of
- * each. */
+ * A task of attention is one sequence and one KV head. The query heads of its group are the rows of
+ * one block, so that their keys and values are read once. A row's operations have the order of
+ * attention_kept: kept positions first, then the sequence's own, with steps counted from the
+ * beginning of each. */
 
 typedef struct keep_job {
     const be_attention_shape *s;
@@ -490,7 +494,7 @@ void cpu_held_rows(backend *be, const be_attention_shape *s, const be_step *rows
     }
 }
 
-/* A block of heads' queries and results lie behind attention's own scratch. */
+/* The scratch of attend_block, and after it the queries and results of a block of heads. */
 static size_t held_floats(const cpu_backend *c, const be_attention_shape *s, int64_t n_keys) {
     return attend_floats(c, s, n_keys, 0) + (size_t)(2 * BE_ROW_TILE * s->head_dim);
 }

@@ -1,10 +1,10 @@
 /* How far attention rows move when prompt positions are left out of the cache: see attention_error
  * in backend.h.
  *
- * A task is one query head and one block of BE_ROW_TILE rows. Both lanes' scores are taken over
- * every prompt key and the lane's own keys, so that column t is position t in both; the kept
- * columns are then gathered and get a softmax of their own, as a compressed cache computes it.
- * Nothing is derived from the identity that the numbers are there to test. */
+ * A task is one query head and one block of BE_ROW_TILE rows. The scores of both lanes are computed
+ * over every prompt key and the lane's own keys, so that column t is position t in both. Then the
+ * kept columns are gathered and get a softmax of their own, as a compressed cache computes it.
+ * Nothing is derived from the identity that these numbers are meant to test. */
 #include <assert.h>
 
 #include "lib/backend/cpu/cpu.h"
@@ -17,7 +17,7 @@ typedef struct error_job {
     be_row_error *out;
 } error_job;
 
-/* Scores of one lane's block over positions 0 ... n_prompt + row0 + BE_ROW_TILE - 1,
+/* Computes the scores of one lane's block over positions 0 ... n_prompt + row0 + BE_ROW_TILE - 1,
  * [BE_ROW_TILE][stride]. */
 static void block_scores(const error_job *a, int32_t lane, int64_t h, int64_t row0, float *score,
                          int64_t stride) {
@@ -32,14 +32,14 @@ static void block_scores(const error_job *a, int32_t lane, int64_t h, int64_t ro
                row0 + BE_ROW_TILE, score + r->n_prompt, stride);
 }
 
-/* A row sees positions [lo, hi); of the prompt's first n_prompt the n in `positions` are kept
- * (NULL: all of them). */
+/* What a row sees: positions [lo, hi). Of the prompt's first n_prompt positions, the n in
+ * `positions` are kept (NULL: all of them). */
 typedef struct seen {
     int64_t lo, hi, n_prompt, n;
     const uint32_t *positions;
 } seen;
 
-/* Gathers the kept ones of a row's scores x to `out`; returns how many. */
+/* Gathers those of a row's scores x that are kept into `out`. Returns how many they are. */
 static int64_t gather(const seen *v, const float *x, float *out) {
     int64_t m = 0;
     for (int64_t i = 0; v->positions && i < v->n; i++) {
@@ -51,8 +51,8 @@ static int64_t gather(const seen *v, const float *x, float *out) {
     return m;
 }
 
-/* full: the row's scores, overwritten by their softmax; kept_full, kept_other [n_kept]: scores over
- * what is kept, likewise. */
+/* Computes the errors of one row. full has the row's scores, kept_full and kept_other [n_kept] the
+ * scores of both lanes over what is kept; all are overwritten by their softmax. */
 static be_row_error row_error(const seen *v, float *full, float *kept_full, float *kept_other,
                               int64_t n_kept) {
     const double whole = 1.0 / kernel_softmax(full + v->lo, v->hi - v->lo, NULL),

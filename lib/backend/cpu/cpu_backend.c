@@ -1,4 +1,5 @@
-/* The CPU backend: its life, its buffers and scratch memory, and which kernels it takes. */
+/* Creates and destroys the CPU backend, with its buffers and scratch memory, and chooses its
+ * kernels. */
 #include "lib/backend/cpu/cpu_backend.h"
 
 #include <cblas.h>
@@ -22,7 +23,7 @@ static void scratch_of(const cpu_backend *c, const be_attention_shape *s, const 
     }
 }
 
-/* Of rows an even number of values wide. */
+/* The floats of rows that are rounded to bf16; rows have an even number of values. */
 static size_t rounded_floats(const cpu_backend *c, const be_extent *most) {
     const bool bf16 = c->base.compute == CKVC_COMPUTE_BF16;
     return bf16 ? (size_t)cpu_places(c, (int64_t)most->product_values) : 0;
@@ -46,7 +47,7 @@ size_t cpu_scratch_bytes(const backend *be, const be_attention_shape *s, const b
     return (floats + rounded_floats(c, most)) * sizeof(float);
 }
 
-/* ---- life ---- */
+/* ---- creating and destroying ---- */
 
 void cpu_destroy(backend *be) {
     cpu_backend *c = cpu_of(be);
@@ -60,7 +61,7 @@ void cpu_destroy(backend *be) {
 #define OPERATION(name) .name = cpu_##name,
 static const backend_ops ops = {.name = "cpu", CPU_OPERATIONS(OPERATION)};
 
-/* ---- which kernel ---- */
+/* ---- the choice of a kernel ---- */
 
 #if defined(__x86_64__)
 static bool is_one_of(const char *name, const char *const *names) {
@@ -70,8 +71,8 @@ static bool is_one_of(const char *name, const char *const *names) {
     return false;
 }
 
-/* OpenBLAS chooses its kernel by CPU model when it is loaded, or as OPENBLAS_CORETYPE says. One
- * that leaves vector units idle is worth a warning, since it halves the speed. */
+/* OpenBLAS chooses its kernel by the CPU's model when it is loaded, or as OPENBLAS_CORETYPE says. A
+ * kernel that does not use all vector units halves the speed, so it leads to a warning. */
 static void warn_of_slow_blas(backend *be, const char *core) {
     static const char *const with_avx512[] = {"SkylakeX", "Cooperlake", "Sapphirerapids", NULL};
     static const char *const with_avx2[] = {"Haswell", "Zen", "Excavator", NULL};
@@ -99,11 +100,11 @@ static void warn_of_slow_blas(backend *be, const char *core) { (void)be, (void)c
 #endif
 
 /* OpenBLAS takes a buffer of this size for every thread that calls it, at the thread's first call,
- * and tries for ever when the system refuses one (0.3.21, blas_memory_alloc). */
+ * and retries without end when the system refuses one (0.3.21, blas_memory_alloc). */
 #define BLAS_BUFFER_BYTES ((size_t)128 << 20)
 
-/* Asks the system for as much as OpenBLAS will and gives it back: under a limit of memory (ulimit
- * -v, -d) a refusal is an error now and not a process that never ends. */
+/* Asks the system for as much memory as OpenBLAS will ask for, and gives it back. So under a limit
+ * of memory (ulimit -v, -d) a refusal is an error now, and not a process that never ends. */
 static ckvc_status check_blas_buffers(int n_threads, ckvc_err *err) {
     const size_t bytes = BLAS_BUFFER_BYTES * (size_t)n_threads;
     void *probe = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
@@ -133,7 +134,7 @@ static void take_bf16(backend *be, bool emulated) {
     be->in_place = !emulated;
 }
 
-/* fma NULL: products in float32, and attention, by OpenBLAS. */
+/* Makes a backend. With fma NULL, OpenBLAS computes products in float32 and attention. */
 static ckvc_status make(const cpu_fma *fma, ckvc_compute compute, ckvc_pool *pool,
                         cpu_backend **out, ckvc_err *err) {
     CKVC_AUTO(destroy_at) cpu_backend *c = ckvc_calloc(1, sizeof *c);
@@ -160,7 +161,7 @@ static ckvc_status make(const cpu_fma *fma, ckvc_compute compute, ckvc_pool *poo
     return CKVC_OK;
 }
 
-/* Makes one, and lets it show what it can. */
+/* Makes a backend and runs its self-check. */
 static ckvc_status try_out(const cpu_fma *fma, ckvc_compute compute, ckvc_pool *pool,
                            const char *advice, ckvc_err *err) {
     CKVC_AUTO(destroy_at) cpu_backend *c = NULL;

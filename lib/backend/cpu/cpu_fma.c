@@ -1,8 +1,8 @@
-/* Products and attention on AVX2 with FMA and on AVX-512, chosen when the backend starts: see
- * cpu_fma.h. */
+/* Products and attention on AVX2 with FMA and on AVX-512, which are chosen when the backend starts:
+ * see cpu_fma.h. */
 #include "lib/backend/cpu/cpu_fma.h"
 
-/* With columns a block's scores stay, and the rows' maxima at every step. */
+/* With columns, the scores of a block are stored, and the maxima of its rows at every step. */
 size_t cpu_fma_scratch(int32_t head_dim, int64_t n_columns) {
     const size_t n = (size_t)n_columns, kept = n ? n + n / FMA_KEYS + 1 : 0;
     return BE_ROW_TILE * (2 * (size_t)head_dim + FMA_KEYS + kept);
@@ -14,8 +14,8 @@ size_t cpu_fma_scratch(int32_t head_dim, int64_t n_columns) {
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Six rows while they last; a rest of 7 or 8 is two tiles of about four, not one of six and a thin
- * one. */
+/* How many rows the next tile has: six while there are so many. A rest of 7 or 8 becomes two tiles
+ * of about four, rather than one of six and a thin one. */
 INLINE int rows_of_tile(int64_t n) { return n == 7 || n == 8 ? 4 : n < 6 ? (int)n : 6; }
 
 __attribute__((target("avx2,fma"))) static void transpose8(const float *src, int64_t src_stride,
@@ -45,7 +45,7 @@ __attribute__((target("avx2,fma"))) static void transpose(const float *src, int6
     const int64_t whole_rows = n_rows / 8 * 8, whole_cols = n_cols / 8 * 8;
     for (int64_t r = 0; r < whole_rows; r += 8) {
         for (int64_t c = 0; c < whole_cols; c += 8) {
-            /* those that are laid out next, or begin the next call's: only asked for */
+            /* those that are laid out next, or begin the next call's, are only prefetched */
             for (int64_t i = 8; i < 16 && c % 16 == 0; i++) {
                 __builtin_prefetch(src + (r + i) * src_stride + c);
             }
@@ -59,8 +59,8 @@ __attribute__((target("avx2,fma"))) static void transpose(const float *src, int6
     }
 }
 
-/* *row: moves on to the next row that is no padding. -> so many follow each other from there on; 0:
- * there is none. */
+/* Moves *row to the next row that is not padding. Returns how many such rows follow each other from
+ * there; 0: there is none. */
 static int64_t run_of_rows(const be_product_rows *rows, int64_t *row) {
     int64_t most = rows->n;
     if (rows->each > 0) {
@@ -72,7 +72,7 @@ static int64_t run_of_rows(const be_product_rows *rows, int64_t *row) {
     return rest < 0 ? 0 : rest < most ? rest : most;
 }
 
-/* Denormal numbers become 0, as they are to the product. */
+/* Denormal numbers become 0, as the product treats them. */
 __attribute__((target("avx512f,avx512bf16"))) static void pairs(int64_t n_rows, int64_t n,
                                                                 const float *x, float *to) {
     for (int64_t r = 0; r < n_rows; r++, x += n, to += (n + 1) / 2) {

@@ -1,15 +1,15 @@
-/* Products and attention on vectors of LANES floats; cpu_fma.c includes this once per width, and
- * once for products of pairs of bf16, where INPUTS is 2: a lane of the factors holds two inputs,
- * V_FMA adds both of their products (cpu_fma.h). Before that it defines LANES, NAME(x) (x with the
- * width's suffix), TARGET (the function attribute), V (the vector type), V_LOAD(p), V_STORE(p, v),
- * V_ALL(f) (f in every lane), V_FMA(a, b, c) = a * b + c rounded once, V_MAX(a, b). Plain operators
- * on V are the compiler's. Lanes meet in exp_sum and fold_columns alone, always as 16 of them, so
- * the width does not show in the results. */
+/* Products and attention on vectors of LANES floats. cpu_fma.c includes this file once for each
+ * width, and once for products of pairs of bf16, where INPUTS is 2: a lane of the factors then
+ * holds two inputs, and V_FMA adds both of their products (cpu_fma.h). Before including it,
+ * cpu_fma.c defines LANES, NAME(x) (x with the width's suffix), TARGET (the function attribute), V
+ * (the vector type), V_LOAD(p), V_STORE(p, v), V_ALL(f) (f in every lane), V_FMA(a, b, c) = a * b +
+ * c rounded once, and V_MAX(a, b). Plain operators on V are the compiler's. Only exp_sum and
+ * fold_columns combine lanes, always as 16 of them, so the width does not show in the results. */
 #define PANEL (2 * LANES) /* columns of a tile */
 
 typedef int32_t NAME(ints) __attribute__((vector_size(LANES * sizeof(int32_t))));
 
-/* acc[r] += sum over k of x[r * x_row + k * x_k] * panel[k]: R <= 6 rows by one panel. R is a
+/* acc[r] += sum over k of x[r * x_row + k * x_k] * panel[k], for R <= 6 rows and one panel. R is a
  * constant where this is inlined. */
 TARGET INLINE void NAME(multiply)(const int R, int64_t n, const float *x, int64_t x_row,
                                   int64_t x_k, const float *panel, V acc[6][2]) {
@@ -23,7 +23,7 @@ TARGET INLINE void NAME(multiply)(const int R, int64_t n, const float *x, int64_
     }
 }
 
-/* y = x panel, or y += x panel. */
+/* y = x panel; with `onto` y += x panel. */
 TARGET INLINE void NAME(tile)(const int R, int64_t n, const float *x, int64_t x_row,
                               const float *panel, bool onto, float *y, int64_t y_row) {
     V acc[6][2];
@@ -39,7 +39,8 @@ TARGET INLINE void NAME(tile)(const int R, int64_t n, const float *x, int64_t x_
 }
 
 #if INPUTS == 1
-/* y = y * factor + x^T panel, the factor by lane: x's rows are the sum's index here. */
+/* y = y * factor + x^T panel, where each lane has its factor, and the rows of x are the index of
+ * the sum. */
 TARGET INLINE void NAME(mix_tile)(const int R, int64_t n, const float *x, int64_t x_k,
                                   const float *panel, const V factor[2], float *y) {
     V acc[6][2];
@@ -57,7 +58,7 @@ TARGET INLINE void NAME(mix_tile)(const int R, int64_t n, const float *x, int64_
 }
 #endif
 
-/* A tile of R rows for a constant R: each is a loop of its own to the compiler. */
+/* A tile of R rows for a constant R, so that the compiler makes a loop of its own for each. */
 #define CASE(R)                                                                                    \
     case R:                                                                                        \
         CALL(R);                                                                                   \
@@ -65,8 +66,8 @@ TARGET INLINE void NAME(mix_tile)(const int R, int64_t n, const float *x, int64_
 #define BY_ROWS                                                                                    \
     switch (tile_rows) { CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) }
 
-/* soon, when not NULL: as many values as x has lie there one after the other and are asked for
- * meanwhile. */
+/* soon may be NULL. Otherwise as many values as x has lie there, one after the other, and are
+ * prefetched meanwhile. */
 TARGET static void NAME(rows)(int64_t n_rows, int64_t n, const float *x, int64_t x_row,
                               const float *panel, const float *soon, bool onto, float *y,
                               int64_t y_row) {
@@ -128,8 +129,8 @@ TARGET static void NAME(product)(const be_product_rows *rows, int64_t n_out, int
 }
 
 #if INPUTS == 1
-/* v = exp(v) for v <= 0, as vector_exp of cpu_kernels.c (Cephes), its steps fused. 0 below
- * ln(2^-126), NaN stays. */
+/* v = exp(v) for v <= 0, computed as vector_exp of cpu_kernels.c (Cephes), but with fused steps. It
+ * is 0 below ln(2^-126); NaN stays. */
 TARGET INLINE void NAME(exp)(V *v) {
     const V x = *v;
     const V magic = V_ALL(12582912.0f);
@@ -151,7 +152,7 @@ TARGET static double NAME(exp_sum)(const float *x, int64_t n, float *max_out) {
     const int64_t whole = n / 16 * 16;
     _Alignas(64) float rest[16], lane[16];
     for (int64_t i = 0; i < 16; i++) {
-        rest[i] = whole + i < n ? x[whole + i] : -INFINITY; /* exp gives 0 */
+        rest[i] = whole + i < n ? x[whole + i] : -INFINITY; /* exp makes it 0 */
     }
     V top[EACH], sum[EACH];
     for (int v = 0; v < EACH; v++) {
@@ -178,7 +179,7 @@ TARGET static double NAME(exp_sum)(const float *x, int64_t n, float *max_out) {
     return total;
 }
 
-/* Entries outside of their lane's span become -inf. */
+/* Sets the entries outside of their lane's span to -inf. */
 TARGET static void NAME(hide)(float *score, int64_t n, int64_t index, const int32_t *lo,
                               const int32_t *hi) {
     const NAME(ints) hidden = (NAME(ints))V_ALL(-INFINITY);
@@ -195,14 +196,14 @@ TARGET static void NAME(hide)(float *score, int64_t n, int64_t index, const int3
     }
 }
 
-/* score = exp(score - the maximum so far); *max, *sum brought up to date; what was summed before
- * shrinks by *factor. */
+/* score = exp(score - the maximum so far). It updates *max and *sum; what was summed before must be
+ * multiplied by *factor. */
 TARGET INLINE void NAME(soften)(float *score, int64_t n, float *max, float *sum, V *factor) {
     const V before = V_LOAD(max);
     V top = before, total = V_ALL(0.0f);
     for (int64_t t = 0; t < n; t++) { top = V_MAX(top, V_LOAD(score + t * PANEL)); }
     V_STORE(max, top);
-    /* a lane that has seen nothing yet: exp(-inf - 0) = 0 */
+    /* for a lane that has seen nothing yet: exp(-inf - 0) = 0 */
     top = (V)((NAME(ints))top & ~(NAME(ints))(top == -INFINITY));
     for (int64_t t = 0; t < n; t++) {
         V e = V_LOAD(score + t * PANEL) - top;
@@ -215,17 +216,18 @@ TARGET INLINE void NAME(soften)(float *score, int64_t n, float *max, float *sum,
     V_STORE(sum, V_FMA(V_LOAD(sum), *factor, total));
 }
 
-/* The first run of a block after its last step. */
+/* What is stored of the first run of a block after its last step. */
 typedef struct NAME(block) {
-    int64_t n;             /* keys */
+    int64_t n;             /* number of keys */
     const float *score;    /* [panels][n][PANEL]: exp(score - the row's maximum at that step) */
     const float *step_max; /* [steps][BE_ROW_TILE] */
-    const int64_t *first, *end; /* keys that some row of a panel sees */
-    const float *max, *sum;     /* [BE_ROW_TILE], of all that the rows see */
+    const int64_t *first, *end; /* the keys that some row of a panel sees */
+    const float *max, *sum;     /* [BE_ROW_TILE] over everything that a row sees */
     const row_span *span;
 } NAME(block);
 
-/* part[t][r % 16] = part[t][r % 16] + or max e[t][r] * factor[r], for LANES rows and n keys. */
+/* part[t][r % 16] = part[t][r % 16] + e[t][r] * factor[r], or the maximum of the two, for LANES
+ * rows and n keys. */
 TARGET INLINE void NAME(fold_rows)(const bool largest, int64_t n, const float *e, V factor,
                                    float *part) {
     for (int64_t t = 0; t < n; t++) {
@@ -240,7 +242,8 @@ TARGET INLINE void NAME(fold_rows)(const bool largest, int64_t n, const float *e
     }
 }
 
-/* Row r goes to lane r % 16 at every width, rows of a lane in their order, lanes in theirs. */
+/* Row r goes to lane r % 16 at every width. The rows of a lane are added in their order, then the
+ * lanes in theirs. */
 TARGET static void NAME(fold_columns)(const key_columns *c, const NAME(block) * b) {
     _Alignas(64) float shift[BE_ROW_TILE], inverse[BE_ROW_TILE], part[FMA_KEYS * 16],
         turned[16 * FMA_KEYS];
@@ -292,7 +295,7 @@ TARGET static void NAME(attend)(int32_t head_dim, float scale, const float *q, i
     float *const query = scratch, *const mix = query + BE_ROW_TILE * d,
                  *const one_step = mix + BE_ROW_TILE * d;
     float *step_max = NULL, *kept = NULL;
-    if (columns) { /* room behind that is there for them alone: cpu_fma_scratch */
+    if (columns) { /* scratch after this point exists only for columns: cpu_fma_scratch */
         step_max = one_step + BE_ROW_TILE * FMA_KEYS;
         kept = step_max + BE_ROW_TILE * (runs[0].n / FMA_KEYS + 1);
     }
@@ -318,13 +321,13 @@ TARGET static void NAME(attend)(int32_t head_dim, float scale, const float *q, i
             all_to[p] = hi[r] < all_to[p] ? hi[r] : all_to[p];
         }
     }
-    int64_t index = 0; /* of the step's first key in the list of both runs */
+    int64_t index = 0; /* of the step's first key, in the list of both runs */
     for (int i = 0; i < 2; i++) {
         for (int64_t at = 0; at < runs[i].n; at += FMA_KEYS) {
             const int64_t n = runs[i].n - at < FMA_KEYS ? runs[i].n - at : FMA_KEYS,
                           next = (at + FMA_KEYS) * d;
-            /* The step to come is on its way from memory meanwhile: its keys during the first
-             * panel, its values during the second. */
+            /* The next step is prefetched meanwhile: its keys during the first panel, its values
+             * during the second. */
             const bool more = at + 2 * FMA_KEYS <= runs[i].n;
             const float *const soon[2] = {more ? runs[i].k + next : NULL,
                                           more ? runs[i].v + next : NULL};

@@ -1,15 +1,17 @@
 /* Row kernels of the CPU backend.
  *
- * Written so that one source gives the same bits on every x86 level: sums run in a fixed number of
- * lanes, no product is contracted into a fused multiply-add (the Makefile's -ffp-contract=off), and
- * exp is ours. The compiler emits a version for AVX-512, AVX2 and the baseline, and the loader
- * picks one. libm's expf would be a fifth of a rollout's time: it is scalar. */
+ * They are written so that one source gives the same bits on every level of x86: sums run in a
+ * fixed number of lanes, no product is contracted into a fused multiply-add (the Makefile's
+ * -ffp-contract=off), and exp is our own. The compiler emits versions for AVX-512, AVX2 and the
+ * baseline, and the loader picks one. libm's expf is scalar and would take a fifth of a rollout's
+ * time. */
 #include <math.h>
 #include <string.h>
 
 #include "lib/backend/cpu/cpu.h"
 
-/* The loader's choice runs before the sanitizers are up, so they get the baseline alone. */
+/* The loader chooses before the sanitizers are initialised, so with them there is only the
+ * baseline. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) &&                             \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
@@ -19,9 +21,9 @@
 #define INLINE static inline __attribute__((always_inline))
 
 #define LANES 8
-/* The compilers' own vectors, of eight lanes on any machine: auto-vectorisation gives up on the
- * choice at the end of exp, and gcc takes wider ones apart value by value where the machine lacks
- * them. */
+/* The compilers' own vectors, with eight lanes on every machine. Auto-vectorisation fails at the
+ * choice at the end of exp, and gcc splits wider vectors into single values where the machine does
+ * not have them. */
 typedef float f32x __attribute__((vector_size(LANES * sizeof(float))));
 typedef int32_t i32x __attribute__((vector_size(LANES * sizeof(int32_t))));
 typedef float f32half __attribute__((vector_size(LANES / 2 * sizeof(float))));
@@ -31,7 +33,7 @@ INLINE void load(f32x *v, const float *p) { memcpy(v, p, sizeof *v); }
 
 INLINE void store(float *p, const f32x *v) { memcpy(p, v, sizeof *v); }
 
-/* The n < LANES last values; the other lanes get `fill`. */
+/* Loads the n < LANES last values; the other lanes get `fill`. */
 INLINE void load_tail(f32x *v, const float *p, int64_t n, float fill) {
     float lane[LANES];
     for (int j = 0; j < LANES; j++) { lane[j] = j < n ? p[j] : fill; }
@@ -45,14 +47,15 @@ INLINE void add_to(f64half sum[2], const f32x *v) {
     sum[1] += __builtin_convertvector(half[1], f64half);
 }
 
-/* v = mask ? a : b; mask lanes are 0 or -1 */
+/* v = mask ? a : b; the lanes of mask are 0 or -1 */
 INLINE void choose(f32x *v, const i32x *mask, const f32x *a, const f32x *b) {
     *v = (f32x)((*mask & (i32x)*a) | (~*mask & (i32x)*b));
 }
 
-/* v = exp(v). exp x = 2^n exp r, x = n ln2 + r, |r| <= ln2/2, with a polynomial in r (Cephes expf,
- * S. Moshier); at most 1 ulp off. Rounding to n is the addition of 1.5 * 2^23, whose low mantissa
- * bits are then n. 0 below ln(2^-126); never above exp(88.37), so never infinite. NaN stays. */
+/* v = exp(v). exp x = 2^n exp r with x = n ln2 + r and |r| <= ln2/2, by a polynomial in r (Cephes
+ * expf, S. Moshier); at most 1 ulp off. Adding 1.5 * 2^23 rounds to n, whose bits are then the low
+ * ones of the mantissa. The result is 0 below ln(2^-126), and never above exp(88.37), so never
+ * infinite. NaN stays. */
 INLINE void vector_exp(f32x *v) {
     const f32x zero = {0}, magic = zero + 12582912.0f, top = zero + 88.37f;
     f32x x = *v;
@@ -92,7 +95,7 @@ CLONES double kernel_softmax(float *x, int64_t n, float *max_out) {
         store(x + i, &v);
         add_to(sum, &v);
     }
-    load_tail(&v, x + i, n - i, -INFINITY); /* exp gives 0 */
+    load_tail(&v, x + i, n - i, -INFINITY); /* exp makes it 0 */
     v -= max;
     vector_exp(&v);
     add_to(sum, &v);
@@ -127,8 +130,8 @@ INLINE void vector_silu_mul(f32x *y, const f32x *gate, const f32x *up) {
     *y = *gate / (e + 1.0f) * *up;
 }
 
-/* gelu(g) = g / (1 + exp(-2u)), u = sqrt(2/pi) (g + 0.044715 g^3): (1 + tanh u) / 2 is the logistic
- * function of 2u. */
+/* gelu(g) = g / (1 + exp(-2u)) with u = sqrt(2/pi) (g + 0.044715 g^3), because (1 + tanh u) / 2 is
+ * the logistic function of 2u. */
 INLINE void vector_gelu_mul(f32x *y, const f32x *gate, const f32x *up) {
     f32x e = -*gate * (*gate * *gate * 0.0713548162726f + 1.59576912160573f);
     vector_exp(&e);
@@ -205,7 +208,7 @@ void kernel_round_bf16(const float *src, float *dst, int64_t n) {
         uint32_t bits;
         memcpy(&bits, src + i, sizeof bits);
         const uint32_t nearest = bits + 0x7FFF + (bits >> 16 & 1),
-                       quiet = bits | 0x400000; /* a NaN stays one */
+                       quiet = bits | 0x400000; /* keeps a NaN a NaN */
         bits = ((bits & 0x7FFFFFFF) > 0x7F800000 ? quiet : nearest) & 0xFFFF0000;
         memcpy(dst + i, &bits, sizeof bits);
     }

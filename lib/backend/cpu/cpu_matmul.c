@@ -1,4 +1,4 @@
-/* Products with weights: y = x W^T in fixed tiles, and the language model head with its
+/* Products with weights, y = x W^T in fixed tiles, and the language model head with its
  * log-sum-exp. */
 #include <assert.h>
 #include <cblas.h>
@@ -7,14 +7,16 @@
 
 #include "lib/backend/cpu/cpu.h"
 
-#define HEAD_CHUNK 512  /* rows that are in flight at once, whole tiles: bounds the partial sums */
-#define ROW_BLOCK  1024 /* rows that meet a piece of the weights before the next piece is read */
-#define MOST_COLS  256  /* columns of a task at most */
+/* Rows of the head at a time, in whole tiles; this limits the memory of partial sums. */
+#define HEAD_CHUNK 512
+#define ROW_BLOCK  1024 /* rows that use a piece of the weights before the next piece is read */
+#define MOST_COLS  256  /* the most columns of a task */
 
-/* A product's tile: y [rows][width] (+)= rows x [rows][cols] times columns col ... of W^T. */
+/* A tile of a product: y [rows][width] (+)= rows x [rows][cols] times the columns from col on of
+ * W^T. */
 typedef struct cpu_tile {
     const be_weight *w;
-    const float *x; /* [rows][w->places]: operand's */
+    const float *x; /* [rows][w->places] from operand() */
     be_product_rows rows;
     int64_t col, width;
     bool onto;
@@ -22,7 +24,7 @@ typedef struct cpu_tile {
     int64_t y_stride;
 } cpu_tile;
 
-/* What every product with weights comes down to. */
+/* Computes a tile; every product with weights is made of these. */
 static void product(const cpu_backend *c, const cpu_tile *t) {
     const int64_t n_in = t->w->places;
     const float *w = t->w->data + t->col * n_in;
@@ -50,7 +52,8 @@ static void round_task(void *ctx, int64_t task, int worker) {
               j->c->rounded.data + row * j->places);
 }
 
-/* The rows x [n_rows][cols] as w is multiplied with them, until the next product. */
+/* The rows x [n_rows][cols] in the form in which w is multiplied with them; valid until the next
+ * product. */
 static const float *operand(cpu_backend *c, const be_weight *w, const float *x, int64_t n_rows) {
     if (!w->bf16) { return x; }
     round_job job = {c, n_rows, w->m.cols, w->places, x};
@@ -59,12 +62,12 @@ static const float *operand(cpu_backend *c, const be_weight *w, const float *x, 
     return c->rounded.data;
 }
 
-/* Whether rows of a task are free to choose: our kernels' bits do not follow from the shape of a
- * call. */
+/* Whether a task may have any number of rows: with our own kernels the bits do not depend on the
+ * shape of a call. */
 static bool any_rows(const cpu_backend *c) { return c->fma; }
 
-/* Columns a task: equal pieces of at most `most`, in whole vectors. OpenBLAS packs a task's rows of
- * x anew, so narrow pieces pay for that more than once; wider ones leave threads without work. */
+/* Columns of a task: equal pieces of at most `most`, in whole vectors. OpenBLAS packs a task's rows
+ * of x anew, so narrow pieces cost this more than once; wide ones leave threads without work. */
 static int64_t column_tile(int64_t n_out, int64_t most) {
     return cpu_pieces(cpu_pieces(n_out, cpu_pieces(n_out, most)), 16) * 16;
 }
@@ -75,14 +78,14 @@ typedef struct matmul_job {
     const float *bias, *x;
     float *y;
     be_product_rows rows;
-    int64_t tile, n_tiles;         /* columns of a task; pieces of that many */
-    int64_t row_tile, n_row_tiles; /* the same of rows */
+    int64_t tile, n_tiles;         /* columns of a task; number of such pieces */
+    int64_t row_tile, n_row_tiles; /* rows of a task; number of such pieces */
     bool add;
 } matmul_job;
 
-/* Cuts y into tasks. With OpenBLAS their shape shows in the bits, so it follows from the
- * weight alone; our kernels pack a task's columns of the weights, so rows are many, but not so many
- * that a thread has nothing to do. */
+/* Cuts y into tasks. With OpenBLAS the shape of a task shows in the bits, so it depends on the
+ * weight alone. Our own kernels pack a task's columns of the weights, so a task has many rows, but
+ * not so many that threads have nothing to do. */
 static void cut_tasks(matmul_job *m) {
     const int64_t n_out = m->w->m.rows;
     int64_t rows = any_rows(m->c) ? CPU_MOST_ROWS : BE_ROW_TILE, cols = MOST_COLS;
@@ -105,7 +108,7 @@ static void cut_tasks(matmul_job *m) {
     }
 }
 
-/* One tile: up to row_tile rows of y, up to `tile` of its columns. */
+/* Computes one task: up to row_tile rows of y, and up to `tile` of its columns. */
 static void matmul_task(void *ctx, int64_t task, int worker) {
     (void)worker;
     const matmul_job *m = ctx;
@@ -154,28 +157,32 @@ typedef struct head_job {
     cpu_backend *c;
     const be_weight *w;
     const float *x;
-    const float *chunk;    /* its rows from `first` on, as they are multiplied */
-    int64_t tile, n_tiles; /* vocabulary entries of a task; pieces of that many */
+    /* the chunk's rows from `first` on, in the form in which they are multiplied */
+    const float *chunk;
+    int64_t tile, n_tiles; /* vocabulary entries of a task; number of such pieces */
     int64_t row_tile;      /* rows of a task */
-    int64_t first, n;      /* rows of this chunk */
-    be_rows asked;         /* for, of every lane */
+    int64_t first, n;      /* rows of the current chunk */
+    be_rows asked;         /* the rows that are asked for, in every lane */
     int64_t lane_rows;
     const be_losses *losses;
     float *target_logit; /* [n_lanes][n_rows] */
-    int32_t *first_max;  /* head_greedy: [rows][n_tiles], the first with the piece's max */
-    float *max;          /* [HEAD_CHUNK][n_tiles] */
-    double *sum;         /* the same: sum of exp(logit - max) */
-    double *dot;         /* the same: sum of p logit; NULL: not asked for */
-    float *logits;       /* head_logits: [n_rows][vocab] */
+    /* for head_greedy: [rows][n_tiles] the first entry with the piece's maximum */
+    int32_t *first_max;
+    float *max;    /* [HEAD_CHUNK][n_tiles] */
+    double *sum;   /* [HEAD_CHUNK][n_tiles] sum of exp(logit - max) */
+    double *dot;   /* [HEAD_CHUNK][n_tiles] sum of p logit; NULL: not asked for */
+    float *logits; /* for head_logits: [n_rows][vocab] */
 } head_job;
 
-/* Row `row` of x in [n_lanes][n_rows] of what is asked for, or -1. */
+/* The place of row `row` of x in [n_lanes][n_rows] of what is asked for; -1: it is not asked
+ * for. */
 static int64_t asked_of(const head_job *h, int64_t row) {
     const int64_t lane = row / h->lane_rows, i = row - lane * h->lane_rows - h->asked.row0;
     return i < 0 || i >= h->asked.n_rows ? -1 : lane * h->asked.n_rows + i;
 }
 
-/* The first of the largest logits of a piece, and the sum of exp(logit - it), in double. */
+/* Finds the first of the largest logits of a piece. Returns the sum of exp(logit - it), in
+ * double. */
 static double greedy_piece(const float *logits, int64_t width, float *max, int32_t *first_max) {
     double sum = 0;
     int32_t best = 0;
@@ -188,7 +195,8 @@ static double greedy_piece(const float *logits, int64_t width, float *max, int32
 
 static void head_task(void *ctx, int64_t task, int worker) {
     const head_job *h = ctx;
-    /* A piece of the vocabulary meets all rows of the chunk while it is in the cache. */
+    /* One piece of the vocabulary is multiplied with all rows of the chunk while it is in the
+     * cache. */
     const int64_t pieces = cpu_pieces(h->n, h->row_tile), tile = task / pieces,
                   row = task % pieces * h->row_tile,
                   n_rows = cpu_piece_length(h->n, row, h->row_tile);
@@ -224,7 +232,7 @@ static void head_task(void *ctx, int64_t task, int worker) {
     }
 }
 
-/* As in a matrix product, tasks of OpenBLAS have the rows of a tile and ours have more. */
+/* As in a matrix product, tasks of OpenBLAS have the rows of one tile, and ours have more. */
 static void cut_head(head_job *h, const cpu_backend *c, int64_t vocab) {
     h->row_tile = any_rows(c) ? CPU_MOST_ROWS : BE_ROW_TILE;
     h->tile = CPU_TASK_FLOATS / h->row_tile;
@@ -246,7 +254,7 @@ void cpu_head_scratch(const cpu_backend *c, const be_extent *most, size_t *per_w
     *shared = (size_t)(5 * HEAD_CHUNK * h.n_tiles + rows);
 }
 
-/* The sums of a row's pieces, one after the other, become its log-sum-exp. */
+/* Combines the sums of a row's pieces, one after the other, into its log-sum-exp. */
 static double log_sum_of(const head_job *h, int64_t r) {
     const float *max = h->max + r * h->n_tiles;
     const double *sum = h->sum + r * h->n_tiles;
@@ -256,7 +264,8 @@ static double log_sum_of(const head_job *h, int64_t r) {
     return log(total) + top;
 }
 
-/* sum of p log p - p (logit - log_sum), which rounding may leave below 0; a NaN stays. */
+/* The sum of p log p - p (logit - log_sum); where rounding makes it negative it becomes 0; a NaN
+ * stays. */
 static double divergence_of(const head_job *h, int64_t r, int64_t place, double log_sum) {
     double kl = h->losses->full->log_p[place % h->asked.n_rows] + log_sum;
     for (int64_t t = 0; t < h->n_tiles; t++) { kl -= h->dot[r * h->n_tiles + t]; }
@@ -274,7 +283,8 @@ static head_job head_of(cpu_backend *c, const be_weight *w, const be_buf *x, con
     return h;
 }
 
-/* Of n rows of one lane: with our kernels these alone, else the whole tiles that hold them. */
+/* A job for n rows of one lane: with our own kernels for these alone, else for the whole tiles that
+ * contain them. */
 static head_job head_of_lane(cpu_backend *c, const be_weight *w, const be_buf *x, int64_t row0,
                              int64_t n) {
     head_job h = head_of(c, w, x, &(be_rows){.row0 = row0, .n_rows = n, .n_lanes = 1});
@@ -289,7 +299,7 @@ ckvc_status cpu_head_nll(backend *be, const be_weight *w, const be_buf *x, const
     head_job h = head_of(c, w, x, rows);
     const int64_t end = rows->n_lanes * h.lane_rows;
     if (rows->n_rows == 0 || rows->n_lanes == 0) { return cpu_sync(be, err); }
-    /* whole tiles before row0 are skipped for the first lane alone */
+    /* whole tiles before row0 are skipped only for the first lane */
     assert(rows->n_lanes == 1 || rows->row0 < BE_ROW_TILE);
     size_t per_worker, shared;
     const be_extent most = {.n_rows = rows->n_rows, .n_lanes = rows->n_lanes, .vocab = w->m.rows};
@@ -329,7 +339,7 @@ typedef struct distributions_job {
     int64_t vocab;
 } distributions_job;
 
-/* A row's logits become its distribution. */
+/* Turns a row's logits into its distribution. */
 static void distribution_task(void *ctx, int64_t row, int worker) {
     (void)worker;
     const distributions_job *d = ctx;
@@ -351,7 +361,8 @@ ckvc_status cpu_head_distributions(backend *be, const be_weight *w, const be_buf
     return CKVC_OK;
 }
 
-/* Rows a tile at a time: within what cpu_head_scratch counts for losses. */
+/* It takes a tile of rows at a time, so that it needs no more scratch than cpu_head_scratch counts
+ * for losses. */
 ckvc_status cpu_head_greedy(backend *be, const be_weight *w, const be_buf *x, int64_t row0,
                             int64_t n, be_greedy *next, ckvc_err *err) {
     cpu_backend *c = cpu_of(be);

@@ -1,5 +1,6 @@
-/* Memory of the CPU backend: scratch and buffers; weights, which are bytes of a file in place where
- * they lie as they are multiplied, elsewhere copies, as far as the limit of memory allows. */
+/* The memory of the CPU backend: scratch, buffers and weights. A weight is used in place where it
+ * lies in the file as it is multiplied; elsewhere it is copied, as far as the limit of memory
+ * allows. */
 #include <assert.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -78,7 +79,7 @@ ckvc_status cpu_weight_create(backend *be, const be_matrix *m, be_weight **out, 
     return CKVC_OK;
 }
 
-/* That its copy takes. */
+/* The floats that a weight's copy takes. */
 static size_t copy_floats(const be_weight *w) { return (size_t)(w->m.rows * w->places); }
 
 void cpu_weight_free(backend *be, be_weight *w) {
@@ -112,7 +113,7 @@ int64_t cpu_places(const cpu_backend *c, int64_t n) {
 typedef struct convert_job {
     const cpu_backend *c;
     const be_weight *w;
-    int64_t rows; /* a task: one, or as many as its scratch holds */
+    int64_t rows; /* rows of a task: one, or as many as its scratch holds */
 } convert_job;
 
 static void convert_task(void *ctx, int64_t task, int worker) {
@@ -131,7 +132,7 @@ static void convert_task(void *ctx, int64_t task, int worker) {
     }
 }
 
-/* A spare copy of n floats, or fresh memory. */
+/* Returns a spare copy of n floats, or new memory. */
 static float *take_copy(cpu_backend *c, size_t n) {
     for (int i = 0; i < c->n_spare; i++) {
         if (c->spare[i].n == n) {
@@ -145,7 +146,8 @@ static float *take_copy(cpu_backend *c, size_t n) {
     return ckvc_alloc_aligned(n, sizeof(float));
 }
 
-/* Whether it lies in the file as it is multiplied: float32, or a whole number of pairs. */
+/* Whether a weight lies in the file as it is multiplied: as float32, or as a whole number of
+ * pairs. */
 static bool in_place(const be_weight *w) {
     const be_matrix *m = &w->m;
     const bool right =
@@ -153,8 +155,8 @@ static bool in_place(const be_weight *w) {
     return right && m->block == 0 && (uintptr_t)m->bytes % sizeof(float) == 0;
 }
 
-/* What does not lie in the file aligned, in one piece and in the products' own type is converted
- * into a copy. */
+/* A weight that does not lie in the file aligned, in one piece and in the type of the products is
+ * converted into a copy. */
 ckvc_status cpu_weight_acquire(backend *be, be_weight *w, ckvc_err *err) {
     (void)err;
     cpu_backend *c = cpu_of(be);
@@ -172,10 +174,10 @@ ckvc_status cpu_weight_acquire(backend *be, be_weight *w, ckvc_err *err) {
     return CKVC_OK;
 }
 
-/* While everything fits the limit a copy stays: nothing is won by converting it again. Beyond it
- * the memory waits for the next weight of its size, so that after a few passes over a model nothing
- * is allocated and the same weights take turns: what is taken is then what fits the limit, or the
- * buffers, the largest layer and the head, whichever is more. */
+/* While everything fits the limit, a copy stays, as converting it again would gain nothing. Beyond
+ * the limit its memory is kept for the next weight of the same size. So after a few passes over a
+ * model nothing is allocated any more, and the same weights take turns. What is then in use is the
+ * limit, or the buffers, the largest layer and the head, whichever is more. */
 void cpu_weight_release(backend *be, be_weight *w) {
     cpu_backend *c = cpu_of(be);
     if (!w->own || c->bytes_max == 0 ||
@@ -197,10 +199,10 @@ void cpu_weight_release(backend *be, be_weight *w) {
     w->data = NULL;
 }
 
-/* The file's pages of a copy that is to be made again: where they are not in memory, the system
- * reads them while other threads compute. Making the copy is work for the same cores, of which
- * nothing is won by beginning early; and of what is used in place the pages stay, or go as the
- * system sees fit: asking each time would cost a walk over all of them. */
+/* Asks the system to read the file's pages of a copy that will be made again, while other threads
+ * compute. The copy itself is not made early: the work would be done by the same cores. For weights
+ * that are used in place nothing is asked: their pages stay or go as the system decides, and asking
+ * each time would cost a walk over all of them. */
 void cpu_weight_prefetch(backend *be, const be_weight *w) {
     (void)be;
     const be_matrix *m = &w->m;

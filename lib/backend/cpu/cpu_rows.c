@@ -6,13 +6,13 @@
 #include "lib/backend/cpu/cpu.h"
 #include "lib/base/sizes.h"
 
-/* Work below this many values runs on the calling thread: waking the others costs more. Changes no
- * result. */
+/* With fewer values than this the calling thread does the work by itself, because waking the others
+ * takes longer. No result depends on it. */
 #define PARALLEL_MIN 65536
 
 typedef struct row_job {
     void (*row)(const struct row_job *j, int64_t row);
-    int64_t n_rows; /* in all */
+    int64_t n_rows; /* of all lanes */
     const float *a, *b;
     float *y;
     int64_t width;
@@ -20,7 +20,7 @@ typedef struct row_job {
     const be_attention_shape *s;
     const rope_table *rope;
     be_rows at;
-    int64_t lane_rows; /* padded */
+    int64_t lane_rows; /* of a lane, padding included */
     const be_cache *cache;
     double *norm;
 } row_job;
@@ -32,7 +32,7 @@ static void rows_task(void *ctx, int64_t task, int worker) {
     for (int64_t r = task * BE_ROW_TILE; r < end && r < j->n_rows; r++) { j->row(j, r); }
 }
 
-/* Tasks of BE_ROW_TILE rows over the pool, or all of them here when there is little to do. */
+/* Runs tasks of BE_ROW_TILE rows on the pool, or all of them here when there is little to do. */
 static void run_rows(backend *be, row_job *job, int64_t values_per_row) {
     const int64_t n_tasks = cpu_pieces(job->n_rows, BE_ROW_TILE);
     if (job->n_rows * values_per_row >= PARALLEL_MIN) {
@@ -42,8 +42,8 @@ static void run_rows(backend *be, row_job *job, int64_t values_per_row) {
     for (int64_t t = 0; t < n_tasks; t++) { rows_task(job, t, 0); }
 }
 
-/* Rows behind n_rows up to the next whole tile are zeroed, so that padding never carries an old
- * prompt's numbers (a NaN, say). */
+/* Rows after n_rows, up to the next whole tile, become 0, so that padding never contains numbers of
+ * an earlier prompt (such as a NaN). */
 void cpu_embed(backend *be, const be_weight *table, const int32_t *tokens, int64_t n_rows,
                be_buf *x) {
     (void)be;
@@ -134,7 +134,7 @@ const rope_table *cpu_rope_reserve(cpu_backend *c, const double *inv_freq, int32
                           .inv_freq = ckvc_alloc(bytes, 1),
                           .cos = ckvc_alloc_aligned(n, sizeof *t->cos),
                           .sin = ckvc_alloc_aligned(n, sizeof *t->sin)};
-    } else if (!same) { /* other frequencies (dynamic scaling) in the same memory */
+    } else if (!same) { /* other frequencies (dynamic scaling) use the same memory */
         t->n_positions = 0;
     }
     memcpy(t->inv_freq, inv_freq, bytes);
@@ -181,7 +181,7 @@ void cpu_rope(backend *be, const be_attention_shape *s, const double *inv_freq, 
     run_rows(be, &job, width);
 }
 
-/* Slots behind the last row up to the next whole tile are zeroed: attention multiplies them by
+/* Slots after the last row, up to the next whole tile, become 0: attention multiplies them by
  * weights of 0, and 0 * NaN is NaN. */
 static void cache_row(const row_job *j, int64_t row) {
     const int64_t d = j->s->head_dim, n_kv = j->s->n_kv_heads, lane = row / j->lane_rows,

@@ -1,4 +1,4 @@
-/* Kernels against plain loops: see cpu_selfcheck.h. */
+/* Compares kernels with plain loops: see cpu_backend.h. */
 #include "lib/backend/cpu/cpu_backend.h"
 
 #include <math.h>
@@ -8,12 +8,13 @@
 #include "lib/base/hash.h"
 #include "lib/backend/cpu/cpu.h"
 
-/* sqrt(sum (got - want)^2 / sum want^2): rounding gives some 1e-7, a wrong tile 1e-2 and more. */
+/* The largest error sqrt(sum (got - want)^2 / sum want^2): rounding makes some 1e-7, a wrong tile
+ * 1e-2 and more. */
 #define MOST_ERROR 3e-6
-#define REPEATS    4      /* on all threads: what they do to each other shows only at times */
-#define MEET_S     0.0005 /* waits for the others so long */
+#define REPEATS    4      /* on all threads, as what they do to each other shows only at times */
+#define MEET_S     0.0005 /* seconds that a thread waits for the others */
 
-/* Whole tiles and a few rows; more inputs than FMA_DEPTH; one column more than a task's. */
+/* Whole tiles and a few rows; more inputs than FMA_DEPTH; one column more than a task has. */
 enum { ROWS = 135, IN = 390, OUT = 257, HEADS = 10, KV_HEADS = 2, D = IN / HEADS, CAPACITY = 192 };
 static const be_attention_shape shape = {
     .n_heads = HEADS, .n_kv_heads = KV_HEADS, .head_dim = D, .scale = 0.2f};
@@ -32,14 +33,16 @@ typedef struct scene {
 
 typedef struct trial {
     const char *what;
-    int64_t width;  /* of y [ROWS][width] */
-    int64_t sample; /* every such value meets the plain loop; no factor of the width */
+    int64_t width; /* of y [ROWS][width] */
+    /* so many values apart are compared with the plain loop; not a factor of the width */
+    int64_t sample;
     ckvc_status (*run)(const scene *s, float *y, ckvc_err *err);
-    double (*plain)(const scene *s, int64_t row, int64_t col); /* one value of y */
+    double (*plain)(const scene *s, int64_t row, int64_t col); /* computes one value of y */
 } trial;
 
 static double dot(const float *a, const float *b, int64_t n) {
-    double sum[4] = {0}; /* not one chain of additions: most of the check's time is spent here */
+    /* four chains of additions, because most of the check's time is spent here */
+    double sum[4] = {0};
     for (int64_t i = 0; i < n; i++) { sum[i % 4] += (double)a[i] * (double)b[i]; }
     return sum[0] + sum[1] + sum[2] + sum[3];
 }
@@ -65,7 +68,7 @@ static ckvc_status run_losses(const scene *s, float *y, ckvc_err *err) {
 static double plain_loss(const scene *s, int64_t row, int64_t col) {
     double sum = 0;
     (void)col;
-    for (int64_t o = 0; o < OUT; o++) { /* logits are tens at most */
+    for (int64_t o = 0; o < OUT; o++) { /* logits are at most tens */
         sum += exp(plain_product(s, row, o));
     }
     return log(sum) - plain_product(s, row, s->target[row]);
@@ -88,7 +91,7 @@ static double plain_attention(const scene *s, int64_t row, int64_t col) {
     return mixed / sum;
 }
 
-/* The last LATER rows behind a prompt of ROWS, whose keys are the cache as well. */
+/* The last LATER rows after a prompt of ROWS, whose keys are in the cache, too. */
 enum { BEHIND = 70, LATER = 8 };
 
 static ckvc_status run_targets(const scene *s, float *y, ckvc_err *err) {
@@ -119,7 +122,7 @@ static double plain_target(const scene *s, int64_t row, int64_t col) {
     return given;
 }
 
-/* Row r as a sequence that holds positions 0 ... r: causal attention once more. */
+/* Takes row r for a sequence that holds positions 0 ... r, which is causal attention once more. */
 static ckvc_status run_held(const scene *s, float *y, ckvc_err *err) {
     static const int64_t first[KV_HEADS] = {0, CAPACITY}, hidden[KV_HEADS] = {0};
     int64_t n_kept[ROWS][KV_HEADS];
@@ -140,12 +143,12 @@ static const trial trials[] = {{"products", OUT, 11, run_product, plain_product}
                                {"attention of decoding", IN, 101, run_held, plain_attention}};
 enum { N_TRIALS = sizeof trials / sizeof *trials };
 
-/* ---- the scene ---- */
+/* ---- the data ---- */
 
 static float *random_values(ckvc_rng *rng, size_t n) {
     float *v = ckvc_alloc_aligned(n, sizeof *v);
     for (size_t i = 0; i < n; i++) { v[i] = (float)ckvc_rng_double(rng) * 2 - 1; }
-    kernel_round_bf16(v, v, (int64_t)n); /* one answer in float32 and in bf16 */
+    kernel_round_bf16(v, v, (int64_t)n); /* so that the answer is the same in float32 and in bf16 */
     return v;
 }
 
@@ -192,8 +195,8 @@ typedef struct meeting {
     double until;
 } meeting;
 
-/* A task for each thread: all of them are running when it returns, unless the machine is busy with
- * other things. What threads do to each other does not show while they take turns. */
+/* One task for each thread. When it returns all of them are running, unless the machine is busy
+ * with other things: what threads do to each other does not show while they take turns. */
 static void wait_for_all(void *ctx, int64_t task, int worker) {
     meeting *m = ctx;
     (void)task, (void)worker;

@@ -1,17 +1,18 @@
-// Attention of query rows over two runs of packed keys with a running maximum (Milakov and
-// Gimelshein 2018), in tiles as in FlashAttention-2 (Dao 2023): a block has one or two units of
-// CUDA_TILE rows of one head, its warps 16 or 32 of them each; scores, softmax and sums stay in
-// registers; while scores are computed the tile's values are on their way, while values are added
-// the next tile's keys.
+// Attention of query rows over two runs of packed keys, with a running maximum (Milakov and
+// Gimelshein 2018), in tiles as in FlashAttention-2 (Dao 2023). A block has one or two units, each
+// of which is CUDA_TILE rows of one head; a warp has 16 or 32 of the rows. Scores, softmax and sums
+// stay in registers. While scores are computed the tile's values are loaded, and while values are
+// added the next tile's keys are.
 //
-// Two units are two heads of a group, or two tiles of rows where the group ends: they read the same
-// keys. A tile that all of a row's keys are hidden in changes none of its bits (its maximum stays,
-// the factor is 2^0, the sums get 0), so that a row's result does not depend on the unit beside it.
+// Two units are two heads of a group or, where the group ends, two tiles of rows: they read the
+// same keys. A tile whose keys are all hidden from a row changes none of the row's bits (its
+// maximum stays, the factor is 2^0, the sums get 0), so that a row's result does not depend on the
+// unit beside it.
 #include "lib/backend/cuda/tiles.cuh"
 
 // ---- packing ----
 
-// One thread four columns of a row; blockIdx.y the copy.
+// A thread copies four columns of a row; blockIdx.y is the number of the copy.
 template <bool BF16> __global__ void pack_kernel(cuda_pack p, int width) {
     const cuda_copy *c = &p.copies[blockIdx.y];
     const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, row = i / (width / 4);
@@ -47,7 +48,7 @@ void cuda_pack_rows(cudaStream_t stream, const cuda_pack *p) {
     }
 }
 
-// ---- rows of a block ----
+// ---- the rows of a block ----
 
 typedef struct block_rows {
     const cuda_head *keys;
@@ -55,10 +56,10 @@ typedef struct block_rows {
     int j0, j1; // positions of the first and the last row
 } block_rows;
 
-// Row `i` of a block.
+// The place of row `i` of a block.
 typedef struct row_place {
-    int head, row; // padding where row >= n_rows
-    bool unit;     // there is such a unit
+    int head, row; // the row is padding where row >= n_rows
+    bool unit;     // whether there is such a unit
 } row_place;
 
 static __device__ __forceinline__ block_rows rows_of(const cuda_attend *a, int first_unit,
@@ -94,10 +95,11 @@ static __device__ __forceinline__ void write_stats(const cuda_attend *a, int hea
 
 // ---- bf16: mma.sync ----
 
-// A warp's rows are of one unit; a thread's are 8 apart: half i % 2 of its tile i / 2.
+// The rows of a warp belong to one unit. Those of a thread are 8 apart: half i % 2 of its tile i /
+// 2.
 
-// Scores of the keys that a row does not see become -inf; c: the tile's first key, j: the position
-// of a thread's first row.
+// Sets the scores of keys that a row does not see to -inf. c is the tile's first key, j the
+// position of a thread's first row.
 template <int MT, int NT>
 static __device__ __forceinline__ void hide(float s[MT][NT][4], const cuda_run *run, int c, int j,
                                             int window) {
@@ -114,8 +116,8 @@ static __device__ __forceinline__ void hide(float s[MT][NT][4], const cuda_run *
     }
 }
 
-// s -> 2^(s * scale - m) with the row's new maximum m of s * scale; returns the factor of what
-// there was before.
+// s becomes 2^(s * scale - m), where m is the row's new maximum of s * scale. Returns the factor
+// for what was summed before.
 template <int NT>
 static __device__ __forceinline__ float soften(float s[NT][4], int half, float scale, float *max,
                                                float *sum) {
@@ -135,7 +137,8 @@ static __device__ __forceinline__ float soften(float s[NT][4], int half, float s
     return factor;
 }
 
-// o += P V, P [16 MT][KEYS] from the scores' registers, V's rows in shared memory.
+// o += P V, where P [16 MT][KEYS] comes from the scores' registers and the rows of V lie in shared
+// memory.
 template <int D, int MT, int KEYS>
 static __device__ __forceinline__ void
 add_values(float o[MT][D / 8][4], const float p[MT][KEYS / 8][4], const uint16_t *v) {
@@ -164,7 +167,7 @@ add_values(float o[MT][D / 8][4], const float p[MT][KEYS / 8][4], const uint16_t
     }
 }
 
-// A thread's row and columns of O, or zeros.
+// Writes a thread's row and columns of O, or zeros.
 template <int D>
 static __device__ __forceinline__ void write_row(const cuda_attend *a, float *out, bool padding,
                                                  const float o[D / 8][4], int half, float inverse) {
@@ -183,7 +186,7 @@ static __device__ __forceinline__ size_t row_at(const cuda_attend *a, int head, 
     return ((size_t)row * a->n_heads + head) * a->head_dim;
 }
 
-// The queries of a block's rows in bf16, zeros where there is none.
+// Loads the queries of a block's rows in bf16, with zeros where there is no row.
 template <int D, int MT>
 static __device__ __forceinline__ void load_queries(const cuda_attend *a, const block_rows *b,
                                                     uint16_t *to) {
@@ -213,7 +216,7 @@ static __device__ __forceinline__ void load_tile(uint16_t *to, const void *from,
     cp_async_commit();
 }
 
-// D: width; MT: units of a block and 16-row tiles of a warp; KEYS: of a step.
+// D: width; MT: units of a block, and 16-row tiles of a warp; KEYS: keys of a step.
 template <int D, int MT, int KEYS, bool VALUES>
 __global__ void __launch_bounds__(THREADS, 2) attend_kernel(const cuda_attend a) {
     constexpr int ROWS = MT * CUDA_TILE, NT = KEYS / 8, OT = VALUES ? D / 8 : 1;
@@ -239,7 +242,7 @@ __global__ void __launch_bounds__(THREADS, 2) attend_kernel(const cuda_attend a)
     while (more) {
         float s[MT][NT][4];
         cp_async_wait<0>();
-        __syncthreads(); // the keys are there, and nobody reads the last tile's values any more
+        __syncthreads(); // the keys have arrived, and nobody reads the last tile's values any more
         if (VALUES) { load_tile<D, KEYS>(v, b.keys->run[at.run].v, at.c); }
         scores<D, MT, NT>(s, q + threadIdx.x / 32 * 16 * MT * (D + 8), k);
         if (!at.whole) {
@@ -247,7 +250,7 @@ __global__ void __launch_bounds__(THREADS, 2) attend_kernel(const cuda_attend a)
         }
         more = next_tile(b.keys, KEYS, b.j0, b.j1, a.window, &at);
         cp_async_wait<0>();
-        __syncthreads(); // the values are there, and nobody reads the keys any more
+        __syncthreads(); // the values have arrived, and nobody reads the keys any more
         if (more) { load_tile<D, KEYS>(k, b.keys->run[at.run].k, at.c); }
 #pragma unroll
         for (int i = 0; i < 2 * MT; i++) {
@@ -293,8 +296,8 @@ template <int D, int MT, int KEYS> static void attend(cudaStream_t stream, const
 
 // ---- float: --compute f32 ----
 
-// 16 M rows of a unit; a thread has M of them, and every eighth of a tile's 32 keys or every eighth
-// four of D columns.
+// A block has 16 M rows of a unit. A thread has M of them, and every eighth of a tile's 32 keys, or
+// every eighth group of four of the D columns.
 template <int D, int M>
 __global__ void __launch_bounds__(THREADS, 3) attend_kernel_f32(const cuda_attend a) {
     constexpr int ROWS = 16 * M, KEYS = 32, OT = D / 32, PARTS = CUDA_TILE / ROWS;

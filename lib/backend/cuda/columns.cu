@@ -1,13 +1,13 @@
-// What query rows give to the keys of a run, from each row's largest score and sum that
-// cuda_attend_rows left: a second pass over the scores in which the keys are the rows of a tile, so
-// that a thread adds up its own keys over all query rows. A tile's sum is taken in float32, tiles
-// are added in double, in the order of heads and rows.
+// What query rows give to the keys of a run, computed from each row's largest score and sum, which
+// cuda_attend_rows has left. This is a second pass over the scores, in which the keys are the rows
+// of a tile, so that a thread adds up its own keys over all query rows. The sum of a tile is
+// computed in float32; tiles are added in double, in the order of heads and rows.
 #include "lib/backend/cuda/tiles.cuh"
 
-// A walk over tiles of n query rows of all heads of a group, those that see some of the block's
+// A walk over those tiles of n query rows, of all heads of a group, that see some of the block's
 // keys.
 typedef struct row_walk {
-    int head, row, end; // the last head's successor
+    int head, row, end; // end is the head after the last one
 } row_walk;
 
 static __device__ __forceinline__ row_walk first_rows(const cuda_columns *a, int n) {
@@ -39,7 +39,7 @@ static __device__ __forceinline__ size_t packed_row(const cuda_columns *a, const
     return (size_t)w->head * (size_t)(cuda_tiles(a->n_rows) * CUDA_TILE) + (size_t)w->row;
 }
 
-// The rows' statistics; of those that do not count, ones that make every share 0.
+// Loads the rows' statistics. Rows that do not count get statistics that make every share 0.
 static __device__ __forceinline__ void load_stats(const cuda_columns *a, const row_walk *w, int n,
                                                   float *to) {
     const int i = threadIdx.x, row = w->row + i;
@@ -50,7 +50,8 @@ static __device__ __forceinline__ void load_stats(const cuda_columns *a, const r
     to[2 * i + 1] = counts ? from[1] : 0.0f;
 }
 
-// The share of query row w->row + i, or what is written of it.
+// Returns the share that query row w->row + i gives to a key, and writes it where the rows
+// themselves are asked for.
 static __device__ __forceinline__ float share(const cuda_columns *a, const row_walk *w, int i,
                                               int key, int position, float score,
                                               const float *stats) {
@@ -107,7 +108,7 @@ __global__ void __launch_bounds__(THREADS, 3) columns_kernel(const cuda_columns 
         const float *of = stats + turn * 2 * ROWS;
         float s[MT][NT][4];
         cp_async_wait<0>();
-        __syncthreads(); // these rows are there, and nobody reads the ones before any more
+        __syncthreads(); // these rows have arrived, and nobody reads the ones before any more
         next = w;
         more = next_rows(&a, run, key0, KEYS, ROWS, &next);
         if (more) {
@@ -146,7 +147,7 @@ template <int D, int MT, int ROWS> static void columns(cudaStream_t stream, cons
            stream, *a);
 }
 
-// 64 keys, steps of 32 query rows; a thread has four of them each way.
+// A block has 64 keys and takes 32 query rows in a step; a thread has four of each.
 template <int D>
 __global__ void __launch_bounds__(THREADS) columns_kernel_f32(const cuda_columns a) {
     constexpr int KEYS = CUDA_TILE, ROWS = 32;

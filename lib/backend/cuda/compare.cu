@@ -1,7 +1,7 @@
 // How far attention rows move when prompt positions are left out of the cache: attention_error of
-// backend.h. A block is one row of one query head; it takes the scores of both lanes at every
-// position three times over, for the largest, for the sums and for the distances, so that no row of
-// A lies in memory. A thread's positions lie THREADS apart, and sums are taken in double.
+// backend.h. A block is one row of one query head. It computes the scores of both lanes at every
+// position three times, for the largest, for the sums and for the distances, so that no row of A is
+// stored. The positions of a thread lie THREADS apart, and sums are computed in double.
 #include "lib/backend/cuda/cuda_attention.h"
 #include "lib/backend/cuda/device.cuh"
 
@@ -9,13 +9,14 @@
 #define WARPS   (THREADS / 32)
 #define LOG2_E  1.44269504088896340736f
 
-// Softmaxes of a row: over all that it sees; the same scores over what is kept; the other lane's.
+// The softmaxes of a row: over everything that it sees; of the same scores over what is kept; of
+// the other lane.
 enum { FULL, RESTRICTED, ACTUAL, SOFTMAXES };
 
 typedef struct compared_row {
     const cuda_compare *a;
-    const float *q[2]; // shared memory
-    int g, lo, hi;     // sees positions lo ... hi-1
+    const float *q[2]; // in shared memory
+    int g, lo, hi;     // it sees positions lo ... hi-1
 } compared_row;
 
 static __device__ __forceinline__ bool is_kept(const compared_row *r, int t) {
@@ -53,7 +54,7 @@ static __device__ __forceinline__ double block_sum(double x, double *scratch) {
     return over_block(x, scratch, [](double a, double b) { return a + b; });
 }
 
-// blockIdx.x: row; y: query head.
+// blockIdx.x is the row, blockIdx.y the query head.
 __global__ void __launch_bounds__(THREADS) compare_kernel(const cuda_compare a) {
     __shared__ float q[2][CUDA_WIDEST];
     __shared__ double scratch[WARPS];

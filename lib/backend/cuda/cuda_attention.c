@@ -1,21 +1,22 @@
-/* Attention of the CUDA backend: what the kernels of attention.cu and columns.cu are told.
+/* Attention of the CUDA backend: prepares the arguments of the kernels in attention.cu and
+ * columns.cu.
  *
- * Keys and values are packed first (cuda_attention.h): gathered by the kept set, in the type that
- * is multiplied, once for all lanes that share the set. The kernels then walk over whole tiles of
- * rows that lie together, whatever is kept.
- */
+ * Keys and values are packed first (cuda_attention.h): they are gathered by the kept set, in the
+ * type that is multiplied, once for all lanes that share the set. The kernels then go over whole
+ * tiles of rows that lie together, whatever is kept. */
 #include <assert.h>
 
 #include "lib/backend/cuda/cuda_attention.h"
 #include "lib/backend/cuda/cuda.h"
 
-/* Packed sets in flight: lanes go side by side as far as theirs fit, or one alone. */
+/* Limits of packed sets at a time: lanes go side by side as long as their sets fit; a single lane
+ * always does. */
 #define PACK_BYTES  ((size_t)256 << 20)
 #define PACK_LANES  64
-#define WINDOW_ROWS 1024 /* reserved for; a longer window takes more scratch on first use */
+#define WINDOW_ROWS 1024 /* rows that are reserved for; longer windows allocate on first use */
 
-/* What one call packs: arguments in pinned memory and the scratch memory that they point into,
- * which begins with their copy. */
+/* What one call packs: the arguments, in pinned memory, and the scratch memory that they point
+ * into, which begins with a copy of them. */
 typedef struct packing {
     cuda_backend *c;
     const be_attention_shape *s;
@@ -46,7 +47,8 @@ bool cuda_attends(cuda_backend *c, const be_attention_shape *s) {
     return false;
 }
 
-/* bytes: of what is taken. false: a failure is recorded. */
+/* Begins packing; bytes says how much will be packed. Returns false where this fails, which is
+ * recorded. */
 static bool packing_begin(packing *p, int64_t n_heads, int64_t n_copies, size_t bytes) {
     p->args = argument_bytes(n_heads, n_copies);
     if (!cuda_attends(p->c, p->s)) { return false; }
@@ -74,7 +76,7 @@ static const void *pack(packing *p, const float *from, int64_t stride, const uin
     return to;
 }
 
-/* n rows of a cache from value `at` on; the first one's position is `base`, or they are at
+/* Packs n rows of a cache from value `at` on. The first one has the position `base`, or they are at
  * `positions`. */
 static cuda_run pack_run(packing *p, const be_cache *cache, int64_t at, const uint32_t *positions,
                          int64_t base, int64_t n, bool values) {
@@ -86,7 +88,7 @@ static cuda_run pack_run(packing *p, const be_cache *cache, int64_t at, const ui
     return run;
 }
 
-/* Rows of query heads, [H]. */
+/* Packs the rows of all query heads, [H]. */
 static const void *pack_queries(packing *p, const float *q, int64_t n_rows) {
     const int64_t d = p->s->head_dim, n_heads = p->s->n_heads;
     const void *first = p->scratch + p->used;
@@ -161,7 +163,7 @@ static size_t own_bytes(const cuda_backend *c, const be_attention_shape *s, int6
     return 2 * (size_t)s->n_kv_heads * packed_bytes(c, s, n_rows);
 }
 
-/* As many of the n lanes as are packed at once, and their bytes. */
+/* How many of the n lanes are packed at once; *bytes receives what they take. */
 static int64_t lanes_at_once(const packing *p, const be_continuation *r, const be_lane *lanes,
                              int64_t n, size_t *bytes) {
     int64_t i = 0;
@@ -180,7 +182,7 @@ static int64_t lanes_at_once(const packing *p, const be_continuation *r, const b
     return i;
 }
 
-/* Lane i's heads; what it shares with the lane before it is not packed again. */
+/* Packs the heads of lane i, without what it shares with the lane before it. */
 static void pack_lane(packing *p, const be_continuation *r, const be_lane *lanes, int64_t i,
                       float *out) {
     const be_attention_shape *s = p->s;
@@ -206,8 +208,8 @@ static void pack_lane(packing *p, const be_continuation *r, const be_lane *lanes
     }
 }
 
-/* Packs what the n lanes read; more: bytes and copies beside theirs, which the caller packs before
- * lanes_packed. */
+/* Begins to pack what the n lanes read. more_copies and bytes are what the caller packs besides,
+ * before it calls lanes_packed. */
 static bool pack_lanes(packing *p, const be_continuation *r, const be_lane *lanes, int64_t n,
                        be_buf *out, int64_t more_copies, size_t bytes) {
     const int64_t n_heads = n * p->s->n_kv_heads;
@@ -307,8 +309,9 @@ static size_t window_bytes(const cuda_backend *c, const be_attention_shape *s, i
            (size_t)s->n_heads * packed_bytes(c, s, n_rows) + stats_bytes(s, n_rows);
 }
 
-/* Packs the keys and the rows of the tiles that the window lies in, and takes these rows'
- * statistics; `more` bytes are left to be taken. false: recorded. */
+/* Packs the keys, and the rows of the tiles in which the window lies, and computes the statistics
+ * of these rows; leaves `more` bytes for the caller. Returns false where this fails, which is
+ * recorded. */
 static bool window_stats(packing *p, const be_window *w, const be_buf *q, const be_cache *cache,
                          size_t more, cuda_columns *columns) {
     const be_attention_shape *s = p->s;
@@ -344,7 +347,7 @@ ckvc_status cuda_window_mass(backend *be, const be_attention_shape *s, const be_
     return cuda_download(p.c, mass, a.columns, (size_t)(s->n_kv_heads * w->n) * sizeof *mass, err);
 }
 
-/* One query head's rows after the other. */
+/* It computes the rows of one query head after the other. */
 ckvc_status cuda_window_rows(backend *be, const be_attention_shape *s, const be_window *w,
                              const be_buf *q, const be_cache *cache, float *rows, ckvc_err *err) {
     packing p = {.c = cuda_of(be), .s = s};
@@ -366,7 +369,7 @@ size_t cuda_attention_scratch(const cuda_backend *c, const be_attention_shape *s
                               const be_extent *most) {
     const int64_t n = most->n_prompt, n_rows = most->n_rows,
                   window = n < WINDOW_ROWS ? n : WINDOW_ROWS;
-    /* a set of a layer has at most a list of every position for each head */
+    /* a set of a layer has at most one list of every position for each head */
     const size_t positions = cuda_align((size_t)(n * s->n_kv_heads) * sizeof(uint32_t)),
                  lane = set_bytes(c, s, n, NULL) + own_bytes(c, s, n_rows) + positions,
                  shown = window_bytes(c, s, n, window) +

@@ -1,4 +1,4 @@
-/* The CUDA backend: its life, its buffers, memory and arguments, and its first error. */
+/* Creates and destroys the CUDA backend; its buffers, memory and arguments, and its first error. */
 #include "lib/backend/cuda/cuda_backend.h"
 
 #include <assert.h>
@@ -14,7 +14,7 @@ static size_t scratch_of(const cuda_backend *c, const be_attention_shape *s,
     return attention > head ? attention : head;
 }
 
-/* Their bf16 rows, whole 16 bytes each. */
+/* The bytes of bf16 rows, each a multiple of 16. */
 static size_t half_of(const cuda_backend *c, const be_extent *most) {
     return c->bf16 ? most->product_values * sizeof(uint16_t) : 0;
 }
@@ -34,7 +34,7 @@ size_t cuda_scratch_bytes(const backend *be, const be_attention_shape *s, const 
     return scratch_of(c, s, most) + half_of(c, most) + angles + WORKSPACE_BYTES;
 }
 
-/* ---- life ---- */
+/* ---- creating and destroying ---- */
 
 void cuda_destroy(backend *be) {
     cuda_backend *c = cuda_of(be);
@@ -58,7 +58,8 @@ void cuda_destroy(backend *be) {
 #define OPERATION(name) .name = cuda_##name,
 static const backend_ops ops = {.name = "cuda", CUDA_OPERATIONS(OPERATION)};
 
-/* The first device, or what is missing. A machine with nvcc and no device is normal. */
+/* Finds the first device, or says what is missing. It is normal for a machine to have nvcc and no
+ * device. */
 static ckvc_status find_device(struct cudaDeviceProp *p, ckvc_err *err) {
     int n = 0, driver = 0;
     const cudaError_t st = cudaGetDeviceCount(&n);
@@ -94,7 +95,8 @@ void cuda_device_text(char *text, size_t n) {
     }
 }
 
-/* Of what is free: the rest is for the driver, and for what cublasLt loads. */
+/* The part of the free memory that we use. The rest is for the driver, and for what cublasLt
+ * loads. */
 static size_t usable_bytes(size_t left) { return left - left / 32; }
 
 static bool open_device(cuda_backend *c) {
@@ -111,10 +113,11 @@ static bool open_device(cuda_backend *c) {
         }
     }
     c->base.memory_bytes = c->bytes_max = usable_bytes(left);
-    /* 128 x 256 values a multiprocessor: with 4,096 columns these are 128 of them, with 14,336 448
-     */
+    /* 128 x 256 values for each multiprocessor: with 4,096 columns this fills 128 of them, with
+     * 14,336 columns 448 */
     c->base.fill_rows = 1024;
-    c->base.copy_rows = 14000; /* 2 bytes a value at 50 GB/s over 2 operations at 700 TFLOP/s */
+    /* 2 bytes of a value at 50 GB/s, divided by 2 operations at 700 TFLOP/s */
+    c->base.copy_rows = 14000;
     const cublasStatus_t st = cublasLtCreate(&c->lt);
     if (st != CUBLAS_STATUS_SUCCESS) {
         ckvc_fail(&c->failure, CKVC_E_DEVICE, "%s: cublasLt does not start (status %d)",

@@ -1,14 +1,14 @@
-/* The vocabulary head: logits of a piece of the vocabulary for a piece of the rows at a time, from
- * which kernels take running maxima, sums and the targets' logits. */
+/* The vocabulary head: it computes the logits of a piece of the vocabulary for a piece of the rows
+ * at a time, from which kernels take running maxima, sums and the targets' logits. */
 #include <assert.h>
 
 #include "lib/backend/cuda/cuda.h"
 
-#define HEAD_ROWS 1024 /* of a piece: whole tiles */
+#define HEAD_ROWS 1024 /* rows of a piece: whole tiles */
 #define HEAD_TILE                                                                                  \
-    8192 /* vocabulary entries of a piece: 32 MB of logits, which the L2 holds in part */
+    8192 /* vocabulary entries of a piece: 32 MB of logits, part of which the L2 cache holds */
 
-/* Parts of the scratch memory, in bytes from its beginning. */
+/* The places of the parts of the scratch memory, in bytes from its beginning. */
 typedef struct head_places {
     size_t sum, dot, log_p, nll, kl, max, target_logit, target, logits, all;
 } head_places;
@@ -30,11 +30,12 @@ static head_places places_of(int64_t rows, int64_t n_losses, int64_t vocab) {
 }
 
 typedef struct greedy_rows { /* of a tile */
-    double nll[BE_ROW_TILE]; /* or sums of p log p */
+    double nll[BE_ROW_TILE]; /* or the sums of p log p */
     int32_t id[BE_ROW_TILE];
 } greedy_rows;
 
-/* Of a tile of rows over the whole vocabulary; and with its rows' likeliest behind it. */
+/* The bytes of a tile of rows over the whole vocabulary; logits_bytes adds the likeliest entries of
+ * its rows. */
 static size_t tile_bytes(int64_t vocab) {
     return cuda_align((size_t)(BE_ROW_TILE * vocab) * sizeof(float));
 }
@@ -58,7 +59,7 @@ ckvc_status cuda_head_nll(backend *be, const be_weight *w, const be_buf *x, cons
                   n_losses = rows->n_lanes * rows->n_rows;
     if (cuda_failed(c) || n_losses == 0) { return cuda_sync(be, err); }
     assert(w->data && (size_t)(end * w->m.cols) <= x->n);
-    /* whole tiles before row0 are skipped for the first lane alone */
+    /* whole tiles before row0 are skipped only for the first lane */
     assert(rows->n_lanes == 1 || rows->row0 < BE_ROW_TILE);
     const head_places at = places_of(end - first, n_losses, w->m.rows);
     char *scratch = cuda_scratch(c, at.all);
@@ -103,16 +104,16 @@ ckvc_status cuda_head_nll(backend *be, const be_weight *w, const be_buf *x, cons
     return cuda_download(c, out->nll, l.nll, bytes, err);
 }
 
-/* A tile of rows at a time, over the whole vocabulary: these are few rows, as a step of decoding
- * has, for which one product beats pieces of it. */
+/* A tile of rows at a time, over the whole vocabulary. These are few rows, as in a step of
+ * decoding, for which one product is faster than pieces of it. */
 typedef struct logits_tile {
-    int64_t from, n;     /* rows of x; how many, at most a tile */
+    int64_t from, n;     /* the first row in x; the number of rows, at most a tile */
     const float *logits; /* [n][vocab], in the scratch memory */
-    greedy_rows *greedy; /* there, too */
+    greedy_rows *greedy; /* also in the scratch memory */
 } logits_tile;
 
-/* The next tile of rows row0 ... row0 + n - 1, t->n rows on; false: that was the last, or recorded.
- */
+/* Goes on by t->n rows to the next tile of rows row0 ... row0 + n - 1. Returns false after the last
+ * one, and where this fails, which is recorded. */
 static bool next_logits(cuda_backend *c, const be_weight *w, const be_buf *x, int64_t end,
                         logits_tile *t) {
     const int64_t vocab = w->m.rows, from = t->from + t->n, tile = from / BE_ROW_TILE * BE_ROW_TILE;

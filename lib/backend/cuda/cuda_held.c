@@ -1,5 +1,5 @@
-/* Decoding on the CUDA backend, and attention_error: what the kernels of held.cu and compare.cu are
- * told. */
+/* Decoding on the CUDA backend, and attention_error: prepares the arguments of the kernels in
+ * held.cu and compare.cu. */
 #include <assert.h>
 
 #include "lib/backend/cuda/cuda_attention.h"
@@ -40,8 +40,8 @@ void cuda_cache_keep(backend *be, const be_attention_shape *s, const be_cache *p
     cuda_check(c, "cache_keep");
 }
 
-/* The step's heads to the device, before `more` bytes of scratch, which *left gets. false: a
- * failure is recorded. */
+/* Copies the step's heads to the device, in front of `more` bytes of scratch, which *left receives.
+ * Returns false where this fails, which is recorded. */
 static bool upload_step(cuda_backend *c, const be_attention_shape *s, const be_step *rows,
                         size_t more, cuda_step *a, char **left) {
     const int64_t n_heads = rows->n * s->n_kv_heads, d = s->head_dim;
@@ -112,7 +112,7 @@ void cuda_attention_held(backend *be, const be_attention_shape *s, const be_step
     cuda_check(c, "attention_held");
 }
 
-/* 1 where a position is kept; the caller frees it. */
+/* An array with 1 where a position is kept; the caller frees it. */
 static uint8_t *kept_flags(const kept_set *kept, int64_t n_prompt) {
     uint8_t *flags = ckvc_calloc((size_t)(kept->n_sets * n_prompt), sizeof *flags);
     for (int64_t g = 0; g < kept->n_sets; g++) {

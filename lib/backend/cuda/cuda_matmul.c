@@ -1,24 +1,23 @@
-/* Products with weights by cuBLASLt, y = x W^T: in its words W is a column-major matrix that is
- * transposed, x and y have a row of ours in each column.
+/* Products with weights by cuBLASLt, y = x W^T. In cuBLASLt's terms W is a column-major matrix that
+ * is transposed, and each column of x and y is one of our rows.
  *
  * cuBLASLt chooses a kernel by the shape of the whole call, so a row's bits would change with the
- * rows beside it. Here the kernel is chosen once for a shape of weights and said in every call,
- * MANY_ROWS being what it is chosen for, without split sums and with memory for a counter of tiles
- * alone, so that a value is one chain over the columns whatever the number of rows; and tried
- * (rows_alike), since a kernel that hands out its work by the number of tiles could split sums all
- * the same. A buffer that holds one tile, as a decoder's, has another one: always that tile, for
- * which a kernel for many rows would leave most of the device idle.
- */
+ * rows beside it. Here the kernel is chosen once for each shape of weights, for MANY_ROWS rows, and
+ * named in every call. It may not split sums, and gets no memory but for a counter of tiles, so
+ * that a value is one chain over the columns for any number of rows. It is also tried (rows_alike),
+ * because a kernel that hands out its work by the number of tiles could split sums nevertheless. A
+ * buffer that holds one tile, as a decoder's does, has another kernel: it always computes that
+ * tile, for which a kernel for many rows would leave most of the device idle. */
 #include <assert.h>
 
 #include "lib/backend/cuda/cuda.h"
 
-#define MANY_ROWS     1024 /* the layer loop's largest piece behind attention */
+#define MANY_ROWS     1024 /* the largest piece of the layer loop after attention */
 #define SOME_ROWS     (5 * BE_ROW_TILE)
-#define COUNTER_BYTES 256 /* a Hopper kernel asks for 4 from some number of tiles on */
+#define COUNTER_BYTES 256 /* a kernel for Hopper asks for 4 bytes from some number of tiles on */
 
 struct cuda_product {
-    int64_t n_out, cols, stride; /* of a row of W and x; of one of y */
+    int64_t n_out, cols, stride; /* cols: of a row of W and x; stride: of a row of y */
     bool bf16, few;
     cublasLtMatmulDesc_t product;
     cublasLtMatrixLayout_t w, x, y;
@@ -47,7 +46,7 @@ void cuda_products_free(cuda_backend *c) {
     free(c->products);
 }
 
-/* ---- which kernel ---- */
+/* ---- the choice of a kernel ---- */
 
 static bool set_rows(cuda_backend *c, const cuda_product *p, int64_t n_rows) {
     const uint64_t n = (uint64_t)n_rows;
@@ -81,7 +80,8 @@ static bool describe(cuda_backend *c, cuda_product *p) {
            set_rows(c, p, p->few ? BE_ROW_TILE : MANY_ROWS);
 }
 
-/* Buffers begin at 256 bytes; views and rows within them at whole rows. */
+/* The alignment of rows: buffers begin at multiples of 256 bytes; views, and rows within buffers,
+ * at whole rows. */
 static uint32_t alignment(int64_t values, size_t bytes) {
     return (size_t)values * bytes % 16 == 0 ? 16 : (uint32_t)bytes;
 }
@@ -89,7 +89,7 @@ static uint32_t alignment(int64_t values, size_t bytes) {
 static bool prefer(cuda_backend *c, const cuda_product *p, cublasLtMatmulPreference_t preference) {
     const size_t element = p->bf16 ? sizeof(uint16_t) : sizeof(float);
     const size_t workspace = p->few ? c->workspace.bytes : COUNTER_BYTES;
-    /* partial sums in the workspace, added up in order: for a fixed number of rows alone */
+    /* partial sums in the workspace, added in order, are allowed only for a fixed number of rows */
     const uint32_t sums =
         p->few ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : CUBLASLT_REDUCTION_SCHEME_NONE;
     const uint32_t x = alignment(p->cols, element), y = alignment(p->stride, sizeof(float));
@@ -114,7 +114,7 @@ static bool prefer(cuda_backend *c, const cuda_product *p, cublasLtMatmulPrefere
     return true;
 }
 
-/* Whether a kernel takes every number of rows that it will meet, without splitting sums. */
+/* Whether a kernel accepts every number of rows that it will get, without splitting sums. */
 static bool takes_any_rows(cuda_backend *c, cuda_product *p, const cublasLtMatmulAlgo_t *algo) {
     static const int64_t rows[] = {BE_ROW_TILE, SOME_ROWS, 8 * MANY_ROWS, MANY_ROWS};
     uint32_t split = 1;
@@ -135,7 +135,7 @@ static bool takes_any_rows(cuda_backend *c, cuda_product *p, const cublasLtMatmu
     return true;
 }
 
-/* ---- whether a row's bits follow from the rows beside it ---- */
+/* ---- whether a row's bits depend on the rows beside it ---- */
 
 typedef struct trial {
     const be_weight *w;
@@ -143,7 +143,8 @@ typedef struct trial {
     const char *x;
 } trial;
 
-/* Rows first ... first + n - 1 of the trial's x, times the weights' first rows, to y. */
+/* Multiplies rows first ... first + n - 1 of the trial's x by the first rows of the weights, into
+ * y. */
 static bool try_rows(cuda_backend *c, const cuda_product *p, const trial *t, int64_t first,
                      int64_t n, float *y) {
     const float one = 1, zero = 0;
@@ -154,9 +155,10 @@ static bool try_rows(cuda_backend *c, const cuda_product *p, const trial *t, int
                           COUNTER_BYTES, c->stream) == CUBLAS_STATUS_SUCCESS;
 }
 
-/* Whether rows get the same bits in calls of one tile, of some and of as many as there is room for,
- * up to MANY_ROWS. In cublasLt's workspace, of which such a kernel gets its first bytes alone; x
- * is the weights themselves, over and over. Waits for the device, once a shape. */
+/* Whether rows get the same bits in calls of one tile, of some tiles, and of as many as there is
+ * room for, up to MANY_ROWS. It works in cublasLt's workspace, of which such a kernel itself gets
+ * only the first bytes; x is the weights themselves, repeated. It waits for the device, once for
+ * each shape. */
 static bool rows_alike(cuda_backend *c, const cuda_product *p, const be_weight *w,
                        const cublasLtMatmulAlgo_t *algorithm) {
     const size_t x_row = (size_t)p->cols * (p->bf16 ? sizeof(uint16_t) : sizeof(float)),
@@ -276,7 +278,8 @@ uint16_t *cuda_half_room(cuda_backend *c, const float *y, int64_t n_rows, int64_
     return c->half.data;
 }
 
-/* bf16 of n_rows rows of x, whole tiles: those that the kernel before has left, or made now. */
+/* The bf16 values of n_rows rows of x, whole tiles: those that the kernel before has left, or new
+ * ones. */
 static const uint16_t *half_rows(cuda_backend *c, const float *x, int64_t n_rows, int64_t cols) {
     if (c->half_of == x && c->half_cols == cols && c->half_n >= (size_t)(n_rows * cols)) {
         return c->half.data;

@@ -1,5 +1,4 @@
-/* Device memory: what fails, scratch, buffers, what goes between host and device; and the weights
- * in it. */
+/* Device memory: failures, scratch, buffers, copies between host and device, and the weights. */
 #include <assert.h>
 #include <string.h>
 
@@ -11,7 +10,7 @@
 
 bool cuda_ok(cuda_backend *c, cudaError_t st, const char *what) {
     if (st == cudaSuccess) { return true; }
-    cudaGetLastError(); /* or the next launch's check finds it once more */
+    cudaGetLastError(); /* otherwise the check of the next launch finds it again */
     ckvc_fail(&c->failure, CKVC_E_DEVICE, "%s: %s: %s (%s)", c->base.kernel, what,
               cudaGetErrorString(st), cudaGetErrorName(st));
     return false;
@@ -32,14 +31,15 @@ ckvc_status cuda_sync(backend *be, ckvc_err *err) {
 
 static bool drop_idle_weight(cuda_backend *c);
 
-/* Device memory: weights that nobody uses make room for it. NULL: none is left, recorded. */
+/* Allocates device memory; weights that nobody uses are dropped to make room. Returns NULL, and
+ * records it, where none is left. */
 static void *allocate_device(cuda_backend *c, size_t bytes, const char *what) {
     void *data = NULL;
     if (cuda_failed(c)) { return NULL; }
     while (c->bytes_max && c->bytes_now + bytes > c->bytes_max && drop_idle_weight(c)) {}
     cudaError_t st;
     while ((st = cudaMalloc(&data, bytes ? bytes : 1)) == cudaErrorMemoryAllocation) {
-        cudaGetLastError(); /* it is none yet */
+        cudaGetLastError(); /* it is not a failure yet */
         if (drop_idle_weight(c)) { continue; }
         size_t left = 0, all = 0;
         cudaMemGetInfo(&left, &all);
@@ -58,7 +58,7 @@ static void *allocate_device(cuda_backend *c, size_t bytes, const char *what) {
 
 void cuda_free(cuda_backend *c, void *data, size_t bytes) {
     if (!data) { return; }
-    cudaStreamSynchronize(c->stream); /* what is enqueued reads it */
+    cudaStreamSynchronize(c->stream); /* operations that are enqueued may read it */
     cudaFree(data);
     c->bytes_now -= bytes;
 }
@@ -158,7 +158,8 @@ ckvc_status cuda_download(cuda_backend *c, void *to, const void *from, size_t by
     const char *what = "copying from the device";
     for (size_t at = 0, part; at < bytes; at += part) {
         part = bytes - at < CUDA_UPLOAD ? bytes - at : CUDA_UPLOAD;
-        void *pinned = cuda_upload_begin(c, part); /* free again before anybody else asks for it */
+        /* it is free again before anybody else asks for it */
+        void *pinned = cuda_upload_begin(c, part);
         if (!pinned ||
             !cuda_ok(c,
                      cudaMemcpyAsync(pinned, (const char *)from + at, part, cudaMemcpyDeviceToHost,
@@ -172,32 +173,36 @@ ckvc_status cuda_download(cuda_backend *c, void *to, const void *from, size_t by
     return cuda_sync(&c->base, err);
 }
 
-/* Weights in device memory: bytes of a file, converted on their way. Two ways lead there, each a
- * stream with a piece of pinned memory; host functions on them fill the piece, so that neither
- * acquiring nor prefetching waits for anything: the operations' stream waits for what it reads.
+/* Weights in device memory: bytes of a file, converted while they are copied. There are two ways to
+ * copy them, each a stream with a piece of pinned memory. Host functions on these streams fill the
+ * piece, so that neither acquiring nor prefetching waits for anything; the operations' stream waits
+ * for what it reads.
  *
- * All stay while they fit the limit. Beyond it, what was released last and is no longer read gives
- * its memory to the next of its size: of layers that come round in a circle as many stay as fit,
- * and the copy of the next one goes on while the one before it is computed with. */
+ * All weights stay while they fit the limit. Beyond it, the weight that was released last and is no
+ * longer read gives its memory to the next one of its size. As the layers come round in a circle,
+ * this keeps as many as fit, and the next one is copied while the one before it is computed
+ * with. */
 
 #define PIECE_BYTES ((size_t)32 << 20)
 #define WAYS        2
-#define WAY_THREADS 4 /* that fill a piece, at most: one core reads slower than the bus writes */
+/* Threads that fill a piece, at most; one core reads slower than the bus writes. */
+#define WAY_THREADS 4
 
 typedef struct staging_way {
     cudaStream_t stream;
     ckvc_pool *pool;
     void *piece; /* pinned, PIECE_BYTES */
-    float *rows; /* [pool's threads][n_row], of matrices whose rows are rounded on their way */
+    /* [threads of the pool][n_row], for matrices whose rows are rounded while they are copied */
+    float *rows;
     size_t n_row;
 } staging_way;
 
 struct cuda_staging {
     staging_way way[WAYS];
-    cudaEvent_t joined; /* the last way's copies of the weight in hand */
+    cudaEvent_t joined; /* has run when the last way's copies of the current weight have */
 };
 
-/* Rows first ... first + n - 1 of a weight, on their way. */
+/* Rows first ... first + n - 1 of a weight that are being copied. */
 struct cuda_piece {
     const be_weight *w;
     staging_way *way;
@@ -240,7 +245,7 @@ void cuda_staging_free(cuda_backend *c) {
 
 /* ---- conversion ---- */
 
-/* Nearest, ties to even; a NaN stays one. */
+/* Rounds to the nearest, ties to even; a NaN stays one. */
 static uint16_t to_bf16(float x) {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
@@ -248,7 +253,7 @@ static uint16_t to_bf16(float x) {
     return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
-/* Row `row` of a weight -> cols values of bf16, or of float32. values: room for a row. */
+/* Writes row `row` of a weight as cols values of bf16 or float32. values has room for one row. */
 static void convert_row(const be_matrix *m, int64_t row, bool bf16, float *values, void *to) {
     const int64_t at = be_matrix_row(m, row);
     const char *from = (const char *)m->bytes + (size_t)at * m->row_bytes;
@@ -258,18 +263,19 @@ static void convert_row(const be_matrix *m, int64_t row, bool bf16, float *value
         return;
     }
     if (m->type == BE_F32) {
-        memcpy(values, from, m->row_bytes); /* in a file it need not be aligned */
+        memcpy(values, from, m->row_bytes); /* in a file it may not be aligned */
     } else {
         m->read(m->source, at, 1, bf16 ? values : to);
     }
     for (int64_t i = 0; bf16 && i < m->cols; i++) { half[i] = to_bf16(values[i]); }
 }
 
-/* Rows first ... first + n - 1, or those that tokens name, each `stride` bytes long in `to`. */
+/* Converts rows first ... first + n - 1, or those that tokens name, to rows of `stride` bytes in
+ * `to`. */
 typedef struct convert_job {
     const be_matrix *m;
     bool bf16;
-    int64_t first, n, rows; /* rows of a task */
+    int64_t first, n, rows; /* rows: those of a task */
     const int32_t *tokens;  /* or NULL */
     float *values;          /* [threads][n_values] scratch, where bf16 */
     size_t n_values;
@@ -289,7 +295,7 @@ static void convert_task(void *ctx, int64_t task, int worker) {
     }
 }
 
-#define CONVERT_TILE 65536 /* values a task, rounded up to whole rows */
+#define CONVERT_TILE 65536 /* values of a task, rounded up to whole rows */
 
 static void convert(ckvc_pool *pool, convert_job *job) {
     job->rows = (CONVERT_TILE + job->m->cols - 1) / job->m->cols;
@@ -298,15 +304,15 @@ static void convert(ckvc_pool *pool, convert_job *job) {
 
 /* ---- weights ---- */
 
-/* Of a row in device memory. */
+/* The bytes of a row in device memory. */
 static size_t row_bytes(const be_weight *w) {
     return (size_t)w->stride * (w->bf16 ? sizeof(uint16_t) : sizeof(float));
 }
 
 static size_t bytes_of(const be_weight *w) { return (size_t)w->m.rows * row_bytes(w); }
 
-/* Room for a row of so many values for each thread that fills a piece, before the first one goes.
- */
+/* Allocates room for a row of so many values, for each thread that fills a piece, before the first
+ * piece is filled. */
 static void take_rows(cuda_backend *c, size_t n_row) {
     for (staging_way *way = c->staging->way; way < c->staging->way + WAYS; way++) {
         if (n_row <= way->n_row) { continue; }
@@ -316,7 +322,7 @@ static void take_rows(cuda_backend *c, size_t n_row) {
     }
 }
 
-/* Which rows go in which piece, over the ways in turn. */
+/* Decides which rows go in which piece, and gives the pieces to the ways in turn. */
 static void cut_weight(cuda_backend *c, be_weight *w) {
     const int64_t rows = (int64_t)(PIECE_BYTES / row_bytes(w));
     w->n_pieces = (size_t)((w->m.rows + rows - 1) / rows);
@@ -353,7 +359,8 @@ ckvc_status cuda_weight_create(backend *be, const be_matrix *m, be_weight **out,
     return CKVC_OK;
 }
 
-/* Not before the ways are done with its pieces, and the operations' stream with its memory. */
+/* Frees a weight's memory, once the ways have finished its pieces and the operations' stream no
+ * longer reads it. */
 static void drop(cuda_backend *c, be_weight *w) {
     if (w->filled) { cudaEventSynchronize(w->filled); }
     if (w->unused && w->data) { cudaEventSynchronize(w->unused); }
@@ -374,8 +381,9 @@ void cuda_weight_free(backend *be, be_weight *w) {
     CKVC_FREE(w->pieces, w);
 }
 
-/* Of the weights that are there and that nobody uses, of a size (0: any), what was released last
- * and is no longer read; else what was released first. NULL: none. */
+/* Chooses among the weights in memory that nobody uses, of one size (0: any): the one that was
+ * released last and is no longer read, else the one that was released first. NULL: there is
+ * none. */
 static be_weight *idle_weight(const cuda_backend *c, size_t bytes) {
     be_weight *last = NULL, *first = NULL;
     for (size_t i = 0; i < c->n_weights; i++) {
@@ -386,11 +394,11 @@ static be_weight *idle_weight(const cuda_backend *c, size_t bytes) {
             last = w;
         }
     }
-    cudaGetLastError(); /* "not ready" is no failure */
+    cudaGetLastError(); /* "not ready" is not a failure */
     return last ? last : first;
 }
 
-/* False: there is none. */
+/* Drops a weight that nobody uses. Returns false where there is none. */
 static bool drop_idle_weight(cuda_backend *c) {
     be_weight *w = idle_weight(c, 0);
     for (size_t i = 0; !w && i < c->n_weights; i++) {
@@ -400,8 +408,8 @@ static bool drop_idle_weight(cuda_backend *c) {
     return w != NULL;
 }
 
-/* Memory of which nobody reads any more when the ways come to it. NULL: there is none, which is a
- * failure where it is needed now. */
+/* Returns memory for a weight that nobody will read any more when it is filled. NULL: there is
+ * none, which is a failure where `needed` is set. */
 static void *take_memory(cuda_backend *c, const be_weight *w, bool needed) {
     const size_t bytes = bytes_of(w);
     if (c->bytes_max && c->bytes_now + bytes > c->bytes_max) {
@@ -463,7 +471,7 @@ ckvc_status cuda_weight_acquire(backend *be, be_weight *w, ckvc_err *err) {
         w->arriving = false;
     }
     if (cuda_failed(c)) {
-        if (!w->users) { drop(c, w); } /* who knows whether all of it has come */
+        if (!w->users) { drop(c, w); } /* it is unknown whether all of it has arrived */
         return cuda_sync(be, err);
     }
     w->promised = false;
@@ -491,15 +499,15 @@ void cuda_weight_prefetch(backend *be, const be_weight *soon) {
     }
     if (cuda_failed(c)) {
         drop(c, w);
-        c->failure = (ckvc_err){0}; /* who acquires it meets it again */
+        c->failure = (ckvc_err){0}; /* whoever acquires it will get the failure again */
     }
 }
 
 void cuda_weight_limit(backend *be, size_t bytes) { cuda_of(be)->bytes_max = bytes; }
 
-/* The rows go from the file through pinned memory: a table of 128k rows would fill more than a
- * layer's memory for a few thousand rows a prompt. Padding up to the next whole tile becomes 0, so
- * that it never carries an old prompt's numbers (a NaN, say). */
+/* The rows are copied from the file through pinned memory: in device memory, a table of 128k rows
+ * would take more than a layer does, for a few thousand rows of a prompt. Padding up to the next
+ * whole tile becomes 0, so that it never contains numbers of an earlier prompt (such as a NaN). */
 void cuda_embed(backend *be, const be_weight *table, const int32_t *tokens, int64_t n_rows,
                 be_buf *x) {
     cuda_backend *c = cuda_of(be);

@@ -1,11 +1,11 @@
-/* Operations on rows: what is checked here and enqueued. The kernels are rows.cu's. */
+/* Operations on rows: checks their arguments and enqueues the kernels of rows.cu. */
 #include <assert.h>
 #include <string.h>
 
 #include "lib/backend/cuda/cuda.h"
 #include "lib/base/sizes.h"
 
-/* Room for the bf16 values of y's rows, beside them. */
+/* Room for the bf16 values of y's rows beside them. */
 static cuda_half half_beside(cuda_backend *c, const float *y, int64_t n_rows, int64_t width) {
     cuda_half half = {.padded = be_padded_rows(n_rows)};
     half.to = cuda_half_room(c, y, n_rows, width, &half.stride);
@@ -19,7 +19,7 @@ void cuda_rmsnorm(backend *be, const be_buf *x, int64_t n_rows, const be_weight 
     if (cuda_failed(c) || n_rows == 0) { return; }
     assert(w->data && (size_t)(n_rows * width) <= x->n && (size_t)(n_rows * width) <= y->n);
     float *to = cuda_written(c, y);
-    if (add) { /* what is added to is no product's input as it is: it needs no bf16 values */
+    if (add) { /* the sum is not the input of a product, so it needs no bf16 values */
         cuda_rmsnorm_add_rows(c->stream, x->data, w->data, n_rows, width, (double)eps, to);
     } else {
         const cuda_half half = half_beside(c, to, n_rows, width);
@@ -40,8 +40,8 @@ void cuda_gate_mul(backend *be, bool gelu, const be_buf *gate, const be_buf *up,
     cuda_check(c, "gate_mul");
 }
 
-/* The device's copy does not go over memory that it reads, so rows that move by less than their
- * number go in pieces, those in the way first. */
+/* The device's copy may not write over memory that it reads. So rows that move by less than their
+ * number are copied in pieces, those in the way first. */
 void cuda_copy_rows(backend *be, const be_buf *src, int64_t src_row, be_buf *dst, int64_t dst_row,
                     int64_t n_rows, int64_t width) {
     cuda_backend *c = cuda_of(be);
@@ -73,7 +73,7 @@ bool cuda_angles(cuda_backend *c, const double *inv_freq, int32_t half, int64_t 
     const int64_t rounded = (n_positions + 511) / 512 * 512,
                   n = fits && rounded < t->n_positions ? t->n_positions : rounded;
     const size_t table = (size_t)(n * half) * sizeof(float), head = cuda_align(bytes);
-    t->n_positions = 0; /* there are none if anything of this fails */
+    t->n_positions = 0; /* so that there are none if a step below fails */
     if (!cuda_grow(c, &t->angles, head + 2 * table, "positions' angles")) { return false; }
     if (!fits) {
         free(t->inv_freq);

@@ -1,15 +1,16 @@
-/* What kernels are written with: launches, the sums of a warp, bf16, and the three instructions
- * that C++ has no words for (mma, ldmatrix, cp.async), as inline PTX. With CKVC_CUDA_EMULATED the
- * same names run on the CPU (tests/emulation), so kernels keep to what stands here, to threadIdx,
- * blockIdx, blockDim, gridDim, __shared__, __syncthreads, __syncwarp and __shfl_xor_sync with all
- * 32 lanes, and to plain C++.
+/* What kernels are written with: launches, the sums of a warp, bf16, and the three instructions for
+ * which C++ has no words (mma, ldmatrix, cp.async), as inline PTX. With CKVC_CUDA_EMULATED the same
+ * names run on the CPU (tests/emulation). Therefore kernels use only what is defined here;
+ * threadIdx, blockIdx, blockDim, gridDim, __shared__, __syncthreads, __syncwarp; __shfl_xor_sync
+ * with all 32 lanes; and plain C++.
  *
- * Fragments of mma.m16n8k16 (PTX ISA, "Matrix Fragments for mma.m16n8k16"), g = lane / 4,
- * t = lane % 4, the lower half of a register first:
- *   a[0] = A[g][2t, 2t+1]   a[1] = A[g+8][2t, 2t+1]   a[2] = A[g][2t+8, +9]   a[3] = A[g+8][2t+8,
- * +9] b[0] = B[2t, 2t+1][g]   b[1] = B[2t+8, 2t+9][g] d[0], d[1] = D[g][2t, 2t+1] d[2], d[3] =
- * D[g+8][2t, 2t+1]
- */
+ * Fragments of mma.m16n8k16 (PTX ISA, "Matrix Fragments for mma.m16n8k16"), where g = lane / 4 and
+ * t = lane % 4, with the lower half of a register first:
+ *
+ *   a[0] = A[g][2t, 2t+1]          a[1] = A[g+8][2t, 2t+1]
+ *   a[2] = A[g][2t+8, 2t+9]        a[3] = A[g+8][2t+8, 2t+9]
+ *   b[0] = B[2t, 2t+1][g]          b[1] = B[2t+8, 2t+9][g]
+ *   d[0], d[1] = D[g][2t, 2t+1]    d[2], d[3] = D[g+8][2t, 2t+1] */
 #pragma once
 
 #include <cuda_runtime.h>
@@ -19,10 +20,10 @@
 #include <emulation.h>
 #else
 
-/* Argument types follow from the kernel's alone. */
+/* The types of the arguments are deduced from the kernel alone. */
 template <class T> struct same_type { using type = T; };
 
-/* An error (too many threads, too much shared memory) waits in cudaGetLastError. */
+/* An error (too many threads, too much shared memory) is left in cudaGetLastError. */
 template <class... P>
 static void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes,
                    cudaStream_t stream, typename same_type<P>::type... args) {
@@ -36,14 +37,14 @@ static void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_by
  * arguments in parentheses: LAUNCH((kernel<64, true>), ...) */
 #define LAUNCH(...)          launch(__VA_ARGS__)
 
-/* The launch's shared_bytes as an array of bytes. */
+/* The launch's shared_bytes, as an array of bytes. */
 #define DYNAMIC_SHARED(name) extern __shared__ __align__(128) unsigned char name[]
 
 static __device__ __forceinline__ uint32_t shared_address(const void *p) {
     return (uint32_t)__cvta_generic_to_shared(p);
 }
 
-/* d += A B, bf16 factors, float32 sums. All lanes. */
+/* d += A B, with bf16 factors and float32 sums. All lanes must call it. */
 static __device__ __forceinline__ void mma_bf16_16816(float d[4], const uint32_t a[4],
                                                       const uint32_t b[2]) {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
@@ -52,15 +53,15 @@ static __device__ __forceinline__ void mma_bf16_16816(float d[4], const uint32_t
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-/* Four 8 x 8 matrices of 16-bit values from shared memory. Lane i names row i % 8 of matrix i / 8
- * (16 bytes, aligned); r[m] = M_m[lane / 4][2 (lane % 4), + 1]. */
+/* Loads four 8 x 8 matrices of 16-bit values from shared memory. Lane i gives the address of row i
+ * % 8 of matrix i / 8 (16 bytes, aligned); r[m] = M_m[lane / 4][2 (lane % 4), + 1]. */
 static __device__ __forceinline__ void ldmatrix_x4(uint32_t r[4], const void *row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                  : "r"(shared_address(row))
                  : "memory");
 }
-/* The same, transposed: r[m] = M_m[2 (lane % 4), + 1][lane / 4]. */
+/* Does the same, transposed: r[m] = M_m[2 (lane % 4), + 1][lane / 4]. */
 static __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t r[4], const void *row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -68,8 +69,9 @@ static __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t r[4], const vo
                  : "memory");
 }
 
-/* 16 bytes, both sides aligned to 16, that are there after this thread's cp_async_wait (for others
- * after a barrier behind it); zeros, and `global` unread, where not valid. */
+/* Copies 16 bytes, both sides aligned to 16. They have arrived after this thread's cp_async_wait
+ * (for other threads after a barrier behind it). Where not valid it writes zeros and does not read
+ * `global`. */
 static __device__ __forceinline__ void cp_async_16(void *shared, const void *global, bool valid) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)),
                  "l"(__cvta_generic_to_global(global)), "r"(valid ? 16 : 0)
@@ -78,12 +80,12 @@ static __device__ __forceinline__ void cp_async_16(void *shared, const void *glo
 static __device__ __forceinline__ void cp_async_commit() {
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
-/* Until at most N of this thread's groups are under way. */
+/* Waits until at most N of this thread's groups are under way. */
 template <int N> static __device__ __forceinline__ void cp_async_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
-/* Two floats to bf16, nearest even, `lo` in the lower half. */
+/* Rounds two floats to bf16, to nearest even, with `lo` in the lower half. */
 static __device__ __forceinline__ uint32_t pack_bf16(float lo, float hi) {
     uint32_t packed;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(hi), "f"(lo));
@@ -92,7 +94,7 @@ static __device__ __forceinline__ uint32_t pack_bf16(float lo, float hi) {
 static __device__ __forceinline__ float float_of_bits(uint32_t bits) {
     return __uint_as_float(bits);
 }
-/* 2^x, at most 2 ulp off, by one instruction; results below 2^-126 are 0. */
+/* 2^x by one instruction, at most 2 ulp off; results below 2^-126 are 0. */
 static __device__ __forceinline__ float exp2_of(float x) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -112,8 +114,8 @@ static __device__ __forceinline__ float bf16_to_float(uint16_t x) {
 }
 
 #define ALL_LANES 0xffffffffu
-/* Over the warp, the same bits in every lane: float addition commutes, so both sides of each
- * exchange compute the same value. */
+/* The sum over the warp, with the same bits in every lane: float addition commutes, so both sides
+ * of each exchange compute the same value. */
 template <class T> static __device__ __forceinline__ T warp_sum(T x) {
     for (int step = 16; step; step /= 2) { x += __shfl_xor_sync(ALL_LANES, x, step); }
     return x;
@@ -125,7 +127,8 @@ template <class T> static __device__ __forceinline__ T warp_max(T x) {
     }
     return x;
 }
-/* Over a block of N threads, in each of them, warps in their order; once a kernel. */
+/* The sum over a block of N threads, in each of them, adding warps in their order. It may be called
+ * once in a kernel. */
 template <int N> static __device__ __forceinline__ double block_sum(double x) {
     __shared__ double warps[N / 32];
     x = warp_sum(x);

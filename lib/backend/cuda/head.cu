@@ -1,5 +1,6 @@
 /* Losses from logits: log-sum-exp by running maxima and sums over pieces of the vocabulary
- * (Milakov, Gimelshein: Online normalizer calculation for softmax, 2018), in the pieces' order. */
+ * (Milakov, Gimelshein: Online normalizer calculation for softmax, 2018), in the order of the
+ * pieces. */
 #include "lib/backend/cuda/cuda_kernels.h"
 #include "lib/backend/cuda/device.cuh"
 
@@ -15,7 +16,7 @@ static __device__ float block_max(float x) {
     return x;
 }
 
-/* A block a row. */
+/* A block has one row. */
 __global__ void head_tile(cuda_losses l, const float *logits, int64_t from, int64_t col,
                           int64_t width) {
     const int64_t at = from + blockIdx.x, row = l.first + at, i = row % l.lane_rows - l.row0;
@@ -33,7 +34,7 @@ __global__ void head_tile(cuda_losses l, const float *logits, int64_t from, int6
         for (int64_t j = threadIdx.x; j < width; j += THREADS) {
             dot += (double)p[j] * (double)x[j];
         }
-        __syncthreads(); /* the other sum has been read */
+        __syncthreads(); /* the other sum has been read by now */
         dot = block_sum<THREADS>(dot);
     }
     if (threadIdx.x > 0) { return; }
@@ -72,7 +73,7 @@ void cuda_head_losses(cudaStream_t stream, const cuda_losses *l) {
     LAUNCH(head_losses, (unsigned)((n + THREADS - 1) / THREADS), THREADS, 0, stream, *l);
 }
 
-/* A block a row. */
+/* A block has one row. */
 __global__ void head_distribution(const float *logits, int64_t vocab, float *p, double *log_p) {
     const float *x = logits + blockIdx.x * vocab;
     float *to = p + blockIdx.x * vocab, top = x[0];
@@ -85,7 +86,7 @@ __global__ void head_distribution(const float *logits, int64_t vocab, float *p, 
         to[j] = (float)((double)expf(x[j] - top) / sum);
         if (to[j] != 0.0f) { entropy += (double)to[j] * log((double)to[j]); }
     }
-    __syncthreads(); /* the other sum has been read */
+    __syncthreads(); /* the other sum has been read by now */
     entropy = block_sum<THREADS>(entropy);
     if (threadIdx.x == 0) { log_p[blockIdx.x] = entropy; }
 }
@@ -95,7 +96,7 @@ void cuda_head_distribution_rows(cudaStream_t stream, const float *logits, int64
     LAUNCH(head_distribution, (unsigned)rows, THREADS, 0, stream, logits, vocab, p, log_p);
 }
 
-/* A block a row. */
+/* A block has one row. */
 __global__ void head_greedy(const float *logits, int64_t vocab, int32_t *id, double *nll) {
     __shared__ int64_t firsts[THREADS];
     const float *x = logits + blockIdx.x * vocab;

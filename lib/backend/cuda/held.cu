@@ -1,8 +1,8 @@
-// Decoding: compact caches that hold what is kept, and attention of one row of each sequence over
-// its own. Memory is what limits it, so it multiplies in float32 whatever products compute in; the
-// query heads of a group share what is read. A row's keys are cut into pieces of CUDA_HELD_SPLIT
-// from its own first key on, and the pieces are brought together in their order: a row's result
-// depends on nothing beside it.
+// Decoding: compact caches that hold what is kept, and the attention of one row of each sequence
+// over its own cache. Memory limits it, so it multiplies in float32 whatever type products have;
+// the query heads of a group share what is read. A row's keys are cut into pieces of
+// CUDA_HELD_SPLIT from its own first key on, and the pieces are combined in their order, so a row's
+// result does not depend on anything beside it.
 #include "lib/backend/cuda/cuda_attention.h"
 #include "lib/backend/cuda/device.cuh"
 
@@ -24,8 +24,8 @@ void cuda_copy_rows_of(cudaStream_t stream, const cuda_pack *p) {
     if (each > 0) { LAUNCH(copy_kernel, grid, dim3(256), 0, stream, *p); }
 }
 
-// blockIdx.x: a query head that is rotated in place, or behind them a KV head whose key and value
-// become the last of what is held; blockIdx.y: the row.
+// blockIdx.x is a query head, which is rotated in place, or after these a KV head, whose key and
+// value become the last of what is held. blockIdx.y is the row.
 __global__ void step_rows_kernel(cuda_step a) {
     const int half = a.head_dim / 2, h = blockIdx.x, g = h - a.n_heads;
     const int64_t i = blockIdx.y;
@@ -52,7 +52,7 @@ void cuda_step_rows(cudaStream_t stream, const cuda_step *a) {
     LAUNCH(step_rows_kernel, grid, dim3(THREADS), 0, stream, *a);
 }
 
-// Scores of keys first ... end-1 for HEADS queries; eight threads a key.
+// Computes the scores of keys first ... end-1 for HEADS queries; eight threads work on a key.
 template <int HEADS>
 static __device__ __forceinline__ void step_scores(const float *q, int n_dims, const float *k,
                                                    int first, int end, float scale,
@@ -78,7 +78,8 @@ static __device__ __forceinline__ void step_scores(const float *q, int n_dims, c
     }
 }
 
-// score -> 2^(score - largest); a warp a head. piece: where the largest and the sum go.
+// score becomes 2^(score - largest); a warp works on a head. The largest score and the sum are
+// written to piece.
 static __device__ __forceinline__ void step_softmax(float *score, float *piece) {
     const int lane = threadIdx.x % 32;
     float max = -INFINITY, sum = 0.0f;
@@ -96,9 +97,9 @@ static __device__ __forceinline__ void step_softmax(float *score, float *piece) 
     }
 }
 
-// blockIdx.x: piece; y: KV head and HEADS of its query heads; z: the row.
+// blockIdx.x is the piece, y the KV head and HEADS of its query heads, z the row.
 template <int HEADS> __global__ void __launch_bounds__(THREADS) step_kernel(const cuda_step a) {
-    alignas(8) __shared__ float q[HEADS * CUDA_WIDEST]; // pairs are read
+    alignas(8) __shared__ float q[HEADS * CUDA_WIDEST]; // it is read in pairs
     __shared__ float score[HEADS][CUDA_HELD_SPLIT], part[HEADS][2 * THREADS];
     const int group = a.n_heads / a.n_kv_heads, parts = (group + HEADS - 1) / HEADS,
               g = (int)blockIdx.y / parts, h0 = (int)blockIdx.y % parts * HEADS,
@@ -121,7 +122,7 @@ template <int HEADS> __global__ void __launch_bounds__(THREADS) step_kernel(cons
         step_softmax(score[h], piece + h * next_head);
     }
     __syncthreads();
-    // A thread has two columns of every so many-th key, `lists` lists of keys in all.
+    // A thread has two columns of every so many-th key; there are `lists` lists of keys.
     const int lists = 2 * THREADS / d, list = threadIdx.x / (d / 2),
               column = threadIdx.x % (d / 2) * 2;
     float o[HEADS][2];
@@ -151,10 +152,10 @@ template <int HEADS> __global__ void __launch_bounds__(THREADS) step_kernel(cons
     }
 }
 
-#define AT_ONCE 256 // pieces whose factors lie in shared memory
+#define AT_ONCE 256 // pieces whose factors lie in shared memory at a time
 
-// blockIdx.x: query head; y: the row. Factors are taken once each, by threads side by side; sums
-// are chains over the pieces in their order.
+// blockIdx.x is the query head, y the row. Threads side by side compute each factor once; sums are
+// chains over the pieces in their order.
 __global__ void __launch_bounds__(THREADS) bring_together_kernel(const cuda_step a, int stride) {
     constexpr int COLUMNS = CUDA_WIDEST / THREADS;
     __shared__ float warps[WARPS], factor[AT_ONCE], part[AT_ONCE];
@@ -170,7 +171,7 @@ __global__ void __launch_bounds__(THREADS) bring_together_kernel(const cuda_step
     for (int i = 0; i < WARPS; i++) { max = fmaxf(max, warps[i]); }
     for (int first = 0; first < n; first += AT_ONCE, piece += AT_ONCE * (d + 2)) {
         const int count = n - first < AT_ONCE ? n - first : AT_ONCE;
-        __syncthreads(); // nobody reads the factors before any more
+        __syncthreads(); // nobody reads the earlier factors any more
         for (int i = threadIdx.x; i < count; i += THREADS) {
             factor[i] = exp2_of(piece[i * (d + 2)] - max);
             part[i] = piece[i * (d + 2) + 1];

@@ -1,10 +1,10 @@
-/* Kernels on rows. A block has a row, or as many values as it has threads; sums are warp trees over
- * threads whose share follows from the width alone. */
+/* Kernels on rows. A block has one row, or as many values as it has threads. Sums are trees of
+ * warps over threads whose share depends on the width alone. */
 #include "lib/backend/cuda/cuda_kernels.h"
 #include "lib/backend/cuda/device.cuh"
 
 #define THREADS 256
-#define RUN     8 /* values of a thread: 32 bytes in, 16 bytes of bf16 out */
+#define RUN     8 /* values of a thread: 32 bytes are read, 16 bytes of bf16 written */
 
 struct alignas(16) four_floats {
     float v[4];
@@ -15,7 +15,7 @@ struct alignas(16) four_words {
 
 static unsigned pieces_of(int64_t n, int64_t piece) { return (unsigned)((n + piece - 1) / piece); }
 
-/* Whole runs lie aligned: x begins at whole rows, buffers at 256 bytes. */
+/* Whether a whole run lies aligned: x begins at whole rows, and buffers at 256 bytes. */
 static __device__ bool is_whole(int64_t col, int64_t cols) {
     return cols % 4 == 0 && col + RUN <= cols;
 }
@@ -40,7 +40,7 @@ static __device__ void store_run(float *row, int64_t col, int64_t cols, const fl
     for (int i = 0; i < RUN && col + i < cols; i++) { row[col + i] = x[i]; }
 }
 
-/* Rows of bf16 are whole runs. */
+/* Stores a run; rows of bf16 are whole runs. */
 static __device__ void store_half(const cuda_half &half, int64_t row, int64_t col,
                                   const float x[RUN]) {
     four_words packed;
@@ -48,7 +48,7 @@ static __device__ void store_half(const cuda_half &half, int64_t row, int64_t co
     *(four_words *)(half.to + row * half.stride + col) = packed;
 }
 
-/* A run of each thread: which row and column; false: there is none. */
+/* Finds the row and column of a thread's run. Returns false where there is none. */
 static __device__ bool run_of(int64_t n_rows, int64_t cols, int64_t *row, int64_t *col) {
     const int64_t runs = (cols + RUN - 1) / RUN,
                   at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
@@ -76,7 +76,7 @@ void cuda_to_bf16(cudaStream_t stream, const float *from, int64_t n_rows, int64_
 
 static __device__ float silu(float x) { return x / (1.0f + expf(-x)); }
 
-/* As the CPU's vector_gelu_mul. */
+/* Computes what the CPU's vector_gelu_mul does. */
 static __device__ float gelu(float x) {
     return x / (1.0f + expf(-x * (x * x * 0.0713548162726f + 1.59576912160573f)));
 }
@@ -178,7 +178,7 @@ void cuda_fill_angles(cudaStream_t stream, const double *inv_freq, int32_t half,
     LAUNCH(fill_angles, pieces_of(n, THREADS), THREADS, 0, stream, inv_freq, half, n, cosine, sine);
 }
 
-/* Pair i of a head at position t, rotated; half-split pairing as in Hugging Face. */
+/* Rotates pair i of a head at position t; pairs are half-split as in Hugging Face. */
 static __device__ void rotate(const float *x, int32_t half, int32_t i, int64_t t,
                               const float *cosine, const float *sine, float *y) {
     const float a = x[i], b = x[i + half], c = cosine[t * half + i], s = sine[t * half + i];
@@ -202,7 +202,7 @@ void cuda_rope_rows(cudaStream_t stream, const cuda_rows *rows, int32_t n_heads,
            half, cosine, sine, q);
 }
 
-/* Slots behind the last row up to the next whole tile become 0: attention multiplies them by
+/* Slots after the last row, up to the next whole tile, become 0: attention multiplies them by
  * weights of 0, and 0 * NaN is NaN. */
 __global__ void cache_fill(cuda_rows rows, int32_t n_kv, int32_t half, const float *cosine,
                            const float *sine, const float *k, const float *v, int64_t capacity,
@@ -230,7 +230,7 @@ void cuda_cache_fill(cudaStream_t stream, const cuda_rows *rows, int32_t n_kv, i
            half, cosine, sine, k, v, capacity, k_cache, v_cache);
 }
 
-/* A warp a slot. */
+/* A warp has one slot. */
 __global__ void value_norm(const float *v, int64_t capacity, int32_t head_dim, int64_t n,
                            double *norm) {
     const int64_t t = (int64_t)blockIdx.x * (THREADS / 32) + threadIdx.x / 32, g = blockIdx.y;

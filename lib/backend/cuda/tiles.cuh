@@ -1,8 +1,8 @@
 // What attention.cu and columns.cu share: tiles of packed rows in shared memory, and the scores of
-// two of them. Blocks have THREADS threads, four warps.
+// two of them. A block has THREADS threads, four warps.
 //
-// bf16 rows lie D + 8 values apart, float rows D + 4: with D a multiple of 16 the eight rows of 16
-// bytes that ldmatrix (or eight threads) read at a time fall into different banks.
+// Rows of bf16 lie D + 8 values apart, rows of float D + 4. As D is a multiple of 16, the eight
+// rows of 16 bytes that ldmatrix (or eight threads) read at a time then lie in different banks.
 #pragma once
 
 #include "lib/backend/cuda/cuda_attention.h"
@@ -12,7 +12,8 @@
 #define HIDDEN  (-INFINITY)
 #define LOG2_E  1.44269504088896340736f
 
-// Where a run's tile of keys begins, and whether all rows at positions j0 ... j1 see all of it.
+// The place where a run's tile of keys begins, and whether all rows at positions j0 ... j1 see all
+// of it.
 typedef struct key_tile {
     int run, c;
     bool whole;
@@ -27,7 +28,7 @@ static __device__ __forceinline__ bool sees(int j, int window, int position) {
     return position <= j && position > j - window;
 }
 
-// Whether a row at positions j0 ... j1 sees a key of c ... c + n - 1.
+// Whether a row at positions j0 ... j1 sees any of the keys c ... c + n - 1.
 static __device__ __forceinline__ bool tile_seen(const cuda_run *r, int c, int n, int j0, int j1,
                                                  int window, bool *whole) {
     const int end = c + n < r->n ? c + n : r->n;
@@ -36,21 +37,21 @@ static __device__ __forceinline__ bool tile_seen(const cuda_run *r, int c, int n
     return first <= j1 && last > j0 - window;
 }
 
-// The next tile of either run that some row sees; false: there is none.
+// Goes to the next tile of either run that some row sees. Returns false where there is none.
 static __device__ bool next_tile(const cuda_head *h, int n, int j0, int j1, int window,
                                  key_tile *at) {
     for (at->c += n; at->run < 2; at->run++, at->c = 0) {
         const cuda_run *r = &h->run[at->run];
         for (; at->c < r->n && position_of(r, at->c) <= j1; at->c += n) {
             if (tile_seen(r, at->c, n, j0, j1, window, &at->whole)) { return true; }
-            const int first = (j0 - window + 1 - r->base) / n * n; // of the first row's window
+            const int first = (j0 - window + 1 - r->base) / n * n; // of the window of the first row
             if (!r->positions && first > at->c) { at->c = first - n; }
         }
     }
     return false;
 }
 
-// The keys first ... end - 1 of a run are those that a row sees.
+// A row sees the keys first ... end - 1 of a run.
 typedef struct seen_keys {
     int first, end;
 } seen_keys;
@@ -58,7 +59,8 @@ typedef struct seen_keys {
 static __device__ __forceinline__ seen_keys keys_seen(const cuda_run *r, int j, int window) {
     const int from = j - window + 1;
     if (!r->positions) { return {from - r->base, j + 1 - r->base < r->n ? j + 1 - r->base : r->n}; }
-    int first = 0, n = window == CUDA_ALL_SEEN ? 0 : r->n; // of positions below `from`, by halving
+    // searches positions below `from` by halving
+    int first = 0, n = window == CUDA_ALL_SEEN ? 0 : r->n;
     while (n > 0) {
         const int half = n / 2;
         const bool below = (int)r->positions[first + half] < from;
@@ -68,14 +70,16 @@ static __device__ __forceinline__ seen_keys keys_seen(const cuda_run *r, int j, 
     return {first, r->n};
 }
 
-// Rows of so many pieces that the block's threads take at a time, a piece each: a power of two.
+// How many rows, each of so many pieces, the block's threads load at a time, one piece each: a
+// power of two.
 static __host__ __device__ constexpr int rows_at_once(int pieces) {
     int rows = 1;
     while (2 * rows * pieces <= THREADS) { rows *= 2; }
     return rows;
 }
 
-// ROWS packed rows into shared memory, PAD values behind each; those from row n on as zeros.
+// Loads ROWS packed rows into shared memory, with PAD values after each. Rows from n on become
+// zeros.
 template <int ROWS, int D, int PAD, class T>
 static __device__ __forceinline__ void load_rows(T *to, const T *from, int n) {
     constexpr int EACH = 16 / (int)sizeof(T), PIECES = D / EACH, AT_ONCE = rows_at_once(PIECES);
@@ -149,7 +153,7 @@ static __device__ __forceinline__ void scores(float s[M][4], const float *a, con
     }
 }
 
-// Over the N lanes of a row, N a power of two.
+// The sum over the N lanes of a row, where N is a power of two.
 template <int N> static __device__ __forceinline__ float row_sum(float x) {
     for (int step = N / 2; step; step /= 2) { x += __shfl_xor_sync(ALL_LANES, x, step); }
     return x;
