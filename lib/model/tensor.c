@@ -63,8 +63,7 @@ static float from_half(const uint8_t *p) {
     return from_bits(sign | (exponent + 112) << 23 | mantissa << 13);
 }
 
-/* ---- blocks of 32 values: a scale d, in _1 types a minimum m; low nibbles first, then high
- * ---- */
+/* ---- blocks of 32 values: scale d, in _1 types minimum m; low nibbles first, then high ---- */
 
 /* Decodes a block of 4-bit or 5-bit values: the scale, a minimum if `has_min` (otherwise the
  * integers are centred at zero), the fifth bits if `five` (of value i bit i of a 32-bit word), and

@@ -18,8 +18,7 @@ void token_spec_free(token_spec *spec) {
     CKVC_FREE(spec->decode_from.bytes, spec->decode_to.bytes, spec);
 }
 
-/* ---- GPT-2's byte alphabet: printable Latin-1, and U+0100 ... U+0143 for the other 68 bytes
- * ---- */
+/* ---- GPT-2's byte alphabet: printable Latin-1; U+0100 ... U+0143 for the other 68 bytes ---- */
 size_t token_spell_bytes(const unsigned char *raw, size_t n, char *out) {
     size_t used = 0;
     for (size_t i = 0; i < n; i++) {

@@ -1,7 +1,7 @@
 /* A rule is a policy from elsewhere, in a file of its own. It says by what score, which is computed
  * from one prefill, the positions of a prompt are ranked, and how many of them each KV head keeps.
- * The retention operator makes sets of both (policy_sets.h). A rule's file holds what its source
- * says; its source is in formats/lines/score_kind.h.
+ * The retention operator makes sets of both (policy_sets.h). formats/lines/score_kind.h
+ * names the source of each rule, and the rule's file holds what this source says.
  *
  *   L layers of G KV heads · T prompt tokens · B the budget, mean entries of a head
  *   A the attention of the prompt's last rows, over the query heads of a group */
@@ -12,8 +12,7 @@
 #include "lib/model/model.h"
 #include "lib/policy/policy_parts.h"
 
-/* ---- what positions are ranked by: the highest score first, of equal ones the later position
- * ---- */
+/* ---- ranking: the highest score comes first, of equal ones the later position ---- */
 
 /* A prompt whose prefill is finished. */
 typedef struct scored_prompt {
