@@ -167,28 +167,29 @@ static ckvc_status scan(const verb_call *call, ckvc_err *err) {
 }
 
 #define OPTIONS_OF run_setup_options
-static const opt calibrate_rows[] = {OPT_ROWS(opts_inputs),
-                                     OPT_TITLE("actions"),
-                                     OPT_ROWS(opts_log),
-                                     OPT_ROWS(opts_actions),
-                                     OPT_TITLE("--side demand, --side score"),
-                                     OPT_ROWS(opts_repeat),
-                                     OPT_COUNT("judges", log.judges, "N", 0, 1e9,
-                                               "held-out prompts that are measured, too, for a fit "
-                                               "to judge its learned score by",
-                                               .preset = "8"),
-                                     OPT_TITLE("the fit to come, which --until-stable judges by"),
-                                     OPT_CQL_ALPHA(log.until_cql_alpha),
-                                     OPT_REWARD(log.until_reward),
-                                     OPT_ROWS(opts_run),
-                                     OPT_ROWS(opts_shard),
-                                     OPT_ROWS(opts_dry_run),
-                                     {0}};
+static const opt calibrate_rows[] = {
+    OPT_ROWS(opts_inputs),
+    OPT_TITLE("actions"),
+    OPT_ROWS(opts_log),
+    OPT_ROWS(opts_actions),
+    OPT_TITLE("--side demand, --side score"),
+    OPT_ROWS(opts_repeat),
+    OPT_COUNT("judges", log.judges, "N", 0, 1e9,
+              "Measure N held-out prompts as well, by which a fit judges its learned score.",
+              .preset = "8"),
+    OPT_TITLE("the fit to come, which --until-stable judges by"),
+    OPT_CQL_ALPHA(log.until_cql_alpha),
+    OPT_REWARD(log.until_reward),
+    OPT_ROWS(opts_run),
+    OPT_ROWS(opts_shard),
+    OPT_ROWS(opts_dry_run),
+    {0}};
 
 const verb verb_calibrate = {
     .name = "calibrate",
-    .about = "try retention actions on prompts, or ask what heads need; log records",
-    .summary = "try retention actions on prompts and log state-action-reward records",
+    .about = "try retention actions on prompts, or count what each head asks for, and log records",
+    .summary = "try retention actions on prompts and log records of state, action and reward, or "
+               "count how many\nentries each head asks for",
     .usage = "ckvc calibrate --model DIR --manifest FILE --out RUN [options]",
     .examples =
         "  ckvc calibrate --model models/ckvc-tiny-8l --manifest prompts.jsonl --budget 0.25 --out "
@@ -213,8 +214,8 @@ static const opt scan_rows[] = {{.name = "", .type = OPT_IS_PRESET, .group = cal
 
 const verb verb_scan = {
     .name = "scan",
-    .about = "statistics of prompts and risk-bin edges (pass 0)",
-    .summary = "statistics of prompts (pass 0): risks, losses, per-head statistics",
+    .about = "measure prompts, and set the edges of the risk bins (pass 0)",
+    .summary = "measure prompts (pass 0): their risks, losses and statistics of each head",
     .usage = "ckvc scan --model DIR --manifest FILE --out RUN [options]",
     .examples = "  ckvc scan --model models/ckvc-tiny-8l --manifest prompts.jsonl --out scan-run\n"
                 "  ckvc calibrate ... --scan scan-run --out run     # bin edges from it\n",

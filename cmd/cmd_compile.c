@@ -399,15 +399,17 @@ static ckvc_status compile(const verb_call *call, ckvc_err *err) {
 static const opt rows[] = {
     OPT_GROUP(opts_inputs, setup),
     OPT_PRESETS(opts_log, setup),
-    OPT_TITLE("demand, but for --mode shared --score paper"),
+    OPT_TITLE("demand (not with --mode shared --score paper)"),
     OPT_GROUP(opts_repeat, setup),
     OPT_DOUBLE("select", select, "F", 0, 1,
-               "share of the held-out prompts that choose score and floor; the others judge",
+               "Choose the score and floor by this share of the held-out prompts; the others judge "
+               "the table.",
                .preset = "0.5"),
-    OPT_TITLE("the loop, of --mode shared --score paper"),
+    OPT_TITLE("the loop (of --mode shared --score paper)"),
     OPT_INT("rounds", rounds, "N", 1, ALTERNATION_MAX_ROUNDS - 1,
-            "rounds at most, of a head and a gate pass", .preset = "3"),
-    OPT_ENUM("probe", probe, PROBE_NAMES, "the loop, or a part of it to compare with"),
+            "Run at most N rounds, each of a head pass and a gate pass.", .preset = "3"),
+    OPT_ENUM("probe", probe, PROBE_NAMES,
+             "Run the whole loop (joint), or a part or variant of it to compare with."),
     OPT_TITLE("actions"),
     OPT_GROUP(opts_actions, setup),
     OPT_LAYER_BUDGETS(setup.layer_budgets),
@@ -418,28 +420,33 @@ static const opt rows[] = {
 
 const verb verb_compile = {
     .name = "compile",
-    .about = "prompts to a table: what heads ask for, fitted and scored; or the paper's loop",
-    .summary = "prompts to a table of budgets by head and a learned score: demand pass, fit, "
-               "the best score and floor by held-out prompts, scores of others.\nWith "
-               "--mode shared --score paper the paper's: head pass, fit, gate pass, fit, until "
-               "nothing changes or nothing is gained",
+    .about =
+        "make a table from prompts by what heads ask for, and score it; or run the paper's loop",
+    .summary = "make a table of a budget per head and a learned score from prompts. One pass "
+               "counts what\nheads ask for, a fit makes the table, held-out prompts choose its "
+               "score and floor, and other held-out prompts judge it.\nWith --mode shared --score "
+               "paper the table is made the paper's way: head pass, fit, gate pass, fit, until "
+               "nothing changes or\nnothing is gained",
     .usage = "ckvc compile --model DIR --manifest FILE --out RUN [options]",
     .examples =
         "  ckvc compile --model models/ckvc-tiny-8l --manifest prompts.jsonl --budget 0.25 "
         "--holdout 0.2 --out runs/a\n"
         "  ckvc compile ... --out runs/a --resume              # after Ctrl-C, a crash, a full "
         "disk: the same bytes\n"
-        "  ckvc compile ... --mode shared --score paper --out runs/loop     # the paper's, as in "
-        "configs/paper.conf\n"
+        "  ckvc compile ... --mode shared --score paper --out runs/loop     # the paper's way, as "
+        "in configs/paper.conf\n"
         "  ckvc compile ... --mode shared --score paper --probe head-only --out runs/heads # what "
         "the gate is worth\n"
         "  ckvc compile ... --dry-run                          # how long, how much memory\n\n"
         "The table is RUN/table.ckvt. What each of its budgets recommends is chosen on the prompts "
-        "of split select, half of the held-out ones or those that\n"
-        "the manifest names, and judged on the others. Of the paper's loop it is the round with "
-        "the best held-out reward (the last when nothing is held out).\n"
-        "--holdout draws prompts, not documents: two prompts of one document may stand on both "
-        "sides. Whether they share text:\n"
+        "of the split select, which are\n"
+        "those that the manifest names so, or half of the held-out ones, and is judged on the "
+        "other held-out prompts. Of the paper's\n"
+        "loop the table is that of the round with the best held-out reward, or of the last round "
+        "when nothing is held out.\n\n"
+        "--holdout draws prompts, not documents, so that two prompts of one document may stand on "
+        "both sides. Whether they share\n"
+        "text is found by\n"
         "  ckvc manifest check M --against M --holdout F --seed N --out check.json     # then "
         "compile ... --leak-check check.json\n",
     .common = " model manifest budget window continuation holdout mode score select "

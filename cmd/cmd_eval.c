@@ -272,46 +272,57 @@ static ckvc_status eval(const verb_call *call, ckvc_err *err) {
 static const opt rows[] = {
     OPT_GROUP(opts_model, inputs),
     OPT_TITLE("tasks"),
-    OPT_LIST("tasks", tasks, "NAME,...", "tasks or groups of them (judge/tasks/README.md), or all"),
-    OPT_LIST("lengths", lengths, "N,...", "tokens of a prompt", .preset = "1024"),
+    OPT_LIST(
+        "tasks", tasks, "NAME,...",
+        "Ask these tasks or groups of tasks, which judge/tasks/README.md lists, or all of them."),
+    OPT_LIST("lengths", lengths, "N,...", "Make prompts of this many tokens.", .preset = "1024"),
     OPT_LIST("depths", depths, "F,...",
-             "of a needle, 0 the beginning; default: 0 to 1 by quarters"),
-    OPT_COUNT("count", count, "N", 1, 1e6, "items of each task, length and depth", .preset = "5"),
+             "Hide needles at these depths of a prompt, where 0 is its beginning; without this "
+             "option at 0 to 1 by quarters."),
+    OPT_COUNT("count", count, "N", 1, 1e6, "Make N items of each task, length and depth.",
+              .preset = "5"),
     OPT_INPUT("haystack", haystack, "FILE",
-              "text in whose sentences needles lie; without it: made up"),
-    OPT_ENUM("query", query, "seen|unseen|all-seen",
-             "what a policy decides on: a prompt with its question, of several turns the first "
-             "one's; what stands before it; or all turns"),
-    OPT_FLAG("chat", chat, "items are a user's message, for the model's chat template"),
+              "Hide needles between the sentences of this text; without this option the text is "
+              "made up."),
+    OPT_ENUM(
+        "query", query, "seen|unseen|all-seen",
+        "Let a policy decide on the prompt with its question, which of several turns is the first "
+        "(seen), on what stands before the question (unseen), or on all turns (all-seen)."),
+    OPT_FLAG("chat", chat, "Put each item as a user's message, by the model's chat template."),
     OPT_GROUP(opts_chat, inputs),
-    OPT_SETTING("seed", inputs.setting, "N", 0, 9e15, "names every random stream"),
+    OPT_SETTING("seed", inputs.setting, "N", 0, 9e15, "Draw every random number from this seed."),
     OPT_GROUP(opts_policies, of),
     OPT_SETTING("window", inputs.setting, "N", 1, 1e6,
-                "observation window, the prompt's last N tokens; with --table: the first table's",
+                "Observe attention in a window of the prompt's last N tokens; with --table it is "
+                "that of the first table.",
                 .letter = 'W'),
     OPT_SETTING_NAME("alpha", inputs.setting,
-                     "attention mass as the paper has it, or per row that can see it"),
+                     "Measure a position's attention mass as the paper does, or per row that can "
+                     "see the position."),
     OPT_SETTING("keep-window", inputs.setting, "N", 0, 1e6,
-                "always keep the last N tokens (within the budget)"),
+                "Always keep the last N tokens, within the budget."),
     OPT_TITLE("output"),
-    OPT_OUTPUT("out", out, "A.jsonl", "file to write; default: standard output", .letter = 'o'),
-    OPT_OUTPUT("items", items, "I.jsonl", "write the items, too: prompts, answers, metrics"),
+    OPT_OUTPUT("out", out, "A.jsonl", "Write to this file instead of standard output.",
+               .letter = 'o'),
+    OPT_OUTPUT("items", items, "I.jsonl",
+               "Also write the items to this file: prompts, answers and metrics."),
     OPT_OUTPUT("cost", cost, "FILE.csv",
-               "then measure what each cache costs: bytes, memory, times at batch 1 to 16, ratios"),
-    OPT_COUNT("batch", batch, "N", 1, 1024, "items side by side; answers do not depend on it",
-              .preset = "4"),
-    OPT_FLAG("force", force, "replace existing output", .letter = 'f'),
-    OPT_FLAG("resume", resume, "go on with an --out that was stopped"),
+               "Measure afterwards what each cache costs, and write it to this file: bytes, "
+               "memory, times at batch 1 to 16, and ratios."),
+    OPT_COUNT("batch", batch, "N", 1, 1024,
+              "Run N items side by side; answers do not depend on it.", .preset = "4"),
+    OPT_FLAG("force", force, "Replace output that exists.", .letter = 'f'),
+    OPT_FLAG("resume", resume, "Go on with an --out that was stopped."),
     OPT_LIMIT_TIME(limit_time),
     OPT_SHARD(shard),
-    OPT_FLAG("dry-run", dry_run, "print what it will take, after one prefill, and stop"),
+    OPT_FLAG("dry-run", dry_run, "Run one prefill, print what the whole will take, and stop."),
     {0}};
 
 const verb verb_eval = {
     .name = "eval",
-    .about = "answers to tasks from full and compressed caches",
-    .summary = "answers to tasks from the full cache, and from what tables and policies keep, as "
-               "JSON lines",
+    .about = "answer tasks from full and compressed caches",
+    .summary = "answer tasks from the full cache and from what tables and policies keep, and write "
+               "the answers as JSON lines",
     .usage = "ckvc eval --model DIR --tasks NAME,... [--table T.ckvt,...] [--policy NAME,...] "
              "[--budget N,...] [--out A.jsonl]",
     .examples = "  ckvc eval --model DIR --tasks all --table t.ckvt --policy snapkv,adakv --budget "

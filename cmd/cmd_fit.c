@@ -224,38 +224,39 @@ static ckvc_status fit(const verb_call *call, ckvc_err *err) {
 #define OPTIONS_OF fit_cli
 static const opt rows[] = {
     OPT_TITLE("input and output"),
-    OPT_OUTPUT("out", out, "T.ckvt", "the table to write", .letter = 'o'),
+    OPT_OUTPUT("out", out, "T.ckvt", "Write the table to this file.", .letter = 'o'),
     OPT_INPUT("tables", tables, "T.ckvt",
-              "incoming table (default: the start table of the records)"),
+              "Start from this table; without this option, from the start table of the records."),
     OPT_INPUT("choose", choose, "S.jsonl",
-              "lines of `score` with tables of the same records: each budget recommends the score, "
-              "floor and mix that lose least"),
+              "Read these lines of `ckvc score`, made with tables of the same records: each budget "
+              "then recommends the score, floor and mix that lose least."),
     OPT_INT("pass", pass, "N", 0, 9999,
-            "pass of every run (0: the last complete one of each side)"),
+            "Read pass N of every run; 0 means the last complete pass of each side."),
     OPT_LIST("split", split, "NAME[,...]",
-             "only prompts of these splits; held-out prompts never enter"),
+             "Take only the prompts of these splits; held-out prompts never enter."),
     OPT_INPUTS("leak-check", leak_checks, "CHECK.json,...",
-               "records of `manifest check`, where runs hold none"),
+               "Take these records of `manifest check` for runs that hold none."),
     OPT_FLAG("no-prov", no_prov,
-             "leave out command line, time and host: equal inputs, equal bytes"),
-    OPT_FLAG("force", force, "overwrite --out", .letter = 'f'),
+             "Leave out command line, time and host, so that equal inputs give equal bytes."),
+    OPT_FLAG("force", force, "Overwrite the file of --out.", .letter = 'f'),
     OPT_GROUP(opts_fit, fit),
     OPT_DOUBLE("mix", fit.budgets.mix, "W", 0, 1,
-               "of demand: weight of what the continuation looks at beside what the repetition "
-               "does; 0, 0.25, 0.5, 0.75 and 1 are logged"),
+               "Count demand with weight W on what the continuation looks at and 1 - W on what the "
+               "repetition does; 0, 0.25, 0.5, 0.75 and 1 are logged."),
     OPT_INT("seed", fit.resampled.seed, "N", 0, 9007199254740992.0,
-            "of the bootstrap and of adamw's order", .preset = "1"),
-    OPT_SIZE("memory", fit.memory_max, "limit for statistics and replicates", .preset = "4G"),
-    OPT_TITLE("talk"),
-    OPT_FLAG("json", json, "diagnostics as one JSON object on stdout"),
-    OPT_FLAG("quiet", quiet, "say nothing but warnings and errors", .letter = 'q'),
+            "Draw the bootstrap and the order of adamw from this seed.", .preset = "1"),
+    OPT_SIZE("memory", fit.memory_max, "Use at most this much memory for statistics and resamples.",
+             .preset = "4G"),
+    OPT_TITLE("messages"),
+    OPT_FLAG("json", json, "Print diagnostics as one JSON object."),
+    OPT_FLAG("quiet", quiet, "Print nothing but warnings and errors.", .letter = 'q'),
     {0}};
 
 const verb verb_fit = {
     .name = "fit",
-    .about = "records to tables: shares from demand, the rest by conservative Q-learning",
-    .summary = "records to tables: shares of a budget from demand; weights and thresholds by\n"
-               "horizon-1 conservative Q-learning, one state at a time",
+    .about = "make a table from records: shares from demand, the rest by conservative Q-learning",
+    .summary = "make a table from records: shares of a budget from demand, weights and thresholds "
+               "by\nhorizon-1 conservative Q-learning, one state at a time",
     .usage = "ckvc fit RUN... --out T.ckvt [options]\n"
              "       ckvc fit SHARD.h5... --out T.ckvt [options]",
     .examples = "  ckvc fit runs/books --out books.ckvt\n"

@@ -360,61 +360,76 @@ static ckvc_status generate_verb(const verb_call *call, ckvc_err *err) {
 static const opt rows[] = {
     OPT_GROUP(opts_model, inputs),
     OPT_TITLE("prompts"),
-    OPT_TEXT("prompt", prompt, "TEXT", "one prompt; without it and --manifest: standard input",
+    OPT_TEXT("prompt", prompt, "TEXT",
+             "Take this text as the only prompt; without --prompt and --manifest it is read from "
+             "standard input.",
              .letter = 'p'),
-    OPT_FLAG("chat", chat, "it is a user's message, for the model's chat template"),
-    OPT_INPUT("manifest", inputs.manifest, "FILE", "prompts, one JSON object a line"),
+    OPT_FLAG("chat", chat, "Put the prompt as a user's message, by the model's chat template."),
+    OPT_INPUT("manifest", inputs.manifest, "FILE",
+              "Read the prompts from this file, one JSON object a line."),
     OPT_INPUT("then", then, "FILE",
-              "later turns of the user, one a line, which the same cache is asked in turn"),
-    OPT_LIST("split", inputs.split, "NAME,...", "only prompts of these splits"),
+              "Read later turns of the user from this file, one a line, and ask them of the same "
+              "cache one after the other."),
+    OPT_LIST("split", inputs.split, "NAME,...", "Take only the prompts of these splits."),
     OPT_DOUBLE("holdout", inputs.holdout, "F", 0, 1,
-               "share of prompts held out, drawn by seed and id, not by document"),
-    OPT_INT("limit", inputs.limit, "N", 0, 4e9, "prompts at most; 0: all"),
+               "Hold out this share of the prompts, drawn by --seed and the prompt's id, not by "
+               "document."),
+    OPT_INT("limit", inputs.limit, "N", 0, 4e9, "Take at most N prompts; 0 means all."),
     OPT_INT("max-tokens", inputs.max_tokens, "N", 0, 1e9,
-            "cut longer prompts in the middle; 0: context - max-new"),
+            "Cut the middle out of prompts of more than N tokens; 0 means the model's context less "
+            "--max-new."),
     OPT_GROUP(opts_chat, inputs),
-    OPT_FLAG(
-        "skip-short", inputs.skip_short,
-        "drop prompts of window tokens or fewer, which score and generate keep whole without it"),
+    OPT_FLAG("skip-short", inputs.skip_short,
+             "Drop prompts that are no longer than the window; without this option score and "
+             "generate keep them whole, and other verbs refuse them."),
     OPT_TITLE("what is kept"),
-    OPT_INPUT("table", table, "T.ckvt", "keep what this table keeps; without it and --policy: all"),
-    OPT_TEXT("policy", policy, "NAME", "keep what this policy of `ckvc score` keeps"),
-    OPT_BUDGETS(budget, "N", "tokens kept per layer, or a share; a table by its nearest block"),
+    OPT_INPUT("table", table, "T.ckvt",
+              "Keep what this table keeps; without --table and --policy everything is kept."),
+    OPT_TEXT("policy", policy, "NAME", "Keep what this policy of `ckvc score` keeps."),
+    OPT_BUDGETS(budget, "N",
+                "Keep N entries per layer and KV head on average, or below 1 this share of the "
+                "prompt; a table is read at its nearest budget."),
     OPT_ENUM("mode", choice.mode, "shared|heads|layers|table",
-             "a table's sets: of layers, of KV heads or of layers by its shares; as it recommends",
+             "Let a table keep one set per layer (shared), a set per KV head or per layer by its "
+             "shares, or what it recommends (table).",
              .preset = "table"),
     OPT_ENUM("score", choice.score, "paper|window|learned|table",
-             "by what a table's sets are ranked; as it recommends", .preset = "table"),
+             "Rank a table's entries by this score, or by the one that it recommends (table).",
+             .preset = "table"),
     OPT_SETTING("window", inputs.setting, "N", 1, 1e6,
-                "observation window, the prompt's last N tokens; with --table: its own",
+                "Observe attention in a window of the prompt's last N tokens; with --table it is "
+                "that of the table.",
                 .letter = 'W'),
-    OPT_SETTING_NAME(
-        "alpha", inputs.setting,
-        "attention mass as the paper has it, or per row that can see it; with --table: its own"),
+    OPT_SETTING_NAME("alpha", inputs.setting,
+                     "Measure a position's attention mass as the paper does, or per row that can "
+                     "see the position; with --table it is measured as for the table."),
     OPT_SETTING("keep-window", inputs.setting, "N", 0, 1e6,
-                "always keep the last N tokens (within the budget); with --table: its own"),
-    OPT_SETTING_NAME(
-        "compress-after", inputs.setting,
-        "a manifest's conversation is compressed behind the user's last turn, or behind "
-        "the first, and what is kept is given the rest of it"),
-    OPT_FLAG("compare", compare, "the full cache beside it"),
+                "Always keep the last N tokens, within the budget; with --table, as many as the "
+                "table says."),
+    OPT_SETTING_NAME("compress-after", inputs.setting,
+                     "Compress a manifest's conversation behind the user's last turn, or behind "
+                     "the first; the rest of it is then fed to what is kept."),
+    OPT_FLAG("compare", compare, "Also show the text of the full cache."),
     OPT_FLAG("as-manifest", as_manifest,
-             "print the manifest again, with the model's own answers as continuations"),
+             "Print the manifest again, with the model's own answers as continuations."),
     OPT_TITLE("tokens"),
-    OPT_COUNT("max-new", max_new, "N", 1, 1e6, "tokens of a text at most", .letter = 'n',
+    OPT_COUNT("max-new", max_new, "N", 1, 1e6, "Write at most N tokens of a text.", .letter = 'n',
               .preset = "64"),
-    OPT_COUNT("batch", batch, "N", 1, 1024, "prompts side by side; texts do not depend on it",
-              .preset = "8"),
-    OPT_DOUBLE("temperature", temperature, "F", 0, 100, "0: always the likeliest token"),
+    OPT_COUNT("batch", batch, "N", 1, 1024,
+              "Run N prompts side by side; texts do not depend on it.", .preset = "8"),
+    OPT_DOUBLE("temperature", temperature, "F", 0, 100,
+               "Draw tokens at this temperature; 0 always takes the likeliest one."),
     OPT_DOUBLE("top-p", top_p, "F", 0, 1,
-               "draw from the likeliest tokens that together have this probability", .preset = "1"),
-    OPT_SETTING("seed", inputs.setting, "N", 0, 9e15, "names every random stream"),
+               "Draw from the likeliest tokens that together have this probability.",
+               .preset = "1"),
+    OPT_SETTING("seed", inputs.setting, "N", 0, 9e15, "Draw every random number from this seed."),
     {0}};
 
 const verb verb_generate = {
     .name = "generate",
-    .about = "texts from a full or compressed cache",
-    .summary = "texts from the full cache, or from a cache that holds only what a table keeps",
+    .about = "write texts from a full or a compressed cache",
+    .summary =
+        "write texts from the full cache, or from a cache that holds only what a table keeps",
     .usage =
         "ckvc generate --model DIR [--prompt TEXT | --manifest FILE] [--table T.ckvt] [--compare]",
     .examples =

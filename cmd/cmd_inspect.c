@@ -321,13 +321,13 @@ static ckvc_status verify(const verb_call *call, ckvc_err *err) {
 
 #define OPTIONS_OF looking
 static const opt inspect_rows[] = {
-    OPT_FLAG("json", json, "one JSON object a path and line"),
-    OPT_FLAG("cells", cells, "of a table: every section as nested lists (JSON)"),
-    OPT_FLAG("records", records, "of a run: every record, one JSON object a line"),
+    OPT_FLAG("json", json, "Print one JSON object on a line for each path."),
+    OPT_FLAG("cells", cells, "Print every section of a table as nested JSON lists."),
+    OPT_FLAG("records", records, "Print every record of a run, one JSON object a line."),
     OPT_INT("max-tokens", limits.max_prompt, "N", 0, 1e9,
-            "of a model: prompt length that memory is stated for; 0: 2,048"),
-    OPT_INT("continuation", limits.max_continuation, "N", 0, 1e6, "of a model: tokens of a rollout",
-            .letter = 'C', .preset = "128"),
+            "State a model's memory for prompts of N tokens; 0 means 2,048."),
+    OPT_INT("continuation", limits.max_continuation, "N", 0, 1e6,
+            "State a model's memory for rollouts of N tokens.", .letter = 'C', .preset = "128"),
     {0}};
 
 const verb verb_inspect = {.name = "inspect",
@@ -341,10 +341,11 @@ const verb verb_inspect = {.name = "inspect",
                            .each = WANTED,
                            .work = inspect};
 
-static const opt verify_rows[] = {OPT_FLAG("json", json, "one JSON object a path and line"), {0}};
+static const opt verify_rows[] = {
+    OPT_FLAG("json", json, "Print one JSON object on a line for each path."), {0}};
 
 const verb verb_verify = {.name = "verify",
-                          .about = "check a file, model or run whole",
+                          .about = "check a whole file, model or run",
                           .usage = "ckvc verify PATH... [options]",
                           .examples = "  ckvc verify tables.ckvt run/\n"
                                       "  ckvc verify models/small && echo sound\n",

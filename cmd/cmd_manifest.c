@@ -189,48 +189,54 @@ static ckvc_status build(const verb_call *call, ckvc_err *err) {
 
 #define OPTIONS_OF build_cli
 static const opt build_rows[] = {
-    OPT_TITLE("what"),
-    OPT_OUTPUT("out", out, "FILE", "manifest to write", .letter = 'o'),
-    OPT_TEXT("source", source, "NAME", "source of the PATHs without one of their own",
+    OPT_TITLE("prompts"),
+    OPT_OUTPUT("out", out, "FILE", "Write the manifest to this file.", .letter = 'o'),
+    OPT_TEXT("source", source, "NAME", "Give this source to the PATHs that name none of their own.",
              .preset = "text"),
     OPT_TEXT("encoding", encoding, "NAME",
-             "of files that are no UTF-8, as iconv names it: latin1; without: they are an error"),
+             "Read files that are not UTF-8 in this encoding, by its name in iconv, such as "
+             "latin1; without this option they are an error."),
     OPT_ENUM("keep", keep, "kinds|all",
-             "as they stand, prose or not: files whose ending says code, data or Markdown, or all "
-             "that are text"),
+             "Take a file as it stands, prose or not, if its ending says code, data or Markdown "
+             "(kinds), or whatever text it is (all)."),
     OPT_FLAG("chat", chat,
-             "PATHs hold conversations, as chat APIs have them: a line {\"messages\": [...]} each, "
-             "whose last turn, the assistant's, is the continuation"),
-    OPT_INT(
-        "prompts", build.prompts, "N", 0, 1000000,
-        "how many, retrieval included; 0: as many as the text gives, 100 at most; of --chat all",
-        .letter = 'n'),
+             "Read conversations as chat APIs have them, a line {\"messages\": [...]} each; the "
+             "last turn, the assistant's, is the continuation."),
+    OPT_INT("prompts", build.prompts, "N", 0, 1000000,
+            "Make N prompts, those of --retrieval included; 0 means as many as the text gives, at "
+            "most 100, or with --chat all.",
+            .letter = 'n'),
     OPT_DOUBLE("retrieval", build.retrieval, "SHARE", 0, 1,
-               "of the prompts that ask for facts hidden in the text"),
-    OPT_TEXT("retrieval-source", build.retrieval_source, "NAME", "source of those",
-             .preset = "retrieval"),
+               "Make this share of the prompts ask for facts that are hidden in the text."),
+    OPT_TEXT("retrieval-source", build.retrieval_source, "NAME",
+             "Give this source to the prompts of --retrieval.", .preset = "retrieval"),
     OPT_TITLE("lengths"),
     OPT_INPUT("model", model, "DIR",
-              "count its tokenizer's tokens (BOS and chat template included); without: characters",
+              "Count lengths in this model's tokens, BOS and chat template included; without this "
+              "option in characters.",
               .letter = 'm'),
     OPT_CHAT_TEMPLATE,
     OPT_INT("min-length", build.min_length, "N", 0, 1 << 24,
-            "shortest prompt; 0: 320 tokens, 1280 characters; of --chat all"),
+            "Make no prompt shorter than N; 0 means 320 tokens or 1280 characters, and with --chat "
+            "no limit."),
     OPT_INT("max-length", build.max_length, "N", 0, 1 << 24,
-            "longest prompt; 0: 448 tokens, 1792 characters; of --chat all"),
+            "Make no prompt longer than N; 0 means 448 tokens or 1792 characters, and with --chat "
+            "no limit."),
     OPT_INT("continuation", build.continuation, "N", -1, 1 << 20,
-            "at least so much follows each; -1: 128 tokens, 512 characters; of --chat 1",
+            "Leave at least N behind each prompt as its continuation; -1 means 128 tokens or 512 "
+            "characters, and with --chat 1.",
             .preset = "-1"),
     OPT_TITLE("splits and order"),
     OPT_LIST("split-share", shares, "NAME=SHARE",
-             "share of the documents, of long ones of parts (three prompts, at least 32 KB), whose "
-             "prompts get this split"),
-    OPT_TEXT("split-rest", build.split_rest, "NAME", "split of the others", .preset = "fit"),
-    OPT_INT("seed", build.seed, "N", 0, 9007199254740992.0, "of every draw and shuffle",
+             "Give this split to the prompts of so many documents; long documents are dealt out in "
+             "parts of three prompts and at least 32 KB."),
+    OPT_TEXT("split-rest", build.split_rest, "NAME", "Give this split to the other prompts.",
+             .preset = "fit"),
+    OPT_INT("seed", build.seed, "N", 0, 9007199254740992.0, "Draw and shuffle by this seed.",
             .preset = "1"),
     OPT_TITLE("output"),
-    OPT_FLAG("force", force, "overwrite FILE", .letter = 'f'),
-    OPT_FLAG("json", json, "print what was made as JSON"),
+    OPT_FLAG("force", force, "Overwrite the file of --out.", .letter = 'f'),
+    OPT_FLAG("json", json, "Print what was made as JSON."),
     {0}};
 const verb verb_manifest_build = {
     .name = "manifest build",
@@ -243,12 +249,13 @@ const verb verb_manifest_build = {
         "  ckvc manifest build --min-length 320 --max-length 448 --continuation 64 "
         "--retrieval 0.25 --split-share heldout=0.3 ... \n"
         "  ckvc manifest build --chat --model DIR requests.jsonl --out chat.jsonl\n"
-        "PATH is a file or a folder: plain text, reStructuredText, each also as .gz; "
-        "scripts/plain_text.py makes text of HTML, man pages and info.\n"
-        "Any language, as UTF-8. Of text only prose is used: short documents, repeated "
-        "paragraphs and spans that are no prose are left out, and named. Code, data and "
-        "Markdown stay as they stand. With --chat one conversation is one prompt; tools and "
-        "roles that a template does not know are refused by name.\n",
+        "\nPATH is a file or a folder of plain text or reStructuredText, which may be .gz; "
+        "scripts/plain_text.py makes text of HTML, man\n"
+        "pages and info. Any language is read, as UTF-8. Of text only prose is used: short "
+        "documents, repeated paragraphs and spans that\n"
+        "are no prose are left out and named. Code, data and Markdown are used as they stand. With "
+        "--chat one conversation becomes one\n"
+        "prompt; tools and roles that the template does not know are refused by name.\n",
     .common =
         " out keep chat model prompts min-length max-length continuation retrieval split-share "
         "seed force ",
@@ -345,18 +352,20 @@ static ckvc_status check(const verb_call *call, ckvc_err *err) {
 #define OPTIONS_OF check_cli
 static const opt check_rows[] = {
     OPT_INPUT("model", model, "DIR",
-              "count its tokenizer's tokens, check ids against it; without: characters",
+              "Count lengths in this model's tokens, and check token ids against its vocabulary; "
+              "without this option lengths are in characters.",
               .letter = 'm'),
     OPT_CHAT_TEMPLATE,
     OPT_INT("min-length", min_length, "N", 0, 1 << 24,
-            "a shorter prompt fails the check (W + 1 tokens are needed)"),
-    OPT_FLAG("json", json, "one JSON object"),
+            "Fail the check if a prompt is shorter than N; a window of W tokens needs W + 1."),
+    OPT_FLAG("json", json, "Print one JSON object."),
     OPT_GROUP(opts_leaks, leaks),
     {0}};
 
 const verb verb_manifest_check = {
     .name = "manifest check",
-    .summary = "read every line; repeats, lengths in tokens, and what an evaluation shares with it",
+    .summary = "read every line of a manifest, and say what repeats, how long the prompts are, and "
+               "what an\nevaluation shares with them",
     .usage = "ckvc manifest check FILE [--model DIR] [--min-length N] [--against EVAL.jsonl,... "
              "[--out CHECK.json] [--clean CLEAN.jsonl]]",
     .examples =
@@ -367,10 +376,11 @@ const verb verb_manifest_check = {
         "against the others\n"
         "  ckvc manifest check all.jsonl --against all.jsonl --clean prompts.jsonl --out check.json"
         "    # a manifest of what shares nothing, and its record\n"
-        "Shared: 13 words in a row (case, punctuation and spacing apart), near-duplicates, ids. "
-        "Every string of a line is read.\n"
-        "Exit 1 when something is shared, with --clean in what that leaves; 65 when it leaves "
-        "nothing.\n",
+        "\nPrompts share something when they have 13 words in a row in common (apart from case, "
+        "punctuation and spacing), are\n"
+        "near-duplicates, or have the same id. Every string of a line is read. The exit code is 1 "
+        "when something is shared, with --clean\n"
+        "when CLEAN.jsonl still shares something, and 65 when nothing would be left in it.\n",
     VERB_OPTIONS(check_rows),
     .reads_args = true,
     .work = check};
@@ -382,7 +392,7 @@ static ckvc_status no_verb(const verb_call *call, ckvc_err *err) {
 
 const verb verb_manifest = {
     .name = "manifest",
-    .about = "build prompt manifests from text, check them",
+    .about = "build prompt manifests from text, and check them",
     .usage = "ckvc manifest build [SOURCE=]PATH... --out FILE | ckvc manifest check FILE",
     .examples = "  ckvc manifest build --help\n"
                 "  ckvc manifest check --help\n",

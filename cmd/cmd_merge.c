@@ -36,14 +36,15 @@ static ckvc_status merge(const verb_call *call, ckvc_err *err) {
 }
 
 #define OPTIONS_OF merge_cli
-static const opt merge_rows[] = {OPT_FLAG("json", json, "one JSON object on standard output"),
-                                 OPT_FLAG("quiet", quiet, "print nothing", .letter = 'q'),
+static const opt merge_rows[] = {OPT_FLAG("json", json, "Print one JSON object."),
+                                 OPT_FLAG("quiet", quiet, "Print nothing.", .letter = 'q'),
                                  {0}};
 
 const verb verb_merge = {
     .name = "merge",
-    .about = "parts of a run (--shard) into one run",
-    .summary = "join the parts that --shard made: one run, or one file of scores or answers",
+    .about = "join the parts that --shard made",
+    .summary =
+        "join the parts that --shard made into one run, or into one file of scores or answers",
     .usage = "ckvc merge RUN [PART...]",
     .examples =
         "  ckvc calibrate ... --scan scan-run --out run --shard 0/2 &\n"

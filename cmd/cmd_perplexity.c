@@ -150,21 +150,25 @@ static ckvc_status perplexity(const verb_call *call, ckvc_err *err) {
 static const opt rows[] = {
     OPT_GROUP(opts_model, inputs),
     OPT_TITLE("prompts"),
-    OPT_INPUT("manifest", inputs.manifest, "FILE", "prompts, one JSON object a line"),
-    OPT_INT("limit", inputs.limit, "N", 0, 4e9, "prompts at most; 0: all"),
+    OPT_INPUT("manifest", inputs.manifest, "FILE",
+              "Read the prompts from this file, one JSON object a line."),
+    OPT_INT("limit", inputs.limit, "N", 0, 4e9, "Take at most N prompts; 0 means all."),
     OPT_INT("max-tokens", inputs.max_tokens, "N", 0, 1e9,
-            "cut longer prompts in the middle; 0: never"),
+            "Cut the middle out of prompts of more than N tokens; 0 means that none is cut."),
     OPT_GROUP(opts_chat, inputs),
-    OPT_FLAG("skip-short", inputs.skip_short, "drop prompts of one token instead of refusing them"),
+    OPT_FLAG("skip-short", inputs.skip_short,
+             "Drop prompts of one token instead of refusing them."),
     OPT_TITLE("output"),
-    OPT_FLAG("tokens", tokens, "the loss of every token"),
-    OPT_LIST("logits", logits, "I,J,...", "logits of these positions (from 0; needs --json)"),
+    OPT_FLAG("tokens", tokens, "Print the loss of every token."),
+    OPT_LIST("logits", logits, "I,J,...",
+             "Print the logits of these positions, counted from 0; this needs --json."),
     {0}};
 
 const verb verb_perplexity = {
     .name = "perplexity",
-    .about = "teacher-forced losses: is the runtime right for my model?",
-    .summary = "teacher-forced losses of token sequences: is the runtime right for my model?",
+    .about = "measure teacher-forced losses: is the runtime right for my model?",
+    .summary =
+        "measure the teacher-forced losses of token sequences: is the runtime right for my model?",
     .usage = "ckvc perplexity --model DIR --manifest FILE [options]",
     .examples =
         "  ckvc perplexity --model models/ckvc-tiny-8l --manifest prompts.jsonl\n"

@@ -36,34 +36,35 @@ static ckvc_status report(const verb_call *call, ckvc_err *err) {
 
 #define OPTIONS_OF report_cli
 static const opt rows[] = {
-    OPT_OUTPUT("out", report.out, "DIR", "folder for report.html, and report.json that it draws",
-               .letter = 'o'),
+    OPT_OUTPUT("out", report.out, "DIR",
+               "Write report.html, and report.json that it draws, to this folder.", .letter = 'o'),
     OPT_INPUTS("scores", scores, "S.jsonl,...",
-               "output of `ckvc score` on held-out prompts: what the tables bring; without: those "
-               "of the runs of compile that gave out the tables"),
+               "Show what the tables bring by these outputs of `ckvc score` on held-out prompts; "
+               "without this option, by those of the runs of compile that made the tables."),
     OPT_INPUTS("answers", answers, "A.jsonl,...",
-               "output of `ckvc eval`: scores on tasks, against what is kept"),
+               "Show scores on tasks against what is kept, by these outputs of `ckvc eval`."),
     OPT_ENUM("require", require, "nothing|deploy",
-             "deploy: exit 1 unless that is the verdict on every table given"),
+             "With deploy, exit with 1 unless that is the verdict on every table given."),
     OPT_TITLE("rank agreement"),
     OPT_COUNT("layer-bins", report.layer_bins, "N", 1, 64,
-              "groups of consecutive layers for Spearman", .preset = "4"),
+              "Compute Spearman's correlation in N groups of consecutive layers.", .preset = "4"),
     OPT_COUNT("bootstrap", report.replicates, "R", 0, 10000,
-              "refits from resampled prompts (needs the tables' runs) and resampled answers, for "
-              "intervals; 0: none",
+              "Compute intervals from R refits on resampled prompts, which need the tables' runs, "
+              "and from resampled answers; 0 means none.",
               .preset = "1000"),
-    OPT_INT("seed", report.seed, "N", 0, 9e15, "of the resampling", .preset = "1"),
-    OPT_SIZE("memory", report.memory_max, "for the refits' counts", .preset = "1G"),
+    OPT_INT("seed", report.seed, "N", 0, 9e15, "Draw the resamples from this seed.", .preset = "1"),
+    OPT_SIZE("memory", report.memory_max,
+             "Use at most this much memory for the counts of the refits.", .preset = "1G"),
     OPT_TITLE("output"),
-    OPT_FLAG("force", report.force, "replace an earlier report in DIR", .letter = 'f'),
-    OPT_FLAG("json", json, "print report.json instead of the verdict"),
-    OPT_FLAG("quiet", quiet, "print nothing", .letter = 'q'),
+    OPT_FLAG("force", report.force, "Replace an earlier report in DIR.", .letter = 'f'),
+    OPT_FLAG("json", json, "Print report.json instead of the verdict."),
+    OPT_FLAG("quiet", quiet, "Print nothing.", .letter = 'q'),
     {0}};
 
 const verb verb_report = {
     .name = "report",
-    .about = "stability and truth of tables, as a page",
-    .summary = "how good and how stable tables are, as one page without scripts",
+    .about = "show on a page how good and how stable tables are",
+    .summary = "show how good and how stable tables are, on one page without scripts",
     .usage =
         "ckvc report T.ckvt... RUN... [--scores S.jsonl,...] [--answers A.jsonl,...] --out DIR",
     .examples = "  ckvc report run/table.ckvt run --out report          (what compile made, by its "
@@ -72,11 +73,13 @@ const verb verb_report = {
                 "runs/narrative --scores heldout.jsonl --out report\n"
                 "  ckvc report t.ckvt --out report          (the table "
                 "alone: maps, counts, what its choices rest on)\n\n"
-                "Deploy is said of a table that at every budget at which it was scored is better "
-                "than identity and not worse than the\nbest simple reference (no table, "
-                "no second pass), both at as many entries and decided: the whole 95% interval "
-                "over\n10 held-out prompts or more says so; and whose prompts passed the leak "
-                "check. A table that is ahead, undecided, needs\nabout so many more prompts.\n",
+                "The verdict on a table is to deploy it when, at every budget at which it was "
+                "scored, it is "
+                "better than identity and not\nworse than the best simple reference (one "
+                "without a table and without a second pass). Both must hold at as many entries,\n"
+                "by the whole 95% interval over 10 held-out documents or more, and the prompts "
+                "must have passed the leak check. Of a table\nthat is ahead but undecided, the "
+                "verdict says about how many more prompts it needs.\n",
     VERB_OPTIONS(rows),
     .reads_args = true,
     .work = report};

@@ -178,45 +178,51 @@ static const opt rows[] = {
     OPT_GROUP(opts_prompts, inputs),
     OPT_GROUP(opts_statistics, inputs),
     OPT_DOUBLE("select", inputs.select, "F", 0, 1,
-               "share of the held-out prompts that --split select means and heldout does not, as "
-               "in compile"),
+               "Let `--split select` mean this share of the held-out prompts and `heldout` the "
+               "others, as in compile."),
     OPT_GROUP(opts_policies, of),
     OPT_LAYER_BUDGETS(layer_budgets),
     OPT_ENUM("mode", score.choice.mode, "shared|heads|layers|table",
-             "sets: of layers, of KV heads or of layers by a table's shares, rules by head by the "
-             "sum over a layer's; table: as each recommends, rules by head",
+             "Let tables keep one set per layer (shared), or a set per KV head or per layer by "
+             "their shares; with layers, rules by head rank by the sum over a layer's heads. With "
+             "table, each table keeps what it recommends, and rules go by head.",
              .preset = "table"),
     OPT_ENUM("score", score.choice.score, "paper|window|learned|table",
-             "by what a table's sets are ranked; as it recommends", .preset = "table"),
-    OPT_DOUBLE(
-        "c-min", c_min, "F", -1, 1,
-        "share of the budget that every head of a table with shares keeps at least; below 0: "
-        "as it recommends",
-        .preset = "-1"),
+             "Rank a table's entries by this score, or by the one that it recommends (table).",
+             .preset = "table"),
+    OPT_DOUBLE("c-min", c_min, "F", -1, 1,
+               "Keep at least this share of the budget in every head of a table with shares; below "
+               "0 means what the table recommends.",
+               .preset = "-1"),
     OPT_SETTING_NAME("compress-after", inputs.setting,
-                     "a conversation is compressed behind the user's last turn, so all of it, or "
-                     "behind the first, and what is kept is given the later ones"),
-    OPT_FLAG("nearest-budget", score.choice.nearest_budget,
-             "a table without a budget's block uses its nearest"),
+                     "Compress a conversation behind the user's last turn, that is all of it, or "
+                     "behind the first; the later turns are then fed to what is kept."),
+    OPT_FLAG(
+        "nearest-budget", score.choice.nearest_budget,
+        "Read a table at its nearest budget where it does not have the one that is asked for."),
     OPT_TITLE("output"),
-    OPT_OUTPUT("out", out, "S.jsonl", "file to write; default: standard output", .letter = 'o'),
-    OPT_FLAG("sets", score.sets, "print the kept positions of every layer, or KV head"),
+    OPT_OUTPUT("out", out, "S.jsonl", "Write to this file instead of standard output.",
+               .letter = 'o'),
+    OPT_FLAG("sets", score.sets, "Print the kept positions of every layer or KV head."),
     OPT_FLAG("attention-error", score.attention_error,
-             "measure the attention that is left out, per layer, and its bound"),
+             "Measure how much attention is left out in each layer, and its bound."),
     OPT_FLAG("utilities", score.utilities,
-             "quantiles of the utility scores by head, on each prompt's first line"),
-    OPT_OUTPUT("vectors", score.vectors, "FILE.h5", "write alpha and rho of every prompt"),
-    OPT_FLAG("force", score.force, "replace existing output", .letter = 'f'),
-    OPT_FLAG("resume", resume, "go on with an --out that was stopped"),
+             "Print quantiles of the utilities by head on each prompt's first line."),
+    OPT_OUTPUT("vectors", score.vectors, "FILE.h5",
+               "Write alpha and rho of every prompt to this file."),
+    OPT_FLAG("force", score.force, "Replace output that exists.", .letter = 'f'),
+    OPT_FLAG("resume", resume, "Go on with an --out that was stopped."),
     OPT_LIMIT_TIME(limit_time),
     OPT_SHARD(shard),
-    OPT_FLAG("dry-run", dry_run, "check everything, time the longest prompt, write nothing"),
+    OPT_FLAG("dry-run", dry_run,
+             "Check everything and time the longest prompt, but write nothing."),
     {0}};
 
 const verb verb_score = {
     .name = "score",
-    .about = "losses of prompts under tables and reference policies",
-    .summary = "losses of prompts under tables and reference policies, as JSON lines",
+    .about = "measure the losses of prompts under tables and reference policies",
+    .summary = "measure the losses of prompts under tables and reference policies, and write them "
+               "as JSON lines",
     .usage = "ckvc score --model DIR --manifest FILE [--table T.ckvt,...] [--policy NAME,...] "
              "[--out S.jsonl]",
     .examples =
@@ -226,9 +232,10 @@ const verb verb_score = {
         "what would be kept\n"
         "  ckvc score ... --table t.ckvt --policy snapkv,adakv,pooled,matched   # at as many "
         "kept entries\n\n"
-        "Policy matched is identity at the one threshold that keeps as many tokens as its "
-        "table does, on average over the held-out prompts\n"
-        "(split heldout, or drawn by --holdout), over all prompts when none is held out.\n",
+        "The policy matched is identity at the one threshold that keeps as many tokens as its "
+        "table does, on average over the held-out\n"
+        "prompts (of the split heldout, or drawn by --holdout), or over all prompts when none is "
+        "held out.\n",
     .more = policies_explain,
     .common = " model manifest table policy budget equal-tokens window continuation split limit "
               "threads out resume shard dry-run ",

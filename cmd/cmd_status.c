@@ -110,12 +110,13 @@ static ckvc_status status(const verb_call *call, ckvc_err *err) {
 
 #define OPTIONS_OF status_cli
 static const opt status_rows[] = {
-    OPT_FLAG("json", json, "one JSON object a run and line"),
-    OPT_INT("watch", watch, "S", 0, 86400, "again every S seconds until all is done; 0: once"),
+    OPT_FLAG("json", json, "Print one JSON object on a line for each run."),
+    OPT_INT("watch", watch, "S", 0, 86400,
+            "Look again every S seconds until all is done; 0 looks once."),
     {0}};
 
 const verb verb_status = {.name = "status",
-                          .about = "how far a run, score or eval and its parts are",
+                          .about = "say how far a run, score or eval and its parts have come",
                           .usage = "ckvc status RUN|S.jsonl|A.jsonl... [options]",
                           .examples = "  ckvc status run s.jsonl\n"
                                       "  ckvc status host-a/run host-b/run --watch 60\n"

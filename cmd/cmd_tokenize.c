@@ -92,17 +92,18 @@ static ckvc_status tokenize(const verb_call *call, ckvc_err *err) {
 
 #define OPTIONS_OF tokenize_cli
 static const opt rows[] = {
-    OPT_INPUT("model", model, "DIR", "model directory with a tokenizer, or GGUF file",
+    OPT_INPUT("model", model, "DIR", "Read the tokenizer from this model directory or GGUF file.",
               .letter = 'm'),
-    OPT_FLAG("decode", decode, "ids on stdin (numbers or a JSON array) to text", .letter = 'd'),
+    OPT_FLAG("decode", decode, "Turn ids on standard input, numbers or a JSON array, into text.",
+             .letter = 'd'),
     OPT_FLAG("no-special", no_special,
-             "no BOS or EOS is added; with --decode: special tokens are left out"),
-    OPT_FLAG("json", json, "a JSON array of ids; with --decode: a JSON string"),
+             "Add no BOS or EOS; with --decode, leave out special tokens."),
+    OPT_FLAG("json", json, "Print a JSON array of ids, or with --decode a JSON string."),
     {0}};
 
 const verb verb_tokenize = {
     .name = "tokenize",
-    .about = "text to ids, ids to text",
+    .about = "turn text into token ids, or ids into text",
     .usage = "ckvc tokenize --model DIR [--decode] [options] < INPUT",
     .examples = "  echo 'Keep this.' | ckvc tokenize --model models/ckvc-tiny-8l\n"
                 "  echo 0 43 71 | ckvc tokenize --model models/ckvc-tiny-8l --decode\n",

@@ -145,28 +145,32 @@ static ckvc_status transfer(const verb_call *call, ckvc_err *err) {
 
 #define OPTIONS_OF transfer_cli
 static const opt rows[] = {
-    OPT_INPUT("to-model", to_model, "DIR",
-              "target model, folder or GGUF file; only its shape is read"),
-    OPT_TEXT("to-shape", to_shape, "L,G", "target layers and heads, without a model"),
-    OPT_OUTPUT("out", out, "FILE", "the table to write", .letter = 'o'),
-    OPT_ENUM(
-        "heads", heads, "index|rank|signature",
-        "by position; sorted weights by spread of value norms; by three statistics of each head"),
+    OPT_INPUT(
+        "to-model", to_model, "DIR",
+        "Map to the shape of this model, a directory or a GGUF file; nothing else of it is read."),
+    OPT_TEXT("to-shape", to_shape, "L,G", "Map to L layers of G KV heads, without a model."),
+    OPT_OUTPUT("out", out, "FILE", "Write the table to this file.", .letter = 'o'),
+    OPT_ENUM("heads", heads, "index|rank|signature",
+             "Match heads by position (index), give the sorted weights to the heads in order of "
+             "the spread of their value norms (rank), or match by three statistics of each head "
+             "(signature)."),
     OPT_INPUT("scan", scan, "RUN",
-              "scan or demand pass of the target: statistics of its heads, its own bin edges, its "
-              "shape"),
+              "Take the target's shape, bin edges and statistics of heads from this run's scan or "
+              "demand pass."),
     OPT_FLAG("force-mapping", force_mapping,
-             "warn where a mapping makes no sense, in place of refusing"),
-    OPT_FLAG("force", force, "overwrite FILE", .letter = 'f'),
-    OPT_FLAG("json", json, "machine-readable output"),
+             "Warn where a mapping makes no sense, instead of refusing it."),
+    OPT_FLAG("force", force, "Overwrite the file of --out.", .letter = 'f'),
+    OPT_FLAG("json", json, "Print the result as JSON."),
     OPT_TITLE("what it brings there"),
-    OPT_OUTPUT("report", report, "DIR", "write a report of the new table, as `ckvc report` does"),
+    OPT_OUTPUT("report", report, "DIR",
+               "Write a report of the new table to this folder, as `ckvc report` does."),
     OPT_INPUT("against", against, "T3.ckvt",
-              "a table compiled for the target: compared in the report"),
+              "Also compare in the report with this table, which was compiled for the target."),
     OPT_INPUT("manifest", manifest, "FILE",
-              "score both tables and identity on these prompts (needs --to-model)"),
-    OPT_LIST("split", split, "NAME,...", "only prompts of these splits"),
-    OPT_INPUTS("scores", scores, "S.jsonl,...", "scores that are there already, for the report"),
+              "Score both tables and identity on these prompts; this needs --to-model."),
+    OPT_LIST("split", split, "NAME,...", "Take only the prompts of these splits."),
+    OPT_INPUTS("scores", scores, "S.jsonl,...",
+               "Use these scores in the report, which are there already."),
     {0}};
 
 const verb verb_transfer = {

@@ -66,11 +66,12 @@ static ckvc_status version(const verb_call *call, ckvc_err *err) {
 }
 
 #define OPTIONS_OF version_cli
-static const opt options_rows[] = {OPT_FLAG("json", json, "one JSON object"), {0}};
+static const opt options_rows[] = {OPT_FLAG("json", json, "Print one JSON object."), {0}};
 
 const verb verb_version = {.name = "version",
-                           .about = "build flags, libraries, BLAS kernel, GPU",
-                           .summary = "build flags, libraries, BLAS kernel in use, GPU",
+                           .about = "show build flags, libraries, BLAS kernel and GPU",
+                           .summary =
+                               "show build flags, libraries, the BLAS kernel in use and the GPU",
                            .usage = "ckvc version [--json]",
                            .examples = "  ckvc version\n",
                            VERB_OPTIONS(options_rows),

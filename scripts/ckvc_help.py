@@ -1,9 +1,12 @@
 """What `ckvc help` says, as data: the one table of verbs and options that docs/options.md, man pages and completions are made from."""
+import itertools
 import re
 import subprocess
 from dataclasses import dataclass
 
-# Options that one line of help introduces: "  -m, --model DIR      what [built-in value]", the second half perhaps on the next line.
+# How an option begins in help: "  -m, --model DIR      what it does [built-in value]". The explanation begins in column EXPLAINED_AT, on the next line if the
+# option's name and value leave it less than two spaces, and goes on in lines that begin there.
+EXPLAINED_AT = 37
 OPTION = re.compile(r"  (-(\w), |    )--([\w-]+)")
 
 
@@ -42,12 +45,14 @@ class Verb:
 
 
 def _options(lines):
-    for line, after in zip(lines, lines[1:] + [""]):
+    for i, line in enumerate(lines):
         if match := OPTION.match(line):
-            left, said = (line, after) if after.startswith(" " * 37) else (line[:36], line[36:])
-            said, value = re.fullmatch(r"(.*?)(?: \[([^][]*)\])?", said.strip()).groups()
+            beside = line[EXPLAINED_AT - 2:EXPLAINED_AT] == "  "
+            left, said = (line[:EXPLAINED_AT], [line[EXPLAINED_AT:]]) if beside else (line, [])
+            said += [after.strip() for after in itertools.takewhile(lambda after: after.startswith(" " * EXPLAINED_AT), lines[i + 1:])]
+            text, value = re.fullmatch(r"(.*?)(?: \[([^][]*)\])?", " ".join(said)).groups()
             metavar = left[match.end():].strip()
-            yield Option(left.strip(), match[2] or "", match[3], metavar, "the cores" if match[3] == "threads" else value or "", said)
+            yield Option(left.strip(), match[2] or "", match[3], metavar, "the cores" if match[3] == "threads" else value or "", text)
 
 
 def _text(ckvc, *words):

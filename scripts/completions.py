@@ -122,7 +122,7 @@ ckvc, folder = sys.argv[1:]
 verbs = list(read_verbs(ckvc))
 for v in verbs:
     v.options = [o for _, options in v.groups for o in options]
-about = [(name, said) for _, names in listed_verbs(ckvc) for name, said in names] + [("help", "what a verb does, and its options")]
+about = [(name, said) for _, names in listed_verbs(ckvc) for name, said in names] + [("help", "say what a verb does, and its options")]
 names = " ".join(name for name, _ in about)
 two = [v.name for v in verbs if " " in v.name]
 families = {}

@@ -11,10 +11,11 @@
         NAME) "matched, no-utility, no-threshold, mean-gate, mean-pool, head-only, gate-only"
 
 void policies_explain(void) {
-    tell("\nreferences, what each looks at, whether it keeps just as many entries as it is told, "
-         "and what it costs beside the prefill\n"
-         "(seen: it ranks by the attention of the prompt's last rows, and so serves the question "
-         "there):\n");
+    tell("\nThese references can be named. A policy that has `seen` the question ranks by the "
+         "attention of the prompt's last rows,\n"
+         "and so serves the question that stands there. It keeps exactly as many entries as it is "
+         "told, or about as many. Beside the\n"
+         "prefill it costs what the fourth column names.\n");
     for (score_kind kind = 0; kind < SCORE_KIND_COUNT; kind++) {
         const policy_properties *is = score_policy_properties(kind);
         if (!is->source) { continue; }
@@ -27,12 +28,13 @@ void policies_explain(void) {
 #define OPTIONS_OF policies_options
 const opt opts_policies[] = {
     OPT_TITLE("policies"),
-    OPT_INPUTS("table", tables, "T.ckvt,...", "tables to look at"),
-    OPT_LIST("policy", names, "NAME,...", POLICY_NAMES),
+    OPT_INPUTS("table", tables, "T.ckvt,...", "Look at these tables."),
+    OPT_LIST("policy", names, "NAME,...", "Also run these policies: " POLICY_NAMES),
     OPT_FLAG("equal-tokens", equal_tokens,
-             "references keep as many as each --table, by prompt and layer"),
+             "Let references keep as many entries as each --table, in each prompt and layer."),
     OPT_BUDGETS(budget, "N,...",
-                "tokens kept per layer, or a share; with --table: the first table's"),
+                "Keep N entries per layer and KV head on average, or below 1 this share of the "
+                "prompt; without this option the budgets are the first table's."),
     {0}};
 
 ckvc_status policies_open_kvzip(const policies_options *o, const inputs_options *inputs,

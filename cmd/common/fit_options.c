@@ -5,28 +5,37 @@
 const opt opts_fit[] = {
     OPT_TITLE("the fit"),
     OPT_CQL_ALPHA(cql.cql_alpha),
-    OPT_ENUM("solver", cql.solver, "exact|adamw", "exact minimum, or the paper's optimiser"),
+    OPT_ENUM("solver", cql.solver, "exact|adamw",
+             "Solve for the exact minimum, or run the paper's optimiser (adamw)."),
     OPT_REWARD(cql.reward),
     OPT_ENUM("unsupported", cql.unsupported, "incoming|safest|neighbour",
-             "what cells without records get"),
+             "Fill cells without records with the incoming table's value, with the safest one, or "
+             "with that of the nearest cell that has records."),
     OPT_COUNT("bootstrap", resampled.n_replicates, "R", 0, 100000,
-              "refits over resampled prompts; stores each action's share (0: none; of demand 400)"),
+              "Fit again over R resamples of the prompts and store how often each action is "
+              "chosen; 0 means none for actions and 400 for shares."),
     OPT_ENUM("mode", budgets.mode, "shared|heads|layers",
-             "of demand: budgets of KV heads, or of layers; shared: one budget, a set a layer",
+             "Give each KV head a budget and a kept set of its own, or each layer; or give all "
+             "layers the same budget and each one set for its heads (shared).",
              .preset = "heads"),
     OPT_ENUM("score", budgets.score, "paper|window|learned",
-             "of demand: by what sets are ranked; learned: where features were logged, else window",
+             "Rank entries by this score; learned needs logged features, and without them window "
+             "is taken.",
              .preset = "learned"),
     OPT_COUNT("features", budgets.features, "1|2", 1, 2,
-              "of a learned score; 2: without those of the attention's last rows", .preset = "1"),
-    OPT_DOUBLE("c-min", budgets.c_min, "F", 0, 1,
-               "of demand: share of the budget that every head keeps at least, where it was "
-               "counted with less (--floor); 1: all keep as many, for caches of one length",
-               .preset = "0.2"),
+              "Fit the learned score on this set of features; set 2 is without those of the "
+              "attention's last rows.",
+              .preset = "1"),
+    OPT_DOUBLE(
+        "c-min", budgets.c_min, "F", 0, 1,
+        "Keep at least this share of the budget in every head, even if demand was counted with "
+        "less (--floor); with 1 all heads keep the same number, for caches of one length.",
+        .preset = "0.2"),
     OPT_FLAG("shrink", cql.shrink,
-             "keep weight 1.0 or the threshold nearest to 0.90 unless the bootstrap shows a better "
-             "action"),
-    OPT_TEXT("label", label, "TEXT", "the table's name in reports (default: the model's)"),
+             "Keep weight 1.0, or the threshold nearest to 0.90, unless the bootstrap shows that "
+             "another action is better."),
+    OPT_TEXT("label", label, "TEXT",
+             "Name the table so in reports; without this option it has the model's name."),
     {0}};
 
 /* Who starts many processes of one command, and where it says which one this is. */

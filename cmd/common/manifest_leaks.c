@@ -11,22 +11,26 @@
 #define OPTIONS_OF leaks_cli
 const opt opts_leaks[] = {
     OPT_TITLE("leaks"),
-    OPT_INPUTS("against", against, "EVAL.jsonl,...",
-               "evaluation files, also .gz: shared spans and near-duplicates"),
-    OPT_DOUBLE("near", find.near, "J", 0.01, 1,
-               "near-duplicates share this much of their 5-word shingles (Jaccard)",
-               .preset = "0.5"),
+    OPT_INPUTS(
+        "against", against, "EVAL.jsonl,...",
+        "Look for shared spans and near-duplicates in these evaluation files, which may be .gz."),
+    OPT_DOUBLE(
+        "near", find.near, "J", 0.01, 1,
+        "Call texts near-duplicates if they share this much of their 5-word shingles (Jaccard).",
+        .preset = "0.5"),
     OPT_DOUBLE("holdout", holdout, "F", 0, 1,
-               "prompts that this draw holds out are not compared, as in calibrate"),
-    OPT_INT("seed", seed, "N", 0, 9e15, "of that draw", .preset = "1"),
-    OPT_INT("max-findings", find.max_findings, "N", 0, 1e6, "findings printed; all are counted",
-            .preset = "20"),
-    OPT_OUTPUT("out", out, "CHECK.json",
-               "record of the check (with --clean of CLEAN.jsonl), for --leak-check",
-               .letter = 'o'),
+               "Do not compare the prompts that a draw of this share holds out, as in calibrate."),
+    OPT_INT("seed", seed, "N", 0, 9e15, "Draw the prompts of --holdout by this seed.",
+            .preset = "1"),
+    OPT_INT("max-findings", find.max_findings, "N", 0, 1e6,
+            "Print at most N findings; all are counted.", .preset = "20"),
+    OPT_OUTPUT(
+        "out", out, "CHECK.json",
+        "Write the record of the check, for --leak-check; with --clean it is of CLEAN.jsonl.",
+        .letter = 'o'),
     OPT_OUTPUT("clean", clean, "CLEAN.jsonl",
-               "the manifest without prompts that share something or repeat"),
-    OPT_FLAG("force", force, "overwrite CHECK.json and CLEAN.jsonl", .letter = 'f'),
+               "Write the manifest without the prompts that share something or repeat others."),
+    OPT_FLAG("force", force, "Overwrite CHECK.json and CLEAN.jsonl.", .letter = 'f'),
     {0}};
 
 /* Text from outside as a JSON string: control characters do not reach the terminal. */

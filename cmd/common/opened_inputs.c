@@ -10,48 +10,60 @@
 #define OPTIONS_OF inputs_options
 const opt opts_model[] = {
     OPT_TITLE("model and machine"),
-    OPT_INPUT("model", model, "DIR", "Hugging Face model directory, or GGUF file", .letter = 'm'),
-    OPT_CHOICE("backend", backend, "auto|cpu|openblas|cuda", "where to compute"),
-    OPT_SETTING_NAME("compute", setting, "arithmetic of products with weights"),
-    OPT_INT("threads", threads, "N", 1, 1024, "worker threads; results do not depend on it",
-            .letter = 't', .preset_of = ckvc_cpu_count),
-    OPT_SIZE("memory", memory, "use at most, as far as a model allows; 0: 3/4 of what is free"),
-    OPT_FLAG("quiet", quiet, "no progress on stderr", .letter = 'q'),
-    OPT_FLAG("json", json, "machine-readable output"),
+    OPT_INPUT("model", model, "DIR",
+              "Read the model from this Hugging Face directory or GGUF file.", .letter = 'm'),
+    OPT_CHOICE("backend", backend, "auto|cpu|openblas|cuda",
+               "Compute on this backend; auto takes a GPU where there is one."),
+    OPT_SETTING_NAME(
+        "compute", setting,
+        "Multiply with weights in this arithmetic; bf16 rounds the operands and sums in float32."),
+    OPT_INT("threads", threads, "N", 1, 1024,
+            "Work with N threads; results do not depend on their number.", .letter = 't',
+            .preset_of = ckvc_cpu_count),
+    OPT_SIZE("memory", memory,
+             "Use at most this much memory, as far as the model allows it; 0 means three quarters "
+             "of what is free."),
+    OPT_FLAG("quiet", quiet, "Show no progress on standard error.", .letter = 'q'),
+    OPT_FLAG("json", json, "Print the result as JSON."),
     {0}};
 
-const opt opts_chat[] = {OPT_CHAT_TEMPLATE,
-                         OPT_TEXT("chat-date", chat_date, "TEXT",
-                                  "\"Today Date\" of Llama 3.1's and 3.2's template",
-                                  .preset = CHAT_DATE),
-                         {0}};
+const opt opts_chat[] = {
+    OPT_CHAT_TEMPLATE,
+    OPT_TEXT("chat-date", chat_date, "TEXT",
+             "Name this date as \"Today Date\" in the templates of Llama 3.1 and 3.2.",
+             .preset = CHAT_DATE),
+    {0}};
 
 const opt opts_prompts[] = {
     OPT_TITLE("prompts"),
-    OPT_INPUT("manifest", manifest, "FILE", "prompts, one JSON object a line"),
-    OPT_LIST("split", split, "NAME,...", "only prompts of these splits"),
-    OPT_INT("limit", limit, "N", 0, 4e9, "prompts at most; 0: all"),
+    OPT_INPUT("manifest", manifest, "FILE",
+              "Read the prompts from this file, one JSON object a line."),
+    OPT_LIST("split", split, "NAME,...", "Take only the prompts of these splits."),
+    OPT_INT("limit", limit, "N", 0, 4e9, "Take at most N prompts; 0 means all."),
     OPT_INT("max-tokens", max_tokens, "N", 0, 1e9,
-            "cut longer prompts in the middle; 0: context - continuation"),
+            "Cut the middle out of prompts of more than N tokens; 0 means the model's context less "
+            "the continuation."),
     OPT_ROWS(opts_chat),
-    OPT_FLAG(
-        "skip-short", skip_short,
-        "drop prompts of window tokens or fewer, which score and generate keep whole without it"),
+    OPT_FLAG("skip-short", skip_short,
+             "Drop prompts that are no longer than the window; without this option score and "
+             "generate keep them whole, and other verbs refuse them."),
     {0}};
 
 const opt opts_statistics[] = {
     OPT_TITLE("statistics"),
-    OPT_SETTING("window", setting, "N", 1, 1e6, "observation window, the prompt's last N tokens",
-                .letter = 'W'),
-    OPT_SETTING("continuation", setting, "N", 0, 1e6, "tokens that a decision is scored on",
-                .letter = 'C'),
+    OPT_SETTING("window", setting, "N", 1, 1e6,
+                "Observe attention in a window of the prompt's last N tokens.", .letter = 'W'),
+    OPT_SETTING("continuation", setting, "N", 0, 1e6,
+                "Measure losses over N tokens behind the prompt.", .letter = 'C'),
     OPT_SETTING_NAME("alpha", setting,
-                     "attention mass as the paper has it, or per row that can see it"),
+                     "Measure a position's attention mass as the paper does, or per row that can "
+                     "see the position."),
     OPT_SETTING("keep-window", setting, "N", 0, 1e6,
-                "always keep the last N tokens (within the budget)"),
+                "Always keep the last N tokens, within the budget."),
     OPT_DOUBLE("holdout", holdout, "F", 0, 1,
-               "share of prompts held out, drawn by seed and id, not by document"),
-    OPT_SETTING("seed", setting, "N", 0, 9e15, "names every random stream"),
+               "Hold out this share of the prompts, drawn by --seed and the prompt's id, not by "
+               "document."),
+    OPT_SETTING("seed", setting, "N", 0, 9e15, "Draw every random number from this seed."),
     {0}};
 
 static void warn_kept_window(const inputs_options *o, setting_list budgets, uint32_t shortest) {

@@ -34,14 +34,15 @@ extern const opt opts_statistics[]; /* statistics; --continuation 0 is for verbs
 extern const opt opts_chat[];       /* how messages become text; opts_prompts has them */
 #define OPT_CHAT_TEMPLATE                                                                          \
     OPT_CHOICE("chat-template", chat_template, CHAT_STYLES,                                        \
-               "how \"messages\" become text; auto: by the model's own, if ckvc knows its text")
+               "Turn the \"messages\" of a line into text by this template; auto takes the "       \
+               "model's own, if ckvc knows its text.")
 /* Of what can be stopped: for ckvc_stop_install. */
 #define OPT_LIMIT_TIME(member)                                                                     \
     OPT_INT("limit-time", member, "S", 0, 1e9,                                                     \
-            "stop cleanly after S seconds (exit 75); 0: no limit")
+            "Stop cleanly after S seconds, with exit code 75; 0 means no limit.")
 #define OPT_LAYER_BUDGETS(member)                                                                  \
     OPT_INPUT("layer-budgets", member, "FILE",                                                     \
-              "a budget of its own for each layer, one number a line")
+              "Read a budget of its own for each layer from this file, one number a line.")
 
 typedef struct opened_inputs {
     ckvc_pool *pool;

@@ -7,7 +7,7 @@
  *     static const opt options[] = {
  *         OPT_GROUP(opts_model, inputs),                        rows of another struct, a member
  *         OPT_TITLE("output"),
- *         OPT_INT("limit", limit, "N", 0, 4e9, "prompts at most; 0: all"),
+ *         OPT_INT("limit", limit, "N", 0, 4e9, "Take at most N prompts; 0 means all."),
  *         OPT_OUTPUT("out", out, "FILE", "where to write", .letter = 'o'),
  *         {0}};
  *

@@ -19,87 +19,105 @@ const opt opts_inputs[] = {OPT_GROUP(opts_model, inputs),
 
 const opt opts_log[] = {
     OPT_CHOICE("side", side, "head|gate|both|demand|score",
-               "which table to try actions of; demand: what each head asks "
-               "for, without any, and what a learned score is fitted to; score: that alone",
+               "Try head weights, gate thresholds or both; or try no actions and log how many "
+               "entries each head asks for, with what a learned score is fitted to (demand), or "
+               "the latter alone (score).",
                .preset = "both"),
     OPT_LAYER_BUDGETS(layer_budgets),
     OPT_SETTING_NAME("operator", inputs.setting,
-                     "how sets are kept: as in the paper; without value norms; "
-                     "without thresholds; by the mean over heads"),
+                     "Choose the kept positions as the paper does, without value norms, without "
+                     "thresholds, or by the mean over heads."),
     {0}};
 
 const opt opts_repeat[] = {
     OPT_SETTING("floor", inputs.setting, "F", 0, 1,
-                "share of the budget that every head has, whatever others ask for; a table may "
-                "keep more (--c-min)",
+                "Give every head at least this share of the budget when demand is counted; a table "
+                "may give more (--c-min).",
                 .preset = "0.05"),
     OPT_SETTING("recent", inputs.setting, "N", 0, 1e6,
-                "last tokens that every head keeps, beside the first", .preset = "8"),
+                "Keep the last N tokens in every head, beside the first one.", .preset = "8"),
     OPT_SETTING("repeat", inputs.setting, "TEXT", 0, 0,
-                "what a prompt's repetition is asked for with, behind a blank line",
+                "Ask the model to repeat the prompt with this text, behind a blank line.",
                 .preset = REPEAT_TEXT),
     OPT_FLAG("no-repeat", no_repeat,
-             "no repetition: demand is what the continuation looks at; costs a prefill less"),
+             "Do not repeat the prompt: demand is then what the continuation looks at, which costs "
+             "one prefill less."),
     /* Half of them are the ends of a prompt, 12, and where the attention went: fewer than 32 hold
      * next to nothing of that. */
     OPT_SETTING("positions", inputs.setting, "N", 32, 65536,
-                "of each head whose features --side demand and score log", .preset = "128"),
+                "Log the features of N positions of each head, for a learned score.",
+                .preset = "128"),
     {0}};
 
 const opt opts_bins[] = {
     OPT_TITLE("risk bins"),
-    OPT_LIST("bins", bins, "E,P", "entropy and perplexity bins", .preset = "20,4"),
-    OPT_ENUM("bin-edges", bin_edges, "quantile|uniform", "equal mass or equal steps"),
-    OPT_COUNT("min-cell", min_cell, "N", 0, 1e9, "risk cells with fewer prompts are listed",
-              .preset = "8"),
+    OPT_LIST("bins", bins, "E,P", "Sort prompts into E bins by entropy and P bins by perplexity.",
+             .preset = "20,4"),
+    OPT_ENUM("bin-edges", bin_edges, "quantile|uniform",
+             "Give the bins equal mass (quantile) or equal steps (uniform)."),
+    OPT_COUNT("min-cell", min_cell, "N", 0, 1e9,
+              "List the risk cells that have fewer than N prompts.", .preset = "8"),
     {0}};
 
 const opt opts_actions[] = {
-    OPT_BUDGETS(budget, "N,...", "tokens kept per layer; below 1: a share of the prompt"),
+    OPT_BUDGETS(budget, "N,...",
+                "Keep N entries per layer and KV head on average; a number below 1 is a share of "
+                "the prompt."),
     OPT_LIST("head-grid", head_grid, "LO:HI:STEP",
-             "head weights to try, or a list; 1 is one of them", .preset_at = &side_head.grid_text),
+             "Try these head weights, a range or a list, with 1 among them.",
+             .preset_at = &side_head.grid_text),
     OPT_LIST("gate-grid", gate_grid, "LO:HI:STEP",
-             "thresholds to try, or a list; starts nearest to 0.9",
+             "Try these thresholds, a range or a list; the start is the one nearest to 0.9.",
              .preset_at = &side_gate.grid_text),
     OPT_SETTING("beta-bud", inputs.setting, "X", 0, 1e6,
-                "the gate pays X/T for each candidate over the budget"),
+                "Subtract X/T from the gate's reward for each candidate over the budget, T being "
+                "the prompt's tokens."),
     OPT_SETTING_NAME("loss", inputs.setting,
-                     "what rewards are made of: the continuation's loss, or the divergence of the "
-                     "next token's distribution from the full cache's"),
-    OPT_SETTING_NAME("loss-reduction", inputs.setting, "of the continuation's losses, in a reward"),
+                     "Make rewards from the continuation's loss (nll), or from how far the next "
+                     "token's distribution diverges from the full cache's (kl)."),
+    OPT_SETTING_NAME(
+        "loss-reduction", inputs.setting,
+        "Reduce the losses of the continuation to their mean or their sum, for a reward."),
     OPT_ENUM("behaviour", log.behaviour, "balanced|uniform|epsilon-greedy",
-             "which actions are logged"),
-    OPT_TEXT("variants", variants, "N|all", "distinct rollouts per prompt and side",
+             "Log whole grids of actions per state (balanced), actions drawn evenly (uniform), or "
+             "mostly the best so far (epsilon-greedy)."),
+    OPT_TEXT("variants", variants, "N|all",
+             "Run at most N distinct rollouts per prompt and side; all runs the full grid.",
              .preset = "256"),
     OPT_ENUM("rollouts", log.rollouts, "sweep|plain",
-             "many rollouts at once, or one by one (the same losses)"),
+             "Run many rollouts at once (sweep) or one by one (plain); the losses are the same."),
     OPT_DOUBLE("check-rollouts", log.check_rollouts, "SHARE", 0, 1,
-               "do this share again one by one; exit 1 if they differ"),
-    OPT_INPUT("tables", tables, "T.ckvt", "start from this table in place of identity"),
+               "Repeat this share of the rollouts one by one, and exit with 1 if a loss differs."),
+    OPT_INPUT("tables", tables, "T.ckvt", "Start from this table instead of the identity table."),
     OPT_INPUT("leak-check", leak_check, "CHECK.json",
-              "record of `manifest check --against --out`, kept in run and table"),
+              "Keep this record of `manifest check --against --out` in the run and its table."),
     OPT_DOUBLE("until-stable", log.until_stable, "RHO", 0, 1,
-               "end a pass of heads when its table's split-half reliability is RHO; 0: never"),
+               "End a pass of heads when the split-half reliability of its table reaches RHO; 0 "
+               "means never."),
     OPT_ROWS(opts_bins),
-    OPT_INPUT("scan", scan, "RUN", "bin edges from another run's scan"),
+    OPT_INPUT("scan", scan, "RUN", "Take the edges of the risk bins from the scan of another run."),
     OPT_INT("sample-prompts", sample, "N", 0, 1e9,
-            "log N prompts, drawn evenly over the risk cells; 0: all"),
+            "Log only N prompts, drawn evenly over the risk cells; 0 means all."),
     {0}};
 
-const opt opts_run[] = {OPT_TITLE("run"),
-                        OPT_OUTPUT("out", out, "RUN", "run directory to make", .letter = 'o'),
-                        OPT_FLAG("resume", resume, "go on with a run of the same plan"),
-                        OPT_COUNT("shard-prompts", log.shard_prompts, "N", 1, 1e6,
-                                  "prompts per shard file", .preset = "16"),
-                        OPT_INT("max-failures", log.max_failures, "N", 0, 1e9,
-                                "prompts that may fail (non-finite loss) before the run stops"),
-                        OPT_LIMIT_TIME(limit_time),
-                        {0}};
+const opt opts_run[] = {
+    OPT_TITLE("run"),
+    OPT_OUTPUT("out", out, "RUN", "Make this run directory.", .letter = 'o'),
+    OPT_FLAG("resume", resume, "Go on with a run that was stopped, by the same plan."),
+    OPT_COUNT("shard-prompts", log.shard_prompts, "N", 1, 1e6,
+              "Write N prompts into each shard file.", .preset = "16"),
+    OPT_INT("max-failures", log.max_failures, "N", 0, 1e9,
+            "Stop the run when more than N prompts have failed, that is have a loss that is not "
+            "finite."),
+    OPT_LIMIT_TIME(limit_time),
+    {0}};
 
 const opt opts_shard[] = {OPT_SHARD(shard), {0}};
 
 const opt opts_dry_run[] = {
-    OPT_FLAG("dry-run", dry_run, "check everything, time the longest prompt, write nothing"), {0}};
+    OPT_FLAG("dry-run", dry_run,
+             "Check everything and time the longest prompt, but write nothing."),
+    {0}};
 
 ckvc_table *run_setup_table(const run_setup *j) { return j->tables ? j->tables->table : j->start; }
 

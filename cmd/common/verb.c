@@ -111,6 +111,27 @@ static int unknown_verb(const char *name) {
 
 /* ---- one verb's options ---- */
 
+/* The column of help in which explanations begin, and the most columns that a line has. */
+enum { EXPLAINED_AT = 37, LINE_MAX_COLUMNS = 100 };
+
+/* Prints a text and ends its line, with the cursor already where explanations begin. Lines break
+ * between words; a word that is longer than a line stands alone. */
+static void print_explained(const char *text) {
+    size_t at = EXPLAINED_AT;
+    while (*text) {
+        const size_t n = strcspn(text, " ");
+        if (at > EXPLAINED_AT && at + 1 + n > LINE_MAX_COLUMNS) {
+            tell("\n%*s", EXPLAINED_AT, "");
+            at = EXPLAINED_AT;
+        }
+        const bool begins = at == EXPLAINED_AT;
+        tell("%s%.*s", begins ? "" : " ", (int)n, text);
+        at += n + !begins;
+        text += n + (text[n] == ' ');
+    }
+    tell("\n");
+}
+
 static void print_option(const opt_value *v) {
     const opt *o = v->o;
     CKVC_AUTO_FREE char *value = o->type == OPT_IS_FLAG ? NULL : opt_value_text(v);
@@ -118,9 +139,11 @@ static void print_option(const opt_value *v) {
     CKVC_AUTO_FREE char *left =
         ckvc_format("%s%c%s--%s%s%s", o->letter ? "-" : " ", o->letter ? o->letter : ' ',
                     o->letter ? ", " : "  ", o->name, metavar ? " " : "", metavar ? metavar : "");
-    const bool wide = strlen(left) > 34; /* the explanation on a line of its own */
+    CKVC_AUTO_FREE char *text =
+        ckvc_format("%s%s%s%s", o->help, value ? " [" : "", value ? value : "", value ? "]" : "");
+    const bool wide = strlen(left) > 33; /* the explanation begins on a line of its own */
     tell(wide ? "  %s\n  %34s " : "  %-34s%s ", left, "");
-    tell("%s%s%s%s\n", o->help, value ? " [" : "", value ? value : "", value ? "]" : "");
+    print_explained(text);
 }
 
 static bool is_common(const verb *v, const opt *o) {
@@ -145,10 +168,11 @@ static void print_options(const verb *v, const opt_values *values, bool all) {
         }
     }
     if (all || !v->common) {
-        tell("\n      --config FILE                  option = value lines; below flags and CKVC_* "
-             "variables\n"
-             "      --print-config                 each value with its origin, then exit\n"
-             "      --help                         this text\n");
+        tell("\n      --config FILE                  Read lines `option = value`, which flags and "
+             "CKVC_* variables override.\n"
+             "      --print-config                 Print each value with its origin, and stop.\n"
+             "      --help                         Print this text; behind it, `all` shows every "
+             "option.\n");
     } else {
         tell("\n%zu more options: ckvc %s --help all\n", n_more, v->name);
     }

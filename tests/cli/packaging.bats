@@ -25,7 +25,7 @@ complete_last() {
 @test "every verb and every format has a man page, and mandoc finds nothing in them" {
     for verb in $("$CKVC" help | sed -nE 's/^  ([a-z]+) .*/\1/p') manifest-build manifest-check; do
         page=$(gzip -cd "$SHARE/man/man1/ckvc-$verb.1.gz" | sed 's/\\-/-/g')
-        for option in $("$CKVC" help ${verb/-/ } | grep -oE '^ +(-., )?--[a-z-]+' | grep -oE -- '--.*'); do
+        for option in $("$CKVC" help ${verb/-/ } | grep -oE '^ {2,6}(-., )?--[a-z-]+' | grep -oE -- '--.*'); do
             grep -q "^.fB\(-., \)\?$option\b" <<<"$page" || { echo "ckvc-$verb(1): no $option"; return 1; }
         done
     done
