@@ -116,11 +116,11 @@ ok.append(hold("README's 1.5B", README, r"1\.5B loses (\S+) and (\S+) under its 
 ok += [hold("README's prompts", README, r"(\d+) prompts that the table was not made from", prompts), hold(SVG, SVG, r"(.*)", picture(FIRST))]
 for model, title in MODELS.items():
     _, ours, rules, of_rules = zip(*(cells(recovered(model), budget, "t") for budget in ("T/16", "T/8", "T/4")))
-    ok.append(hold(f"{RESULTS}'s {model}, extra loss", RESULTS, rf"{title}\n.*?\n- Extra loss at T/16, T/8 and T/4: (.*?); the best rules' (.*?)\.\n",
+    ok.append(hold(f"{RESULTS}'s {model}, extra loss", RESULTS, rf"{title}\n.*?\n- At T/16, T/8 and T/4 the table's extra loss is (.*?), that of the best rules (.*?)\.\n",
                    ", ".join(ours), ", ".join(f"{loss} ({rule})" for rule, loss in zip(rules, of_rules))))
     ok.append(hold(f"{RESULTS}'s {model}, KL", RESULTS, rf"{title}\n.*?KL:\s+(\| prompts .*?)\n\n", recovered(model, "--kl")))
 both = [cells(rows(open(demo + "/recovered.md").read()), budget, "both") for budget in ("T/8", "T/4")]
-ok.append(hold(f"{RESULTS}'s demo", RESULTS, r"a toy of 8 layers, (\d+) prompts of both corpora: extra loss (\S+) at T/8 and (\S+) at T/4, .*? lose (\S+) and (\S+)\.\n",
+ok.append(hold(f"{RESULTS}'s demo", RESULTS, r"a toy model of 8 layers\. On its (\d+) prompts of both corpora .*? is (\S+) at T/8\s+and\s+(\S+) at T/4, .*? lose (\S+) and (\S+)\.\n",
                both[0][0], *(x[1] for x in both), *(x[3] for x in both), rounded=True))
 if write:
     for path, text in texts.items():
