@@ -92,9 +92,9 @@ static ckvc_status find_mix(const demand_records *d, double w, size_t *at, ckvc_
     size_t i = 0;
     while (w > 0 && i < SHARD_N_MIXES && shard_mixes[i] != w) { i++; }
     CKVC_FAIL_IF(w > 0 && (i == SHARD_N_MIXES || d->plain), err, CKVC_E_DATA,
-                 "%s: has no demand of --mix %g: there are 0, 0.25, 0.5, 0.75 and 1, of runs by an "
-                 "older ckvc 0 alone; calibrate --side demand again, or take one that is there",
-                 d->where, w);
+                 "%s: --mix %g was not logged. This run has %s; choose one, or calibrate again",
+                 d->where, w,
+                 d->plain ? "0 alone, as an older ckvc logged it" : "0, 0.25, 0.5, 0.75 and 1");
     *at = w > 0 ? (1 + i) * (head_counts(&d->first) + layer_counts(&d->first)) : 0;
     return CKVC_OK;
 }

@@ -21,14 +21,15 @@ ckvc_status learned_records_add(learned_records *l, const shard *s, size_t p, ui
                  n_double = H * (3 + F), n_float = H * P * F,
                  bytes = n_double * sizeof(double) + n_float * sizeof(float);
     CKVC_FAIL_IF(s->h.setting.features != CKVC_FEATURES_1, err, CKVC_E_DATA,
-                 "%s: features of version %u, want those of version %u", where,
+                 "%s: has features of version %u, wanted are those of version %u", where,
                  s->h.setting.features, CKVC_FEATURES_1);
     CKVC_FAIL_IF(l->n_prompts + 1 > memory_max / bytes, err, CKVC_E_MEMORY,
                  "%s: features of %zu prompts, %zu bytes each, are over --memory", where,
                  l->n_prompts + 1, bytes);
     const float *f = s->features + p * n_float; /* of the first head's first position, 0, d/1024 */
     CKVC_FAIL_IF(f[CKVC_FEATURES_OWN + 8] > CKVC_FEATURES_MOST_LEFT / 1024.0f, err, CKVC_E_DATA,
-                 "%s: features of an older ckvc, of distances beyond %d: log its prompts again",
+                 "%s: has features that an older ckvc logged, with distances beyond %d: log its "
+                 "prompts again",
                  where, CKVC_FEATURES_MOST_LEFT);
     const uint32_t T = s->prompts[p].n_tokens, top = (uint32_t)P / 2;
     struct learned_prompt to = {.hash = hash,

@@ -70,12 +70,14 @@ static ckvc_status check_row(const scores *file, const score_row *r, const ckvc_
                              ckvc_err *err) {
     const uint32_t b = budget_of(t, r);
     CKVC_FAIL_IF(b == t->n_budgets, err, CKVC_E_MISMATCH,
-                 "%s:%u: budget %.10g is none of the table's", file->path, r->line, r->budget);
+                 "%s:%u: budget %.10g is none of the table's budgets", file->path, r->line,
+                 r->budget);
     CKVC_FAIL_IF(r->setting.mode != t->score[b].mode, err, CKVC_E_MISMATCH,
-                 "%s:%u: mode %s, the table recommends %s", file->path, r->line,
+                 "%s:%u: was scored in mode %s, but the table recommends %s", file->path, r->line,
                  ckvc_mode_name(r->setting.mode), ckvc_mode_name((ckvc_mode)t->score[b].mode));
     CKVC_FAIL_IF(r->setting.score == CKVC_SCORE_LEARNED && !t->theta, err, CKVC_E_MISMATCH,
-                 "%s:%u: by a learned score, which the table has not", file->path, r->line);
+                 "%s:%u: was scored by a learned score, which the table does not have", file->path,
+                 r->line);
     return CKVC_OK;
 }
 
@@ -171,19 +173,18 @@ static ckvc_status add_row(select_losses *s, select_rows *x, const scores *file,
     CKVC_TRY(check_row(file, r, t, err));
     const size_t p = prompt_of(x->first, s->n_prompts, r), i = candidate_of(s, r);
     CKVC_FAIL_IF(i == SELECT_MAX || (i == s->n && p > 0), err, CKVC_E_DATA,
-                 "%s:%u: prompt \"%s\": a score, floor and mix that %s", file->path, r->line, r->id,
-                 p > 0 ? "the first prompt has not" : "are too many");
+                 "%s:%u: prompt \"%s\": its score, floor and mix are %s", file->path, r->line,
+                 r->id, p > 0 ? "none that the first prompt has" : "more than can be chosen among");
     if (p == s->n_prompts) { x->first[s->n_prompts++] = r; }
     if (i == s->n) {
         s->candidates[s->n++] =
             (select_candidate){r->setting.score, r->setting.floor, r->setting.mix};
     }
     const size_t at = cell_of(s, p, budget_of(t, r)) + i;
-    CKVC_FAIL_IF(
-        !isnan(x->loss[at]), err, CKVC_E_DATA,
-        "%s:%u: prompt \"%s\": this score, floor and mix under this budget are there twice, "
-        "of different tables",
-        file->path, r->line, r->id);
+    CKVC_FAIL_IF(!isnan(x->loss[at]), err, CKVC_E_DATA,
+                 "%s:%u: prompt \"%s\": its line of this score, floor, mix and budget is there "
+                 "twice, from different tables",
+                 file->path, r->line, r->id);
     const double loss = s->by_kl ? r->kl : -r->reward;
     x->loss[at] = isfinite(loss) ? loss : INFINITY;
     return CKVC_OK;
@@ -226,7 +227,7 @@ static ckvc_status add_rows(select_losses *s, select_rows *x, const scores *file
         const score_row *r = &file->rows[k];
         if (strcmp(r->policy, "table") == 0) { CKVC_TRY(add_row(s, x, file, r, t, err)); }
     }
-    CKVC_FAIL_IF(s->n_prompts == 0, err, CKVC_E_DATA, "%s: no lines of a table", file->path);
+    CKVC_FAIL_IF(s->n_prompts == 0, err, CKVC_E_DATA, "%s: holds no lines of a table", file->path);
     return check_lines(s, x, drops, file->path, err);
 }
 

@@ -125,13 +125,14 @@ static void print_summary(const compile_cli *c, const run_setup *j, const compil
         print_rounds(r);
     }
     if (!best->n_heldout && r->select) {
-        say("every held-out prompt is of split select, so nothing says whether the table is better "
-            "than none\n");
+        say("every held-out prompt is in the split select, so nothing says whether the table is "
+            "better than none\n");
     } else if (!best->n_heldout) {
         say("no prompt is held out (--holdout 0.2), so nothing says whether the table is better "
             "than none\n");
     } else if (c->way == &compile_by_budgets && !r->select) {
-        say("no held-out prompt is of split select: the table recommends what was fitted last\n");
+        say("no held-out prompt is in the split select, so the table recommends what was fitted "
+            "last\n");
     }
     say("wrote %s/table.ckvt: round %zu's, content id %s\n", c->setup.out, r->best + 1,
         best->content_id);
@@ -215,7 +216,7 @@ static ckvc_status check_options(const compile_cli *c, ckvc_err *err) {
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
         for (size_t k = 0; !rules[i].used && rules[i].names[k]; k++) {
             USAGE_IF(opts_said(rules[i].names[k]),
-                     "--%s belongs to %s: leave it out, or say that too", rules[i].names[k],
+                     "--%s belongs to %s: leave it out, or give that, too", rules[i].names[k],
                      rules[i].of);
         }
     }
@@ -240,7 +241,7 @@ static ckvc_status check_probe(compile_cli *c, ckvc_err *err) {
     const char *name = probe_name(probe);
     if (probe == PROBE_ALPHA_0 || probe == PROBE_EPSILON_GREEDY) {
         USAGE_IF(opts_said("cql-alpha") && c->fit.cql.cql_alpha != 0,
-                 "--probe %s is --cql-alpha 0: leave --cql-alpha out", name);
+                 "--probe %s has --cql-alpha 0 itself: leave --cql-alpha out", name);
         c->fit.cql.cql_alpha = 0;
     }
     if (probe == PROBE_EPSILON_GREEDY) {
@@ -341,8 +342,9 @@ static ckvc_status open_run(compile_cli *c, run_setup *j, ckvc_err *err) {
         j->e.prompt_options.select = c->select;
         prompts_divide(j->e.prompts, j->e.manifest, &j->e.prompt_options);
         j->options.judges = 0; /* held-out prompts are scored */
-        USAGE_IF(c->setup.budget.n > PROMPT_SETS_MAX_BUDGETS, "--budget: %u of them, at most %d",
-                 c->setup.budget.n, PROMPT_SETS_MAX_BUDGETS);
+        USAGE_IF(c->setup.budget.n > PROMPT_SETS_MAX_BUDGETS,
+                 "--budget: got %u budgets, wanted at most %d", c->setup.budget.n,
+                 PROMPT_SETS_MAX_BUDGETS);
         return run_setup_open_repeat(&c->setup, j, err);
     }
     CKVC_TRY(run_setup_open_start(&c->setup, j, err));

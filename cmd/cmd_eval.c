@@ -69,7 +69,8 @@ static ckvc_status make_tasks(const eval_cli *c, eval_job *j, ckvc_err *err) {
     double lengths[256], depths[256];
     uint32_t whole[256];
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer names = {0};
-    USAGE_IF(c->tasks.n == 0, "which tasks? --tasks niah, or all");
+    USAGE_IF(c->tasks.n == 0,
+             "--tasks is needed: name tasks or groups of them, as in --tasks niah, or all");
     CKVC_TRY(numbers_of("lengths", &c->lengths, 1, 1e7, lengths, err));
     CKVC_TRY(numbers_of("depths", &c->depths, 0, 1, depths, err));
     for (size_t i = 0; i < c->lengths.n; i++) { whole[i] = (uint32_t)lengths[i]; }
@@ -200,9 +201,10 @@ static ckvc_status open_job(const eval_cli *c, eval_job *j, ckvc_err *err) {
     }
     for (size_t i = 0; i < j->of.n; i++) {
         USAGE_IF(j->of.list[i].kind == SCORE_MATCHED,
-                 "--policy matched has a threshold that held-out prompts are counted for: `ckvc "
-                 "score` finds it");
-        USAGE_IF(j->of.list[i].kind == SCORE_FULL, "--policy full: the full cache is always there");
+                 "--policy matched needs a threshold that is found on held-out prompts, which "
+                 "`ckvc score` alone does; leave it out here");
+        USAGE_IF(j->of.list[i].kind == SCORE_FULL,
+                 "--policy full: the full cache is always there; leave full out");
     }
     CKVC_TRY(policies_budgets(&c->of, &j->of, err));
     return make_items(c, j, err);

@@ -172,7 +172,8 @@ static ckvc_status choose(const fit_cli *c, const verb_call *call, const fit_opt
     CKVC_AUTO(fit_mixes_free_at) fit_mixes *m = NULL;
     CKVC_AUTO_FREE double *mix = ckvc_alloc(t->table->n_budgets, sizeof *mix);
     if (!c->choose) { return CKVC_OK; }
-    USAGE_IF(!t->table->share, "--choose is of tables with shares: fit one from a demand pass");
+    USAGE_IF(!t->table->share, "--choose chooses for tables with shares, and these records make "
+                               "none; fit a run of --side demand");
     CKVC_TRY(select_read(c->choose, t->table, false, &s, err));
     if (select_mixes(s, mix) || o->budgets.mix > 0) {
         CKVC_TRY(fit_mixes_read(call->items, call->n, o, &m, err));
@@ -195,7 +196,7 @@ static void leak_checks_fini(leak_checks *l) {
 
 static ckvc_status fit(const verb_call *call, ckvc_err *err) {
     const fit_cli *c = call->options;
-    USAGE_IF(call->n == 0, "which records? name run directories or shard files");
+    USAGE_IF(call->n == 0, "no records are named; give run directories or shard files");
     USAGE_IF(!c->out, "--out T.ckvt is needed: the table to write");
     CKVC_TRY(ckvc_publish_check(c->out, c->force, err)); /* before the work, not after it */
     CKVC_AUTO(table_file_free_at) table_file *incoming = NULL;

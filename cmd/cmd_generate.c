@@ -125,8 +125,9 @@ static ckvc_status choose_policy(const generate_cli *c, const inputs_options *o,
     j->policy = (score_policy){.kind = SCORE_TABLE, .table = j->table};
     if (!c->policy) { return CKVC_OK; }
     CKVC_TRY(policy_named(c->policy, &j->policy.kind, err));
-    USAGE_IF(j->policy.kind == SCORE_MATCHED, "--policy matched has a threshold that held-out "
-                                              "prompts are counted for: `ckvc score` finds it");
+    USAGE_IF(j->policy.kind == SCORE_MATCHED,
+             "--policy matched needs a threshold that is found on held-out prompts, which `ckvc "
+             "score` alone does; leave it out here");
     USAGE_IF((score_is_control(j->policy.kind) || score_needs_table(j->policy.kind)) && !j->table,
              "--policy %s needs a --table", c->policy);
     if (j->policy.kind != SCORE_KVZIP) { return CKVC_OK; }
@@ -308,16 +309,20 @@ static ckvc_status generate_verb(const verb_call *call, ckvc_err *err) {
     inputs_options o = c->inputs;
     CKVC_AUTO(job_fini) generate_job j = {.c = c};
     USAGE_IF(c->prompt && o.manifest, "--prompt and --manifest: give one of them");
-    USAGE_IF(c->chat && o.manifest, "--chat is of --prompt: a manifest has \"messages\"");
-    USAGE_IF(opts_given("top-p") && c->temperature == 0, "--top-p draws: give a --temperature");
-    USAGE_IF(c->budget.n != 1, "--budget: one at a time");
+    USAGE_IF(c->chat && o.manifest, "--chat goes with --prompt: conversations of a manifest are "
+                                    "its \"messages\"; leave --chat out");
+    USAGE_IF(opts_given("top-p") && c->temperature == 0,
+             "--top-p draws tokens, which takes a --temperature above 0; give one");
+    USAGE_IF(c->budget.n != 1, "--budget: got several budgets, wanted one");
     const bool compressed = c->table || c->policy;
     USAGE_IF(c->compare && !compressed, "--compare needs a --table or --policy to compare with");
     USAGE_IF(c->as_manifest && (compressed || c->then || o.json),
-             "--as-manifest is of the full cache: without --table, --policy, --then and --json");
-    USAGE_IF(opts_said("budget") && !compressed, "--budget is of a --table or --policy: name one");
+             "--as-manifest prints answers from the full cache: leave out --table, --policy, "
+             "--then and --json");
+    USAGE_IF(opts_said("budget") && !compressed,
+             "--budget says what a --table or --policy keeps: name one");
     USAGE_IF((opts_said("mode") || opts_said("score")) && !c->table,
-             "--mode and --score are of a --table: name one");
+             "--mode and --score say how a --table is used: name one");
     CKVC_TRY(inputs_open_model(&o, &j.e, err));
     if (c->table) {
         CKVC_TRY(inputs_take_setting(&o, c->table, err));

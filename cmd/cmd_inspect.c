@@ -201,7 +201,9 @@ static ckvc_status artifact_of(const char *path, const artifact **out, ckvc_err 
     if (S_ISDIR(s.st_mode)) {
         const bool is_run = folder_has(path, "run.json");
         FAIL_IF(!is_run && !folder_has(path, "config.json"), CKVC_E_DATA,
-                "%s: a folder with neither run.json (a run) nor config.json (a model)", path);
+                "%s: is a folder with neither run.json, which a run has, nor config.json, which a "
+                "model has; give one of these",
+                path);
         *out = is_run ? &run : &model_dir;
         return CKVC_OK;
     }
@@ -221,11 +223,11 @@ static ckvc_status artifact_of(const char *path, const artifact **out, ckvc_err 
         const char *whose = rows_verb(path);
         *out = !whose ? &a_manifest : strcmp(whose, "score") == 0 ? &a_score : &an_eval;
     } else {
-        return ckvc_fail(err, CKVC_E_DATA,
-                         "%s: not a table (.ckvt), a shard (.h5), a model (.gguf) or a manifest, "
-                         "scores or answers (.jsonl); of a run or a model in a folder give the "
-                         "folder",
-                         path);
+        return ckvc_fail(
+            err, CKVC_E_DATA,
+            "%s: is no table (.ckvt), shard (.h5), model (.gguf), and no manifest, scores or "
+            "answers (.jsonl); of a run, or of a model in a folder, give the folder",
+            path);
     }
     return CKVC_OK;
 }

@@ -115,9 +115,10 @@ static void print_built(const build_cli *c, const build_job *j, size_t n_split) 
         c->out, m->n_entries, m->n_retrieval, (long long)m->shortest, (long long)m->longest,
         c->model ? "tokens" : "characters", n_whole, d->n_documents);
     if (n_split) {
-        say("note: %zu of %zu documents have prompts in several splits (%s): what is judged on "
-            "them is not of documents unseen. To keep documents whole, build the prompts that "
-            "judge from files of their own, with --split-rest heldout, and join the manifests\n",
+        say("note: %zu of %zu documents have prompts in several splits (%s): numbers judged on "
+            "them are not numbers on unseen documents. To keep documents whole, build the prompts "
+            "that judge from files of their own, with --split-rest heldout, and join the "
+            "manifests\n",
             n_split, n_whole,
             m->dealt ? "too few to be drawn: prompts were"
                      : "long ones are drawn in parts of three prompts, at least 32 KB");
@@ -159,9 +160,10 @@ static ckvc_status build(const verb_call *call, ckvc_err *err) {
     USAGE_IF(o.min_length > o.max_length, "--min-length %lld is above --max-length %lld",
              (long long)o.min_length, (long long)o.max_length);
     USAGE_IF(c->chat && (o.retrieval > 0 || c->keep || c->encoding),
-             "--retrieval, --keep and --encoding are of texts, not of --chat's conversations");
+             "--retrieval, --keep and --encoding are for texts, not for the conversations of "
+             "--chat: leave them out");
     USAGE_IF(strcmp(c->chat_template, "auto") != 0 && !(c->chat && c->model),
-             "--chat-template is of --chat with --model");
+             "--chat-template is used by --chat with --model alone: give both, or leave it out");
     CKVC_TRY(parse_shares(&c->shares, &j, &o, err));
     CKVC_TRY(ckvc_publish_check(c->out, c->force, err));
     if (c->model) { CKVC_TRY(inputs_need_tokenizer(c->model, &j.tok, err)); }
@@ -314,8 +316,9 @@ static ckvc_status check(const verb_call *call, ckvc_err *err) {
              "%s it needs --against EVAL.jsonl",
              c->leaks.out ? "--out is the record of a comparison:"
                           : "--clean leaves out what a comparison finds:");
-    USAGE_IF(strcmp(c->chat_template, "auto") != 0 && !c->model,
-             "--chat-template is of messages counted with --model");
+    USAGE_IF(
+        strcmp(c->chat_template, "auto") != 0 && !c->model,
+        "--chat-template is used where --model counts messages: give --model, or leave it out");
     if (c->model) { CKVC_TRY(inputs_need_tokenizer(c->model, &tok, err)); }
     CKVC_TRY(manifest_read(call->items[0], &m, err));
     bool conversations = false;
@@ -335,8 +338,8 @@ static ckvc_status check(const verb_call *call, ckvc_err *err) {
         print_facts(&facts, unit);
     }
     if (facts.n_split_documents) {
-        say("%s:%u: note: of the document of line %u, which is of another split (%zu such "
-            "documents): what is judged on them is not of documents unseen\n",
+        say("%s:%u: note: is of the same document as line %u, which is in another split (%zu such "
+            "documents): numbers judged on them are not numbers on unseen documents\n",
             m->path, facts.first_split, facts.first_other, facts.n_split_documents);
     }
     CKVC_FAIL_IF(leaked.status != CKVC_OK, err, leaked.status, "%s", leaked.text);

@@ -11,7 +11,9 @@ typedef struct merge_cli {
 static ckvc_status merge(const verb_call *call, ckvc_err *err) {
     const merge_cli *c = call->options;
     run_merged done;
-    USAGE_IF(call->n == 0, "which run? ckvc merge RUN [PART...], or S.jsonl [PART.jsonl...]");
+    USAGE_IF(
+        call->n == 0,
+        "no run is named; want ckvc merge RUN [PART...], or ckvc merge S.jsonl [PART.jsonl...]");
     const char *out = call->items[0];
     size_t n_scores;
     CKVC_TRY(score_merge(out, call->items + 1, call->n - 1, &n_scores, err));

@@ -28,7 +28,7 @@ ckvc_status report_run(const report_cli *c, const char *const *inputs, size_t n,
 
 static ckvc_status report(const verb_call *call, ckvc_err *err) {
     const report_cli *c = call->options;
-    USAGE_IF(!c->report.out, "no --out DIR: where should the page go?");
+    USAGE_IF(!c->report.out, "--out DIR is needed: the folder for the page");
     USAGE_IF(call->n == 0 && c->scores.n == 0 && c->answers.n == 0,
              "nothing to report on; give tables, runs, --scores or --answers");
     return report_run(c, call->items, call->n, err);

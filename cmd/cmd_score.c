@@ -30,7 +30,8 @@ static void job_fini(score_job *j) {
 /* --c-min in place of each table's floors. */
 static ckvc_status check_floors(const score_cli *c, const score_job *j, ckvc_err *err) {
     for (size_t i = 0; c->c_min >= 0 && i < j->of.n_tables; i++) {
-        USAGE_IF(!j->of.tables[i]->table->c_min, "%s: has no shares, which --c-min is of",
+        USAGE_IF(!j->of.tables[i]->table->c_min,
+                 "%s: has no shares, so that --c-min has nothing to say; leave it out",
                  c->of.tables.items[i]);
     }
     return CKVC_OK;
@@ -101,14 +102,14 @@ ckvc_status score_run(const score_cli *c, ckvc_err *err) {
     USAGE_IF(c->resume && !c->out, "--resume goes on with an --out FILE; name it");
     CKVC_TRY(shard_option(c->shard, &j.part, err));
     USAGE_IF(j.part.count && (!c->out || c->score.vectors),
-             "--shard makes a part of an --out FILE, without --vectors");
-    USAGE_IF(j.part.count && c->dry_run, "--dry-run is of all prompts: leave out --shard");
+             "--shard makes a part of an --out FILE: name it, and leave out --vectors");
+    USAGE_IF(j.part.count && c->dry_run, "--dry-run measures all prompts: leave out --shard");
     if (c->out && !c->dry_run) {
         CKVC_TRY(score_checkpoint_out_check(c->out, c->resume, c->score.force, err));
     }
     if (c->score.vectors) { CKVC_TRY(ckvc_publish_check(c->score.vectors, c->score.force, err)); }
     USAGE_IF(c->score.attention_error && c->inputs.setting.compress_after == SETTING_TURN_FIRST,
-             "--attention-error is of a continuation alone: leave out --compress-after first");
+             "--attention-error measures a continuation alone: leave out --compress-after first");
     CKVC_TRY(inputs_open_model(&c->inputs, &j.e, err));
     CKVC_TRY(policies_open_kvzip(&c->of, &c->inputs, &j.e, err));
     j.e.short_too = true;

@@ -86,7 +86,7 @@ static void print_status(const json_t *status) {
 
 static ckvc_status status(const verb_call *call, ckvc_err *err) {
     const status_cli *c = call->options;
-    USAGE_IF(call->n == 0, "which run, score or eval? ckvc status RUN...");
+    USAGE_IF(call->n == 0, "no run, score or eval is named; want ckvc status RUN...");
     for (bool complete = false; !complete;) {
         complete = true;
         for (size_t i = 0; i < call->n; i++) {

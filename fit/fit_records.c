@@ -366,7 +366,7 @@ ckvc_status fit_records(const char *const *paths, size_t n_paths, const fit_opti
     fill_shape(r->table->table, h);
     CKVC_TRY(fit_sides(&pool, o, r, err));
     CKVC_FAIL_IF(o->budgets.mix > 0 && pool.demand.n_prompts == 0, err, CKVC_E_USAGE,
-                 "--mix is of demand, which these records are not: leave it out");
+                 "--mix weighs demand, and these records hold none: leave it out");
     CKVC_TRY(fit_shares(&pool, o, r, err));
     if (pool.learned.n_fitted > 0) {
         CKVC_FAIL_IF(!r->table->table->share, err, CKVC_E_DATA,

@@ -29,7 +29,8 @@ ckvc_status prompt_sets_create(const ckvc_table *table, uint32_t max_tokens, con
                                prompt_sets **out, ckvc_err *err) {
     *out = NULL;
     CKVC_FAIL_IF(table->n_budgets > PROMPT_SETS_MAX_BUDGETS, err, CKVC_E_USAGE,
-                 "%u budgets, at most %d in one run", table->n_budgets, PROMPT_SETS_MAX_BUDGETS);
+                 "got %u budgets, wanted at most %d in one run", table->n_budgets,
+                 PROMPT_SETS_MAX_BUDGETS);
     const size_t cells = (size_t)table->n_budgets * table->n_layers;
     prompt_sets *k = *out = ckvc_calloc(1, sizeof *k);
     *k = (prompt_sets){.n_layers = table->n_layers,

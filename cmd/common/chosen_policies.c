@@ -67,7 +67,8 @@ static bool beside_each_table(const policies_options *o, score_kind kind) {
 
 ckvc_status policies_open(const policies_options *o, const inputs_options *inputs,
                           const opened_inputs *e, chosen_policies *out, ckvc_err *err) {
-    USAGE_IF(o->tables.n > MAX_TABLES, "--table: %zu tables, at most %d", o->tables.n, MAX_TABLES);
+    USAGE_IF(o->tables.n > MAX_TABLES, "--table: got %zu tables, wanted at most %d", o->tables.n,
+             MAX_TABLES);
     for (; out->n_tables < o->tables.n; out->n_tables++) {
         CKVC_TRY(inputs_read_table(inputs, e, o->tables.items[out->n_tables],
                                    &out->tables[out->n_tables], err));
@@ -100,7 +101,7 @@ ckvc_status policies_budgets(const policies_options *o, chosen_policies *out, ck
     if (out->n_tables && !opts_given("budget")) {
         const ckvc_table *t = out->tables[0]->table;
         USAGE_IF(t->n_budgets > PROMPT_SETS_MAX_BUDGETS,
-                 "%s: %u budgets, at most %d in one run; name some with --budget",
+                 "%s: has %u budgets, and one run takes at most %d; name some with --budget",
                  o->tables.items[0], t->n_budgets, PROMPT_SETS_MAX_BUDGETS);
         out->budgets = (setting_list){t->budgets, t->n_budgets};
     }

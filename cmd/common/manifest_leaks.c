@@ -214,14 +214,15 @@ ckvc_status leak_guard_plan(const char *path, const opened_inputs *e, json_t **o
     CKVC_TRY(leak_record_read(path, &r, err));
     const prompt_options *o = &e->prompt_options;
     FAIL_IF(strcmp(r.manifest, e->manifest->sha256) != 0, CKVC_E_MISMATCH,
-            "%s: is of manifest %.12s..., %s is %.12s...; check that one", path, r.manifest,
-            e->manifest->path, e->manifest->sha256);
+            "%s: is the record of manifest %.12s..., but %s is %.12s...; check that one", path,
+            r.manifest, e->manifest->path, e->manifest->sha256);
     FAIL_IF(r.holdout > 0 && (r.holdout != o->holdout || r.seed != o->seed), CKVC_E_MISMATCH,
-            "%s: left out the prompts of --holdout %g --seed %" PRIu64
-            ", this run has %g and %" PRIu64,
+            "%s: its check left out the prompts of --holdout %g --seed %" PRIu64
+            ", but this run has %g and %" PRIu64 "; check with these",
             path, r.holdout, r.seed, o->holdout, o->seed);
     if (r.leaked_prompts) {
-        ckvc_warn("%s: %" PRIu64 " of %" PRIu64 " prompts share text with an evaluation: not clean",
+        ckvc_warn("%s: %" PRIu64 " of %" PRIu64
+                  " prompts share text with an evaluation, so results on it are not clean",
                   path, r.leaked_prompts, r.prompts);
     }
     *out = leak_record_json(&r);

@@ -167,10 +167,11 @@ static ckvc_status text_ids(const opened_inputs *e, const char *text, int32_t **
 static ckvc_status cut_prompts(const inputs_options *o, opened_inputs *e, int64_t longest,
                                const char *of, ckvc_err *err) {
     const int64_t context = model_shape_context(model_get_shape(e->model));
-    USAGE_IF(longest <= o->setting.window,
-             "%s is %u tokens: the model's context of %" PRId64
-             " holds no prompt of more than --window %u tokens, the text and the prompt again",
-             of, e->n_instruction, context, o->setting.window);
+    USAGE_IF(
+        longest <= o->setting.window,
+        "%s has %u tokens: the model's context of %" PRId64
+        " does not hold a prompt of more than --window %u tokens, this text and the prompt again",
+        of, e->n_instruction, context, o->setting.window);
     if (longest < context - o->setting.continuation) { e->longest = longest; }
     e->instruction_of = of;
     return CKVC_OK;
@@ -237,7 +238,7 @@ ckvc_status inputs_open_prompts(const inputs_options *o, opened_inputs *e, ckvc_
                            &e->prompts, err));
     if (e->longest && e->prompts->n_cut && e->prompts->max_tokens == e->longest) {
         ckvc_warn("prompts are cut to %" PRId64 " tokens: the model's context of %" PRId64
-                  " holds no more with the %u tokens of %s and the prompt again",
+                  " holds no more beside the %u tokens of %s and the prompt's repetition",
                   e->longest, model_shape_context(model_get_shape(e->model)), e->n_instruction,
                   e->instruction_of);
     }

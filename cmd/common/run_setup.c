@@ -135,11 +135,11 @@ void run_setup_close(run_setup *j) {
 ckvc_status run_setup_open(const run_setup_options *c, run_setup *j, ckvc_err *err) {
     USAGE_IF(c->inputs.setting.continuation < 1, "--continuation: got 0, wanted 1 to 1000000");
     CKVC_TRY(shard_option(c->shard, &j->part, err));
-    USAGE_IF(j->part.count && c->dry_run, "--dry-run is of all prompts: leave out --shard");
+    USAGE_IF(j->part.count && c->dry_run, "--dry-run measures all prompts: leave out --shard");
     USAGE_IF(j->part.count &&
                  (c->log.until_stable > 0 || c->log.behaviour == BEHAVIOUR_EPSILON_GREEDY),
              "--until-stable and --behaviour epsilon-greedy look at all prompts before the one in "
-             "hand, and a part has its own alone: leave out --shard, or those");
+             "hand, and a part has only its own: leave out --shard, or these options");
     CKVC_TRY(inputs_open_model(&c->inputs, &j->e, err));
     CKVC_TRY(model_shape_evicts(model_get_shape(j->e.model), c->inputs.model, err));
     j->options = c->log;
@@ -276,8 +276,8 @@ ckvc_status run_setup_open_start(const run_setup_options *c, run_setup *j, ckvc_
     CKVC_TRY(open_start_table(c, j, err));
     USAGE_IF(j->part.count && (j->start || c->sample > 0) && !j->scan_run,
              "--shard: bin edges and --sample-prompts come from a scan of all prompts, and a part "
-             "has its own alone: make one first (`ckvc scan --shard`, then `ckvc merge`, or `ckvc "
-             "scan` in one piece) and name it with --scan RUN");
+             "has only its own: make a scan first (`ckvc scan --shard`, then `ckvc merge`, or "
+             "`ckvc scan` in one piece) and name it with --scan RUN");
     j->plan.sample = c->sample;
     setting *s = &j->options.setting;
     s->op = run_setup_table(j)->op;

@@ -290,8 +290,9 @@ static ckvc_status check_parts(score_parts *all, ckvc_err *err) {
     for (size_t i = 0; i < all->n; i++) {
         score_part *p = &all->items[i];
         CKVC_FAIL_IF(p->part.count != first->part.count, err, CKVC_E_MISMATCH,
-                     "%s: of %u parts, %s of %u: parts of one score are all of one number", p->path,
-                     p->part.count, first->path, first->part.count);
+                     "%s: is one of %u parts, %s one of %u: all parts of a score must have one "
+                     "number of parts",
+                     p->path, p->part.count, first->path, first->part.count);
         CKVC_FAIL_IF(i && p->part.index == p[-1].part.index, err, CKVC_E_DATA,
                      "part %u/%u is there twice, %s and %s; leave one out", p->part.index,
                      p->part.count, p[-1].path, p->path);
@@ -410,7 +411,7 @@ ckvc_status score_status(const char *out, json_t **status, ckvc_err *err) {
     }
     const char *whole = all.n ? NULL : rows_verb(out);
     CKVC_FAIL_IF(all.n == 0 && !whole, err, ckvc_file_exists(out) ? CKVC_E_DATA : CKVC_E_NOINPUT,
-                 "%s: no run, no score or eval, and no part of one; name what --out named", out);
+                 "%s: is no run, score or eval, and no part of one; name what --out named", out);
     CKVC_AUTO_FREE run_part *there = ckvc_alloc(all.n, sizeof *there);
     for (size_t i = 0; i < all.n; i++) {
         json_t *o;

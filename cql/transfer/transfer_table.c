@@ -62,10 +62,10 @@ static ckvc_status check_source(mapping *m, ckvc_err *err) {
     const transfer_options *o = m->o;
     bool own = m->from->signature != NULL;
     if (m->from->table->head_axis != 0) {
-        CKVC_FAIL_IF(
-            o->heads != TRANSFER_INDEX, err, CKVC_E_MISMATCH,
-            "%s: is of query heads; statistics of heads are of KV heads: only --heads index",
-            m->where);
+        CKVC_FAIL_IF(o->heads != TRANSFER_INDEX, err, CKVC_E_MISMATCH,
+                     "%s: has query heads on its head axis, and statistics are of KV heads: use "
+                     "--heads index",
+                     m->where);
         return refuse_or_warn(m, "is of query heads, this program's models are read by KV heads",
                               err);
     }

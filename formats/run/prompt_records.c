@@ -88,7 +88,7 @@ static ckvc_status add_shard(head_signature *out, const shard *s, const char *wh
                  "%s: it has no statistics of heads; `ckvc scan` makes them", where);
     CKVC_FAIL_IF(out->values &&
                      (s->h.n_layers != out->h.n_layers || s->h.n_kv_heads != out->h.n_kv_heads),
-                 err, CKVC_E_DATA, "%s: shards of %u x %u and of %u x %u heads", where,
+                 err, CKVC_E_DATA, "%s: has shards of %u layers x %u heads and of %u x %u", where,
                  out->h.n_layers, out->h.n_kv_heads, s->h.n_layers, s->h.n_kv_heads);
     for (size_t p = 0; p < s->n_prompts; ++p) {
         if (strcmp(s->prompts[p].split, "heldout") != 0) { head_signature_add(out, s, p); }

@@ -615,7 +615,8 @@ static ckvc_status measure(meter *m, const score_policy *policy, ckvc_err *err) 
         append_rows(m, &s, b, &x);
     }
     if (!policy && isnan(x.token_s[N_BATCHES - 1])) {
-        ckvc_warn("of %u tokens not all batches to %d fit --memory: what does not is left out",
+        ckvc_warn("with prompts of %u tokens not all batches up to %d fit --memory: those that do "
+                  "not are left out",
                   m->p.n_tokens, MOST);
     }
     return CKVC_OK;

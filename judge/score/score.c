@@ -537,9 +537,10 @@ ckvc_status heldout_read(const char *path, const prompt_list *prompts, heldout *
         const score_row *r = &s->rows[i];
         const score_kind k = score_kind_named(r->policy);
         at = find_prompt(prompts, r->id, at);
-        CKVC_FAIL_IF(k >= SCORE_KIND_COUNT || at == n, err, CKVC_E_DATA,
-                     "%s:%u: policy \"%s\" of prompt \"%s\": not of this run's held-out prompts",
-                     path, r->line, r->policy, r->id);
+        CKVC_FAIL_IF(
+            k >= SCORE_KIND_COUNT || at == n, err, CKVC_E_DATA,
+            "%s:%u: policy \"%s\" of prompt \"%s\": is not one of this run's held-out prompts",
+            path, r->line, r->policy, r->id);
         if (!h->reward[k]) { h->reward[k] = ckvc_calloc(n, sizeof *h->reward[k]); }
         h->reward[k][at] += r->reward; /* NaN stays NaN: a prompt counts whole or not at all */
         counts[k * n + at]++;
@@ -552,7 +553,7 @@ ckvc_status heldout_read(const char *path, const prompt_list *prompts, heldout *
             h->reward[k][i] = counts[k * n + i] ? h->reward[k][i] / counts[k * n + i] : NAN;
         }
     }
-    CKVC_FAIL_IF(!h->reward[SCORE_TABLE], err, CKVC_E_DATA, "%s: no lines of a table", path);
+    CKVC_FAIL_IF(!h->reward[SCORE_TABLE], err, CKVC_E_DATA, "%s: holds no lines of a table", path);
     *out = ckvc_take(&h);
     return CKVC_OK;
 }

@@ -166,18 +166,18 @@ static ckvc_status make_item(maker *m, uint32_t length, double depth, uint32_t n
         if (answers_stand(kind, item)) { return CKVC_OK; }
     }
     if (least > length && !m->by_name) {
-        ckvc_warn("task %s is left out at %u tokens: it has %zu at least", kind->name, length,
+        ckvc_warn("task %s is left out at %u tokens: it needs at least %zu", kind->name, length,
                   least);
         return CKVC_OK;
     }
     CKVC_FAIL_IF(least > length, m->err, CKVC_E_DATA,
-                 "task %s: %zu tokens are its least, of a prompt of %u; leave it out or ask for "
-                 "longer ones",
+                 "task %s: needs at least %zu tokens, and a prompt has %u; leave it out, or ask "
+                 "for longer prompts",
                  kind->name, least, length);
-    return ckvc_fail(
-        m->err, CKVC_E_DATA,
-        "task item %s: in %d draws its answer stood in the haystack, too; take another", item->id,
-        ATTEMPTS);
+    return ckvc_fail(m->err, CKVC_E_DATA,
+                     "task item %s: in each of %d draws its answer also stood in the haystack; "
+                     "take another haystack",
+                     item->id, ATTEMPTS);
 }
 
 static size_t depths_of(const task_options *o, const task_kind *kind) {

@@ -65,7 +65,7 @@ ckvc_status model_info(const model_spec *spec, session_limits limits, json_t **o
         limits.max_prompt = longest < INFO_PROMPT ? longest : INFO_PROMPT;
     }
     CKVC_FAIL_IF(limits.max_prompt < 1 || limits.max_prompt > longest, err, CKVC_E_USAGE,
-                 "%s: %lld + %lld tokens: the model's context is %lld", spec->path,
+                 "%s: %lld + %lld tokens are more than the model's context of %lld", spec->path,
                  (long long)limits.max_prompt, (long long)limits.max_continuation,
                  (long long)context);
     json_int_t bytes = 0;

@@ -170,9 +170,9 @@ void rope_frequencies(const model_shape *s, int64_t n_total, double *inv_freq) {
 ckvc_status model_shape_evicts(const model_shape *s, const char *name, ckvc_err *err) {
     CKVC_FAIL_IF(
         s->rope_local_theta > 0.0, err, CKVC_E_DATA,
-        "%s: a %s model, whose layers with a sliding window rotate by a base of their own: "
-        "what to keep of it is not chosen yet; perplexity, generate without a table and "
-        "score --policy full run it",
+        "%s: this is a %s model, whose layers with a sliding window rotate by a base of their "
+        "own: ckvc cannot choose yet what such a model keeps; perplexity, generate "
+        "without a table and score --policy full run it",
         name, s->family);
     return CKVC_OK;
 }

@@ -388,7 +388,7 @@ def compiled(a: Any, model: PreTrainedModel, tokenizer: Any) -> str:
         table = fit(chosen, "--choose", scored(select, choosing, [recommending(mixes[w], kind, f) for kind, f, w in tried]))
     else:
         table = fit(chosen)
-        said.append("no held-out prompt is of split select: the table recommends what was fitted last")
+        said.append("no held-out prompt is in the split select, so the table recommends what was fitted last")
     if judging:
         said.append(run(a.ckvc, "report", chosen, demand, "--scores", scored(heldout, judging, [table], a.policy), "--out", report, "--force"))
     else:

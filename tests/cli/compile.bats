@@ -405,7 +405,7 @@ for i, line in enumerate(sys.stdin):
     run -0 "$CKVC" compile "${small[@]:0:8}" --manifest "$DIR/named.jsonl" --out "$DIR/named" --resume
     [[ $output == *"note: at budget "*" this is not decided: "*" loses "*" more; more prompts of split select would decide"* ]]
     [[ $output == *"next: ckvc report $DIR/named/table.ckvt $DIR/named --out report"* ]]
-    fails 64 "no shares, which --c-min is of" "$CKVC" score --model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 --table "$DIR/loop/table.ckvt" --c-min 0.1
+    fails 64 "has no shares, so that --c-min has nothing to say" "$CKVC" score --model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 --table "$DIR/loop/table.ckvt" --c-min 0.1
     fails 64 '' "$CKVC" compile "${PAPER[@]}" "${small[@]}" --manifest "$DIR/prompts.jsonl" --select 0.5 --out "$DIR/x"
 }
 
@@ -441,7 +441,7 @@ def refused(options, of, mode):
         flag = ["--" + name] if value == "true" else ["--" + name, value]
         variable = {"CKVC_" + name.upper().replace("-", "_"): value}
         for r in (run(mode + flag), run(mode, **variable)):
-            said = "ckvc compile: --%s belongs to %s: leave it out, or say that too\n" % (name, of)
+            said = "ckvc compile: --%s belongs to %s: leave it out, or give that, too\n" % (name, of)
             assert r.returncode == 64 and r.stderr == said, (name, r)
 
 paper = ["--mode", "shared", "--score", "paper"]

@@ -21,7 +21,7 @@ for i, line in enumerate(open(sys.argv[1] + "/prompts.jsonl")):
 with open(sys.argv[1] + "/split.jsonl", "w") as out:
     for i, line in enumerate(open(sys.argv[1] + "/shared.jsonl")):
         print(json.dumps(json.loads(line) | {"split": "heldout" if i % 8 == 3 or i >= 20 else "fit"}), file=out)' "$DIR"
-    says 0 "split.jsonl:4: note: of the document of line 1, which is of another split (3 such documents)" "$CKVC" manifest check "$DIR/split.jsonl"
+    says 0 "split.jsonl:4: note: is of the same document as line 1, which is in another split (3 such documents)" "$CKVC" manifest check "$DIR/split.jsonl"
     [ "$("$CKVC" manifest check "$DIR/split.jsonl" --json 2>/dev/null | check 'print(json.load(sys.stdin)["documents_in_several_splits"])')" -eq 3 ]
     run "$CKVC" manifest check "$DIR/shared.jsonl"
     [[ $output != *note:* ]]

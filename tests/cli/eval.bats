@@ -280,7 +280,7 @@ END
 
 @test "what cannot be is one line" {
     no() { fails "$1" "$2" "$CKVC" eval --model "$MODEL" --lengths 200 --count 1 --depths 1 -q "${@:3}"; }
-    no 64 "which tasks\?"
+    no 64 "--tasks is needed"
     no 64 "no task \"nonesuch\"; there are all,needle" --tasks nonesuch
     [[ $output != *"did you mean"* ]]
     no 64 'did you mean "frequent-words"\?' --tasks niah,freqent-words

@@ -192,7 +192,7 @@ assert [t["meta"]["diagnostics"]["learned"]["positions"] for t in (one, three)] 
 assert mixed["features"] == one["features"] and mixed["shares"] != one["shares"]
 said = lambda t: [b.get("mix") for b in t["meta"]["diagnostics"]["demand"]["by_budget"]]
 assert said(mixed) == [0.75, 0.75] and said(one) == [None, None], (said(mixed), said(one))'
-    fails 65 "no demand of --mix 0.3" "$CKVC" fit "$DIR/demand" --mix 0.3 --out "$DIR/none.ckvt"
+    fails 65 "--mix 0.3 was not logged. This run has 0, 0.25, 0.5, 0.75 and 1; choose one, or calibrate again" "$CKVC" fit "$DIR/demand" --mix 0.3 --out "$DIR/none.ckvt"
     # of the held-out prompts as many as judge
     [ "$("$CKVC" inspect "$DIR/demand" --json | check 'print(json.load(sys.stdin)["plan"]["judges"])')" -eq 8 ]
     "$CKVC" calibrate "${OVER[@]}" --side demand --budget 16,0.5 --holdout 0.3 --judges 0 -q --out "$DIR/unjudged"

@@ -50,7 +50,7 @@ for p, o, g in zip(prompts, own, made):
     assert o.pop("continuation_tokens") == g["tokens"] and o == {k: v for k, v in p.items() if not k.startswith("continuation")}
 full = {s["id"]: s["loss_full"] for s in scored}
 assert all(abs(sum(g["nll"]) / len(g["nll"]) - full[g["id"]]) < 2e-6 for g in made)' "$DIR/prompts.jsonl" "$DIR/own.jsonl" "$DIR/g.jsonl" "$DIR/s.jsonl"
-    fails 64 'of the full cache' "$CKVC" generate --model "$MODEL" --manifest "$DIR/prompts.jsonl" --as-manifest --policy snapkv
+    fails 64 'answers from the full cache' "$CKVC" generate --model "$MODEL" --manifest "$DIR/prompts.jsonl" --as-manifest --policy snapkv
 }
 
 @test "a prompt's tokens do not depend on its batch, on threads or on what is beside it" {
@@ -122,8 +122,8 @@ for full, kept in zip(rows[::2], rows[1::2]):
     no 64 "to compare with" --prompt x --compare
     no 64 "name one" --prompt x --budget 8
     no 64 "name one" --prompt x --policy snapkv --mode heads
-    no 64 "one at a time" --prompt x --budget 8,16
-    no 64 "give a --temperature" --prompt x --top-p 0.5
+    no 64 "got several budgets, wanted one" --prompt x --budget 8,16
+    no 64 "takes a --temperature above 0" --prompt x --top-p 0.5
     no 64 "no prompt" --prompt ""
     no 71 "allow more with --memory" --manifest "$DIR/prompts.jsonl" --memory 1M
     fails 65 '' "$CKVC" generate --model models/ckvc-tiny-8l --prompt x --table "$DIR/t.ckvt"

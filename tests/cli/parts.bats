@@ -226,7 +226,7 @@ assert list(o["models"]) == [rows[0]["model"]] and list(o["manifests"]) == [rows
     [[ $output == *": ok, scores" ]]
     sed -i '2s/"reward":-*[0-9]/"reward":7/' "$DIR/seen.jsonl"
     fails 65 "seen.jsonl:2: " "$CKVC" verify "$DIR/seen.jsonl"
-    fails 65 "no run, no score or eval" "$CKVC" status "$DIR/prompts.jsonl"
+    fails 65 "is no run, score or eval" "$CKVC" status "$DIR/prompts.jsonl"
 }
 
 @test "the parts of a score are the score that was made in one go" {

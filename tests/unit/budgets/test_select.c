@@ -155,12 +155,12 @@ TEST(lines_that_do_not_belong) {
     static const double losses[2][nB][nC] = {0};
     ckvc_table *t = table_of(0.125, false);
     refused(some_lines(losses, 2, 0, 2), t, CKVC_E_MISMATCH,
-            "learned score, which the table has not");
+            "learned score, which the table does not have");
     ckvc_table_free(t);
     t = table_of(0.125, true);
     t->score[0].mode = t->score[1].mode = CKVC_MODE_LAYERS;
     refused(some_lines(losses, 2, 0, 2), t, CKVC_E_MISMATCH,
-            "mode heads, the table recommends layers");
+            "was scored in mode heads, but the table recommends layers");
     t->score[0].mode = t->score[1].mode = CKVC_MODE_HEADS;
     t->budgets[1] = 0.25;
     refused(some_lines(losses, 2, 0, 2), t, CKVC_E_MISMATCH, "budget 0.5 is none of the table's");
@@ -174,7 +174,7 @@ TEST(lines_that_do_not_belong) {
     for (int b = 0; b < nB; b++) { line(f, "p0", budgets[b], tried[0], 0.5); }
     for (int b = 0; b < nB; b++) { line(f, "p1", budgets[b], tried[1], 0.5); }
     fclose(f);
-    refused(path, t, CKVC_E_DATA, "the first prompt has not");
+    refused(path, t, CKVC_E_DATA, "none that the first prompt has");
     ckvc_table_free(t);
 }
 
@@ -212,7 +212,7 @@ TEST(dropped_on_the_way) {
     line(f, "p0", budgets[0], tried[0], 0.25);
     other_table = false;
     fclose(f);
-    refused(path, t, CKVC_E_DATA, "are there twice");
+    refused(path, t, CKVC_E_DATA, "is there twice");
     ckvc_table_free(t);
 }
 

@@ -167,10 +167,10 @@ TEST(one_pass_has_both) {
                         L * G * FIXTURE_FEATURES * sizeof(float));
     assert_int_equal(plain->demand.n_prompts, 4);
     o.budgets.mix = 0.3;
-    refused(path, NULL, CKVC_E_DATA, "no demand of --mix 0.3");
+    refused(path, NULL, CKVC_E_DATA, "--mix 0.3 was not logged");
     o.budgets.mix = 0.5;
     refused(fit_shard(fixture_of("demand", 0, 4), "old.h5"), NULL, CKVC_E_DATA,
-            "no demand of --mix 0.5");
+            "--mix 0.5 was not logged. This run has 0 alone");
 }
 
 /* ---- beside sides ---- */
@@ -302,7 +302,7 @@ TEST(pools_are_checked) {
     }
     shard *old = fixture_of("score", 0, 6); /* position 0 of a prompt of 1,536 tokens */
     old->features[CKVC_FEATURES_OWN + 8] = 1.5f;
-    refused(plain, fit_shard(old, "old.h5"), CKVC_E_DATA, "of an older ckvc");
+    refused(plain, fit_shard(old, "old.h5"), CKVC_E_DATA, "that an older ckvc logged");
     o.memory_max = 400; /* three prompts */
     refused(plain, NULL, CKVC_E_MEMORY, "--memory");
     o = fit_defaults();

@@ -203,7 +203,7 @@ TEST(families) {
                    "query_scalar=20\nrope_local_theta=100\n");
     ckvc_err refused = {0};
     assert_int_equal(model_shape_evicts(&s, "compile", &refused), CKVC_E_DATA);
-    assert_non_null(strstr(refused.text, "compile: a gemma3_text model"));
+    assert_non_null(strstr(refused.text, "compile: this is a gemma3_text model"));
     /* as transformers 5 writes it; without a layer that has the window there is one base */
     s = good("{" GEMMA3 ",'rope_parameters':{'full_attention':{'rope_type':'default','rope_theta':"
              "7e5},'sliding_attention':{'rope_type':'default','rope_theta':300}}}");
