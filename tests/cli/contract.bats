@@ -83,7 +83,7 @@ PY
         "$CKVC" "$v" --config configs/shared.conf --print-config | sed 's/ *#.*//' | grep = >"$DIR/recommended"
         diff "$DIR/built-in" "$DIR/recommended" | sed -n 's/^> \([a-z-]*\) =.*/\1/p'
     done | sort -u >"$DIR/differ"
-    grep '# recommended' configs/shared.conf | sed 's/ =.*//' | sort -u | diff - "$DIR/differ"
+    grep '# Recommended' configs/shared.conf | sed 's/ =.*//' | sort -u | diff - "$DIR/differ"
     [ -s "$DIR/differ" ]
     # and names every knob of a calibration or a fit that has a default, but for what concerns a machine or one run
     for v in calibrate fit; do "$CKVC" "$v" --print-config | sed -n 's/^\([a-z-]*\) = .*/\1/p'; done | sort -u |
