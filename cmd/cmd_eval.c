@@ -274,9 +274,9 @@ static ckvc_status eval(const verb_call *call, ckvc_err *err) {
 static const opt rows[] = {
     OPT_GROUP(opts_model, inputs),
     OPT_TITLE("tasks"),
-    OPT_LIST(
-        "tasks", tasks, "NAME,...",
-        "Ask these tasks or groups of tasks, which judge/tasks/README.md lists, or all of them."),
+    OPT_LIST("tasks", tasks, "NAME,...",
+             "Ask the items of these tasks or groups of tasks, which judge/tasks/README.md lists, "
+             "or of all tasks."),
     OPT_LIST("lengths", lengths, "N,...", "Make prompts of this many tokens.", .preset = "1024"),
     OPT_LIST("depths", depths, "F,...",
              "Hide needles at these depths of a prompt, where 0 is its beginning; without this "
@@ -288,7 +288,7 @@ static const opt rows[] = {
               "made up."),
     OPT_ENUM(
         "query", query, "seen|unseen|all-seen",
-        "Let a policy decide on the prompt with its question, which of several turns is the first "
+        "Let a policy decide on the prompt with its question, of several turns with the first one "
         "(seen), on what stands before the question (unseen), or on all turns (all-seen)."),
     OPT_FLAG("chat", chat, "Put each item as a user's message, by the model's chat template."),
     OPT_GROUP(opts_chat, inputs),

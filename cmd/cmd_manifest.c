@@ -230,8 +230,8 @@ static const opt build_rows[] = {
             .preset = "-1"),
     OPT_TITLE("splits and order"),
     OPT_LIST("split-share", shares, "NAME=SHARE",
-             "Give this split to the prompts of so many documents; long documents are dealt out in "
-             "parts of three prompts and at least 32 KB."),
+             "Give the split NAME to the prompts of this share of the documents; long documents "
+             "are dealt out in parts of three prompts and at least 32 KB."),
     OPT_TEXT("split-rest", build.split_rest, "NAME", "Give this split to the other prompts.",
              .preset = "fit"),
     OPT_INT("seed", build.seed, "N", 0, 9007199254740992.0, "Draw and shuffle by this seed.",

@@ -170,7 +170,7 @@ static const opt rows[] = {
               "Score both tables and identity on these prompts; this needs --to-model."),
     OPT_LIST("split", split, "NAME,...", "Take only the prompts of these splits."),
     OPT_INPUTS("scores", scores, "S.jsonl,...",
-               "Use these scores in the report, which are there already."),
+               "Use these lines of `ckvc score`, which were made before, in the report."),
     {0}};
 
 const verb verb_transfer = {

@@ -28,7 +28,7 @@ void policies_explain(void) {
 #define OPTIONS_OF policies_options
 const opt opts_policies[] = {
     OPT_TITLE("policies"),
-    OPT_INPUTS("table", tables, "T.ckvt,...", "Look at these tables."),
+    OPT_INPUTS("table", tables, "T.ckvt,...", "Run these tables."),
     OPT_LIST("policy", names, "NAME,...", "Also run these policies: " POLICY_NAMES),
     OPT_FLAG("equal-tokens", equal_tokens,
              "Let references keep as many entries as each --table, in each prompt and layer."),

@@ -15,8 +15,8 @@ const opt opts_fit[] = {
               "Fit again over R resamples of the prompts and store how often each action is "
               "chosen; 0 means none for actions and 400 for shares."),
     OPT_ENUM("mode", budgets.mode, "shared|heads|layers",
-             "Give each KV head a budget and a kept set of its own, or each layer; or give all "
-             "layers the same budget and each one set for its heads (shared).",
+             "Give a budget and a kept set of its own to each KV head (heads) or to each layer "
+             "(layers), or give every layer one set of the same budget (shared).",
              .preset = "heads"),
     OPT_ENUM("score", budgets.score, "paper|window|learned",
              "Rank entries by this score; learned needs logged features, and without them window "
@@ -35,7 +35,7 @@ const opt opts_fit[] = {
              "Keep weight 1.0, or the threshold nearest to 0.90, unless the bootstrap shows that "
              "another action is better."),
     OPT_TEXT("label", label, "TEXT",
-             "Name the table so in reports; without this option it has the model's name."),
+             "Call the table this in reports; without this option it has the model's name."),
     {0}};
 
 /* Who starts many processes of one command, and where it says which one this is. */

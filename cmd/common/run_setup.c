@@ -19,9 +19,9 @@ const opt opts_inputs[] = {OPT_GROUP(opts_model, inputs),
 
 const opt opts_log[] = {
     OPT_CHOICE("side", side, "head|gate|both|demand|score",
-               "Try head weights, gate thresholds or both; or try no actions and log how many "
-               "entries each head asks for, with what a learned score is fitted to (demand), or "
-               "the latter alone (score).",
+               "Try head weights, gate thresholds or both. demand tries nothing, but logs how many "
+               "entries each head asks for, and what a learned score is fitted to; score logs only "
+               "the latter.",
                .preset = "both"),
     OPT_LAYER_BUDGETS(layer_budgets),
     OPT_SETTING_NAME("operator", inputs.setting,
@@ -107,8 +107,7 @@ const opt opts_run[] = {
     OPT_COUNT("shard-prompts", log.shard_prompts, "N", 1, 1e6,
               "Write N prompts into each shard file.", .preset = "16"),
     OPT_INT("max-failures", log.max_failures, "N", 0, 1e9,
-            "Stop the run when more than N prompts have failed, that is have a loss that is not "
-            "finite."),
+            "Stop the run when more than N prompts have failed, because their loss is not finite."),
     OPT_LIMIT_TIME(limit_time),
     {0}};
 

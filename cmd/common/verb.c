@@ -168,8 +168,8 @@ static void print_options(const verb *v, const opt_values *values, bool all) {
         }
     }
     if (all || !v->common) {
-        tell("\n      --config FILE                  Read lines `option = value`, which flags and "
-             "CKVC_* variables override.\n"
+        tell("\n      --config FILE                  Read lines `option = value`; flags and "
+             "CKVC_* variables win.\n"
              "      --print-config                 Print each value with its origin, and stop.\n"
              "      --help                         Print this text; behind it, `all` shows every "
              "option.\n");
