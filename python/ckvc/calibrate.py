@@ -417,15 +417,15 @@ def calibrate(model: PreTrainedModel, tokenizer: Any, manifest: FilePath, o: Opt
 def parser(verb: str, description: str, options: Sequence[str]) -> Parser:
     """The parser of `python3 -m ckvc VERB MODEL ...`. options: the names of those members of Options that are options of the verb."""
     p = Parser(prog=f"python3 -m ckvc {verb}", description=description)
-    p.add_argument("model", help="a Hugging Face folder, or a name that transformers loads")
+    p.add_argument("model", help="Load this model: a Hugging Face folder, or a name that transformers loads.")
     p.add_argument("--manifest", required=True)
-    p.add_argument("-B", "--budget", type=numbers_of, metavar="B,...", required=verb != "score", help="tokens, or shares of the prompt below 1")
-    p.add_argument("-o", "--out", required=True, help="what to make")
-    p.add_argument("--dtype", default="auto", help="of weights and cache: float32, bfloat16, float16; auto: the model's")
-    p.add_argument("--device", help="cpu, cuda:0 ..., or auto: spread over all; without it the process's own GPU, or cpu")
+    p.add_argument("-B", "--budget", type=numbers_of, metavar="B,...", required=verb != "score", help="Keep so many entries per layer and KV head on average; a number below 1 is a share of the prompt.")
+    p.add_argument("-o", "--out", required=True, help="Write to this path.")
+    p.add_argument("--dtype", default="auto", help="Hold weights and cache in float32, bfloat16 or float16; auto takes what the model has.")
+    p.add_argument("--device", help="Run on this device: cpu, cuda:0 and so on, or auto to spread the model over all; without it on the process's own GPU, or the CPU.")
     for f in (f for f in dataclasses.fields(Options) if f.name in options):
         kind = {"int": int, "float": float, "str": str}.get(f.type)
-        given = dict(type=kind, default=f.default, help=f"{f.default}") if kind else dict(action="store_true")
+        given = dict(type=kind, default=f.default, help=f"Do as this option of `ckvc calibrate` does; the built-in value is {f.default}.") if kind else dict(action="store_true")
         p.add_argument("--" + f.name.replace("_", "-"), **given)
     return p
 
@@ -456,7 +456,7 @@ def main(verb: str, words: List[str]) -> str:
     """Does `python3 -m ckvc calibrate MODEL ...`, and returns the line that is printed."""
     p = parser(verb, "Logs what each head of a model asks for, by torch; `ckvc fit` makes a table of it.", OPTIONS)
     p.add_argument("--shard", metavar="I/N", type=lambda x: tuple(map(int, x.split("/"))),
-                   help="every N-th prompt from the I-th on; torchrun and Slurm arrays say it themselves")
+                   help="Take every N-th prompt from the I-th on; torchrun and Slurm arrays say which by themselves.")
     a = p.parse_args(words)
     refuse(a.shard and len(a.shard) != 2, f"--shard: got {a.shard}, wanted I/N", Usage)
     o = options_of(a, part=a.shard)

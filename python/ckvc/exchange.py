@@ -447,15 +447,15 @@ def options(verb, words):
     p.add_argument("input")
     p.add_argument("--format", choices=FORMATS, required=True)
     p.add_argument("-o", "--out", required=True)
-    p.add_argument("-f", "--force", action="store_true", help="overwrite")
-    p.add_argument("--budget", default=[], type=numbers_of, metavar="B,...", help="which of the table's; of an import the table's, where the format has none")
+    p.add_argument("-f", "--force", action="store_true", help="Overwrite the output.")
+    p.add_argument("--budget", default=[], type=numbers_of, metavar="B,...", help="Export these of the table's budgets; an import gives the table these budgets, where the format has none.")
     if verb == "export":
-        p.add_argument("--report", help="safetensors: a report.json whose verdict the model card states")
-        p.add_argument("--length", type=int, default=0, metavar="T", help="compilerkv: the prompt that budgets are shares of")
-        p.add_argument("--full-share", type=float, default=0, metavar="S", help="duo-attention: this share of heads is 1, all others 0; 0: graded")
+        p.add_argument("--report", help="State the verdict of this report.json in the model card (safetensors).")
+        p.add_argument("--length", type=int, default=0, metavar="T", help="Take budgets as shares of a prompt of this many tokens (compilerkv).")
+        p.add_argument("--full-share", type=float, default=0, metavar="S", help="Give this share of the heads 1 and all others 0; 0 writes graded values (duo-attention).")
     else:
-        p.add_argument("--model", metavar="DIR", help="whose heads the rows are; only its shape is read")
-        p.add_argument("--c-min", type=float, default=0.2, metavar="F", help="of numbers a head: share of the budget that every head keeps")
+        p.add_argument("--model", metavar="DIR", help="Read the rows as those of this model's heads; only its shape is read.")
+        p.add_argument("--c-min", type=float, default=0.2, metavar="F", help="Keep at least this share of the budget in every head, for formats that have numbers per head.")
     o = p.parse_args(words)
     for name, most in ("length", 2**32 - 1), ("full_share", 1), ("c_min", 1):
         refuse(not 0 <= getattr(o, name, 0) <= most, f"--{name.replace('_', '-')}: got {getattr(o, name, 0)}, want 0 to {most}", Usage)

@@ -269,11 +269,11 @@ def main(verb: str, words: List[str]) -> str:
     """Does `python3 -m ckvc compact`, and returns the line that is printed."""
     p = Parser(prog=f"python3 -m ckvc {verb}", description="A slot that llama-server saved, cut to a budget; it restores it.")
     p.add_argument("slot", metavar="SLOT.bin")
-    p.add_argument("--model", metavar="M.gguf", required=True, help="the server's; only its shape is read")
-    p.add_argument("--table", metavar="T.ckvt", required=True, help="with a learned score of --features 2")
-    p.add_argument("--budget", type=lambda x: int(x) if x.isdigit() else float(x), required=True, help="tokens, or a share of the prompt below 1")
+    p.add_argument("--model", metavar="M.gguf", required=True, help="Name the server's model; only its shape is read.")
+    p.add_argument("--table", metavar="T.ckvt", required=True, help="Keep what this table says, whose learned score has --features 2.")
+    p.add_argument("--budget", type=lambda x: int(x) if x.isdigit() else float(x), required=True, help="Keep so many tokens; a number below 1 is a share of the prompt.")
     p.add_argument("-o", "--out", required=True)
-    p.add_argument("-f", "--force", action="store_true", help="overwrite")
+    p.add_argument("-f", "--force", action="store_true", help="Overwrite the output.")
     o = p.parse_args(words)
     said = compact_file(o.slot, o.model, o.table, o.budget, o.out, o.force)
     whole = "; no longer than the budget or the table's window: kept whole" if said.n_cells == said.n_tokens else ""

@@ -38,10 +38,10 @@ def render(model: str, manifest: str) -> List[bytes]:
 
 def main(verb: str, words: List[str]) -> str:
     p = Parser(prog=f"python3 -m ckvc {verb}", description=__doc__)
-    p.add_argument("model", metavar="MODEL", help="a Hugging Face model directory, or a GGUF file")
-    p.add_argument("--manifest", metavar="FILE", required=True, help="prompts, one JSON object a line; lines without messages stay as they are")
-    p.add_argument("--out", "-o", metavar="FILE", required=True, help="the same prompts as token ids")
-    p.add_argument("--force", "-f", action="store_true", help="overwrite FILE")
+    p.add_argument("model", metavar="MODEL", help="Take the chat template and tokenizer of this Hugging Face model directory or GGUF file.")
+    p.add_argument("--manifest", metavar="FILE", required=True, help="Read prompts from this file, one JSON object a line; lines without messages stay as they are.")
+    p.add_argument("--out", "-o", metavar="FILE", required=True, help="Write the same prompts to this file, as token ids.")
+    p.add_argument("--force", "-f", action="store_true", help="Overwrite the output.")
     a = p.parse_args(words)
     check(a.out, a.force, [a.manifest])
     lines = render(a.model, a.manifest)

@@ -402,21 +402,21 @@ def main(verb: str, words: List[str]) -> str:
     p = parser(verb, "Losses of prompts under tables and references, by torch, as lines for `ckvc report`." if scores else
                "A table that is chosen and judged, by torch and `ckvc fit`.", ["window", "continuation", "max_tokens", "resume", "quiet"] if scores else OPTIONS)
     several = dict(type=lambda x: list(dict.fromkeys(x.split(","))))
-    p.add_argument("--policy", **several, default=[] if scores else REFERENCES, help=f"{','.join(REFERENCES)}; classes of kvpress: SnapKVPress ...")
+    p.add_argument("--policy", **several, default=[] if scores else REFERENCES, help=f"Also run these policies: {','.join(REFERENCES)}, or classes of kvpress, such as SnapKVPress.")
     if scores:
         for name in ("table", "split"):
             p.add_argument("--" + name, **several, default=[], metavar="X,...")
-        p.add_argument("--mode", choices=("heads", "layers", "shared"), help="in place of the one that a table recommends")
-        p.add_argument("--score", choices=("window", "learned", "paper"), help="the same")
-        p.add_argument("--c-min", type=float, metavar="F", help="share of the budget that every head keeps at least, the same")
-        p.add_argument("--kvzap", metavar="FOLDER", help="of scripts/kvzap.py: its model for KVzapPress (best of all heads and layers) and DMSPress (by threshold)")
+        p.add_argument("--mode", choices=("heads", "layers", "shared"), help="Use this mode instead of the one that a table recommends.")
+        p.add_argument("--score", choices=("window", "learned", "paper"), help="Rank by this score instead of the one that a table recommends.")
+        p.add_argument("--c-min", type=float, metavar="F", help="Keep at least this share of the budget in every head, instead of what a table recommends.")
+        p.add_argument("--kvzap", metavar="FOLDER", help="Use the model that scripts/kvzap.py put here, for KVzapPress (best of all heads and layers) and DMSPress (by threshold).")
         p.add_argument("--beside", metavar="LINES",
-                       help="lines of ckvc score of the same prompts, whose model this is (a GGUF file's), where losses of the full cache agree")
-        p.add_argument("-f", "--force", action="store_true", help="overwrite --out")
+                       help="Write lines as of the model (a GGUF file's) of these lines of ckvc score on the same prompts, where losses of the full cache agree.")
+        p.add_argument("-f", "--force", action="store_true", help="Overwrite the output.")
     else:
-        p.add_argument("--features", default="1", choices=("1", "2"), help="of the learned score; 2: without attention of last rows")
-        p.add_argument("--leak-check", metavar="CHECK.json", help="record of ckvc manifest check")
-        p.add_argument("--ckvc", default=os.environ.get("CKVC", "ckvc"), help="the C program (%(default)s)")
+        p.add_argument("--features", default="1", choices=("1", "2"), help="Fit the learned score on this set of features; set 2 is without the attention of the last rows.")
+        p.add_argument("--leak-check", metavar="CHECK.json", help="Keep this record of ckvc manifest check in the table.")
+        p.add_argument("--ckvc", default=os.environ.get("CKVC", "ckvc"), help="Run this as the C program; without this option %(default)s.")
         p.set_defaults(kvzap=None)
     a = p.parse_args(words)
     refuse(a.kvzap and not set(KVZAP).intersection(a.policy), f"--kvzap: goes with --policy {' or '.join(KVZAP)}", Usage)
