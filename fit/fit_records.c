@@ -370,8 +370,8 @@ ckvc_status fit_records(const char *const *paths, size_t n_paths, const fit_opti
     CKVC_TRY(fit_shares(&pool, o, r, err));
     if (pool.learned.n_fitted > 0) {
         CKVC_FAIL_IF(!r->table->table->share, err, CKVC_E_DATA,
-                     "%s: a learned score ranks what shares leave room for: fit it together with a "
-                     "run of --side demand, or give --tables with shares",
+                     "%s: holds a learned score, which is of use only beside shares: fit it "
+                     "together with a run of --side demand, or give --tables with shares",
                      pool.learned.where);
         learned_records_table(&pool.learned, &o->budgets, r->table->table, &r->learned);
     }

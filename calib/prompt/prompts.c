@@ -130,7 +130,8 @@ static ckvc_status encode_messages(const source *s, const prompt_options *o, ids
     if (chat_render(&o->chat, e->messages, e->n_messages, &whole, &all, &inner) != CKVC_OK ||
         all < size || memcmp(text, whole, size) != 0) {
         return refuse(s, err, CKVC_E_DATA,
-                      ": the chat template writes the first turn otherwise where more follow%s%s",
+                      ": the chat template writes the first turn differently when more turns "
+                      "follow, so --compress-after first cannot cut behind it%s%s",
                       *inner.text ? ": " : "", inner.text);
     }
     return encode(s, whole + size, all - size, false, later, err);

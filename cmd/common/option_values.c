@@ -404,7 +404,7 @@ ckvc_status opt_values_environment(opt_values *v, opt_known_fn *known, ckvc_err 
         } else if (place_of(OTHER_VARIABLES, option) < 0 && !known(option, &near)) {
             rename_word(near.found, true);
             CKVC_AUTO_FREE char *hint = nearest_hint(&near, "; did you mean CKVC_", "?");
-            ckvc_warn("%s is set, and no option is named so%s", variable, hint);
+            ckvc_warn("%s is set, but no option has this name%s", variable, hint);
         }
     }
     return CKVC_OK;

@@ -208,7 +208,7 @@ ckvc_status policy_sets_create(const policy_choice *choice, const model_shape *s
                      score_kind_name(choice->list[i].kind));
         if (r->repeats && !k->repeat.fed) { open_repeat(k, prompts->max_tokens); }
         CKVC_FAIL_IF(choice->setting.layer_budgets.n && r->allot, err, CKVC_E_USAGE,
-                     "--layer-budgets: %s has budgets of its own",
+                     "--layer-budgets: %s has budgets of its own; leave out one of the two",
                      score_kind_name(choice->list[i].kind));
     }
     head_scores_reserve(&k->scores, shape, prompts->max_tokens);

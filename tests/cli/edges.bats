@@ -29,9 +29,9 @@ score() { "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --windo
 
 @test "a CKVC_ variable that is no option is named, with the nearest that is one" {
     run -0 --separate-stderr env CKVC_WINDWO=3 "$CKVC" version
-    [ "$stderr" = "warning: CKVC_WINDWO is set, and no option is named so; did you mean CKVC_WINDOW?" ]
+    [ "$stderr" = "warning: CKVC_WINDWO is set, but no option has this name; did you mean CKVC_WINDOW?" ]
     run --separate-stderr env CKVC_FROBNICATE=3 "$CKVC" version
-    [ "$stderr" = "warning: CKVC_FROBNICATE is set, and no option is named so" ]
+    [ "$stderr" = "warning: CKVC_FROBNICATE is set, but no option has this name" ]
     # another verb's option, one that is set to nothing, the Python package's and the tests' own are none to speak of
     run --separate-stderr env CKVC_KEEP_WINDOW=3 CKVC_NOTHING= CKVC_LIBRARY=/z CKVC_SHARED=/x CKVC_ASAN=/y "$CKVC" version
     [ -z "$stderr" ]
