@@ -251,9 +251,9 @@ ckvc_status inputs_take_setting(inputs_options *o, const char *path, ckvc_err *e
     const setting made = setting_of_table(f->table, f->meta);
     for (size_t i = 0; i < setting_n_fields; i++) {
         const setting_field *field = &setting_fields[i];
-        if ((field->groups & SETTING_SCORE) && !opts_given(field->option) &&
+        if ((field->groups & SETTING_SCORE) && !opts_given(field->m.name) &&
             !(made.unknown >> i & 1)) {
-            setting_set_number(field, &o->setting, setting_number(field, &made));
+            record_set_number(&field->m, &o->setting, record_number(&field->m, &made));
         }
     }
     return CKVC_OK;

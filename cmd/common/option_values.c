@@ -12,30 +12,16 @@
 
 enum { CONFIG_MAX_BYTES = 1 << 20 };
 
-/* ---- "a|b|c" ---- */
-
-/* The place of a word; -1: it is none of them. */
-static int place_of(const char *choices, const char *text) {
-    const size_t n = strlen(text);
-    int at = 0;
-    for (const char *p = choices; *p; at++) {
-        const size_t length = strcspn(p, "|");
-        if (length == n && strncmp(p, text, n) == 0) { return at; }
-        p += length + (p[length] == '|');
-    }
-    return -1;
-}
-
-/* The word at a place that there is; the caller frees. */
-static char *word_at(const char *choices, unsigned at) {
-    const char *p = choices;
-    while (at-- > 0) { p = strchr(p, '|') + 1; }
-    return ckvc_format("%.*s", (int)strcspn(p, "|"), p);
-}
-
 /* ---- the list ---- */
 
 static opt_values *running; /* the first that were added: of the verb that this process is */
+
+/* The word at a place that there is in "a|b|c"; the caller frees. */
+static char *word_at(const char *choices, unsigned at) {
+    size_t n;
+    const char *word = record_name_at(choices, at, &n);
+    return ckvc_format("%.*s", (int)n, word);
+}
 
 static opt_value *find(opt_values *v, const char *name, size_t n) {
     for (size_t i = 0; i < v->n; i++) {
@@ -65,7 +51,7 @@ static void empty_list(opt_value *v) {
 
 const char *opt_metavar(const opt *o) {
     const bool names = o->type == OPT_IS_SETTING && !o->metavar;
-    return names ? setting_of_option(o->name)->names : o->metavar;
+    return names ? setting_of_option(o->name)->m.names : o->metavar;
 }
 
 char *opt_value_text(const opt_value *v) {
@@ -164,20 +150,20 @@ static ckvc_status set_setting(const opt *o, setting *s, const char *text, const
         int64_t n;
         double v;
     } got = {0};
-    if (f->type == SETTING_NAME) {
+    if (f->m.type == RECORD_NAME) {
         USAGE_IF(!setting_set_name(f, ' ', s, text), "%s: got '%s', wanted one of %s", where, text,
-                 f->names);
+                 f->m.names);
         return CKVC_OK;
     }
-    if (f->type == SETTING_TEXT) {
+    if (f->m.type == RECORD_TEXT) {
         char wanted[64];
         setting_wanted(f, ' ', wanted, sizeof wanted);
-        USAGE_IF(!setting_set_text(f, s, text), "%s: wanted %s", where, wanted);
+        USAGE_IF(!record_set_text(&f->m, s, text), "%s: wanted %s", where, wanted);
         return CKVC_OK;
     }
-    plain.type = f->type == SETTING_REAL ? OPT_IS_DOUBLE : OPT_IS_INT;
+    plain.type = f->m.type == RECORD_F64 ? OPT_IS_DOUBLE : OPT_IS_INT;
     CKVC_TRY(set_number(&plain, &got, text, where, err));
-    setting_set_number(f, s, f->type == SETTING_REAL ? got.v : (double)got.n);
+    record_set_number(&f->m, s, f->m.type == RECORD_F64 ? got.v : (double)got.n);
     return CKVC_OK;
 }
 
@@ -242,7 +228,7 @@ static ckvc_status set_value(opt_value *v, const char *text, opt_origin from, co
     case OPT_IS_SETTING: return set_setting(v->o, v->at, text, where, err);
     case OPT_IS_CHOICE:
     case OPT_IS_ENUM: {
-        const int place = place_of(v->o->metavar, text);
+        const int place = record_place_of(v->o->metavar, text);
         USAGE_IF(place < 0, "%s: got '%s', wanted one of %s", where, text, v->o->metavar);
         if (v->o->type == OPT_IS_CHOICE) { break; }
         *(unsigned *)v->at = (unsigned)place;
@@ -401,7 +387,7 @@ ckvc_status opt_values_environment(opt_values *v, opt_known_fn *known, ckvc_err 
         nearest near = {.word = option};
         if (at) {
             CKVC_TRY(configure(at, *e + (value + 1 - variable), FROM_ENVIRONMENT, variable, err));
-        } else if (place_of(OTHER_VARIABLES, option) < 0 && !known(option, &near)) {
+        } else if (record_place_of(OTHER_VARIABLES, option) < 0 && !known(option, &near)) {
             rename_word(near.found, true);
             CKVC_AUTO_FREE char *hint = nearest_hint(&near, "; did you mean CKVC_", "?");
             ckvc_warn("%s is set, but no option has this name%s", variable, hint);

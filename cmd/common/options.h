@@ -12,7 +12,13 @@
  *         {0}};
  *
  * and a member of another type than its row's does not compile. Values: command line > environment
- * > config file > the row's preset. */
+ * > config file > the row's preset.
+ *
+ * An option is no member of a record (lib/base/record.h). A record's type says how a value lies in
+ * the struct; an option's type says what may be written on a command line and what becomes of it.
+ * Text, choice, input and output are one and the same pointer in the struct, sizes have units,
+ * lists are appended to, and every refusal is worded for the place that the value came from. Only
+ * the names "a|b|c" are common to both. */
 #pragma once
 
 /* What every verb uses. */

@@ -186,7 +186,7 @@ static ckvc_status open_tables(const run_setup_options *c, run_setup *j, ckvc_er
     setting ours = j->options.setting;
     for (size_t i = 0; i < setting_n_fields; i++) { /* what is not said is the table's */
         const setting_field *f = &setting_fields[i];
-        if (!opts_given(f->option)) { setting_forget(f, &ours); }
+        if (!opts_given(f->m.name)) { setting_forget(f, &ours); }
     }
     CKVC_TRY(setting_match(&made, c->tables, &ours, "this run", SETTING_TABLE, "give --", err));
     j->options.setting.budgets = (setting_list){t->budgets, t->n_budgets};

@@ -7,17 +7,17 @@
 
 #include "formats/side/side.h"
 #include "lib/base/json.h"
-#include "lib/base/utf8.h"
 
-#define FIELD(option, type, member, names, neutral, least, most, groups, title, ...)               \
+#define FIELD(option, of_type, member, of_names, plain, lo, hi, of_groups, text, ...)              \
     {                                                                                              \
-        option, type, offsetof(setting, member), names, neutral, least, most, groups,              \
-            {__VA_ARGS__}, title                                                                   \
+        .m = RECORD(setting, option, member, .type = of_type, .names = of_names, .least = lo,      \
+                    .most = hi),                                                                   \
+        .neutral = plain, .groups = of_groups, .key = {__VA_ARGS__}, .title = text                 \
     }
 #define NAME(option, member, names, last, groups, title, ...)                                      \
-    FIELD(option, SETTING_NAME, member, names, 0, 0, last, groups, title, __VA_ARGS__)
+    FIELD(option, RECORD_NAME, member, names, 0, 0, last, groups, title, __VA_ARGS__)
 #define COUNT(option, member, neutral, least, most, groups, title, ...)                            \
-    FIELD(option, SETTING_COUNT, member, NULL, neutral, least, most, groups, title, __VA_ARGS__)
+    FIELD(option, RECORD_U32, member, NULL, neutral, least, most, groups, title, __VA_ARGS__)
 #define LIST(option, member, most, groups, ...)                                                    \
     FIELD(option, SETTING_LIST, member, NULL, 0, 0, most, groups, NULL, __VA_ARGS__)
 
@@ -37,9 +37,9 @@ const setting_field setting_fields[] = {
           "continuation", "continuation", "continuation", NULL, "continuation"),
     COUNT("keep-window", keep_window, 0, 0, 1 << 20, SETTING_SCORE, "?last %s kept", "keep_window",
           "~keep_window", "keep_window", "?keep_window", "keep_window"),
-    FIELD("beta-bud", SETTING_REAL, beta_bud, NULL, 1, 0, HUGE_VAL,
-          SETTING_PENALTY | SETTING_LOGGED, NULL, "lambda", "lambda", "lambda", NULL, "lambda"),
-    FIELD("seed", SETTING_U64, seed, NULL, 1, 0, HUGE_VAL, 0, NULL, "seed", "seed", NULL, NULL,
+    FIELD("beta-bud", RECORD_F64, beta_bud, NULL, 1, 0, HUGE_VAL, SETTING_PENALTY | SETTING_LOGGED,
+          NULL, "lambda", "lambda", "lambda", NULL, "lambda"),
+    FIELD("seed", RECORD_U64, seed, NULL, 1, 0, HUGE_VAL, 0, NULL, "seed", "seed", NULL, NULL,
           "seed"),
     NAME("loss-reduction", reduction, "mean|sum", 1, SETTING_MEASURE | SETTING_LOGGED, NULL,
          "?loss_reduction", "?loss_reduction", "?loss_reduction", NULL, "loss_reduction"),
@@ -58,13 +58,13 @@ const setting_field setting_fields[] = {
          "?score", NULL),
     NAME("compress-after", compress_after, "last|first", 1, SETTING_SETS,
          "?compressed after the %s turn", NULL, NULL, NULL, "?compress_after", NULL),
-    FIELD("floor", SETTING_REAL, floor, NULL, 0, 0, 1, SETTING_DEMAND | SETTING_SETS, NULL,
-          "?floor", "?floor", NULL, "?floor", NULL),
+    FIELD("floor", RECORD_F64, floor, NULL, 0, 0, 1, SETTING_DEMAND | SETTING_SETS, NULL, "?floor",
+          "?floor", NULL, "?floor", NULL),
     COUNT("recent", recent, 0, 0, 1 << 20, SETTING_DEMAND, NULL, "?recent", "?recent", NULL, NULL,
           NULL),
-    FIELD("mix", SETTING_REAL, mix, NULL, 0, 0, 1, SETTING_SETS, NULL, NULL, NULL, NULL, "?mix",
+    FIELD("mix", RECORD_F64, mix, NULL, 0, 0, 1, SETTING_SETS, NULL, NULL, NULL, NULL, "?mix",
           NULL),
-    FIELD("repeat", SETTING_TEXT, repeat, NULL, 0, 0, SETTING_TEXT_SIZE - 1, SETTING_DEMAND, NULL,
+    FIELD("repeat", RECORD_TEXT, repeat, NULL, 0, 0, SETTING_TEXT_SIZE - 1, SETTING_DEMAND, NULL,
           "?repeat", "?repeat", "?repeat", NULL, NULL),
     COUNT("positions", positions, 0, 0, 1 << 16, SETTING_LEARNED, NULL, "?positions", "!positions",
           NULL, NULL, NULL),
@@ -77,11 +77,11 @@ const size_t setting_n_fields = sizeof setting_fields / sizeof *setting_fields;
 _Static_assert(sizeof(ckvc_alpha_kind) == sizeof(uint32_t), "names are read as uint32_t");
 _Static_assert(sizeof setting_fields / sizeof *setting_fields <= 32, "a bit each in `unknown`");
 
-static const char *value_at(const setting_field *f, const setting *s) {
-    return (const char *)s + f->offset;
+static const char *text_of(const setting_field *f, const setting *s) {
+    return (const char *)s + f->m.at;
 }
 static const setting_list *list_of(const setting_field *f, const setting *s) {
-    return (const setting_list *)(const void *)value_at(f, s);
+    return (const setting_list *)(const void *)text_of(f, s);
 }
 static uint32_t bit_of(const setting_field *f) { return (uint32_t)1 << (f - setting_fields); }
 #define EACH_FIELD(f)                                                                              \
@@ -98,7 +98,7 @@ const char *setting_key(const setting_field *f, setting_place place, char *mark)
 
 const setting_field *setting_of_option(const char *option) {
     for (EACH_FIELD(f)) {
-        if (strcmp(f->option, option) == 0) { return f; }
+        if (strcmp(f->m.name, option) == 0) { return f; }
     }
     return NULL;
 }
@@ -113,66 +113,21 @@ const setting_field *setting_of_key(setting_place place, const char *name) {
 
 /* ---- values ---- */
 
-double setting_number(const setting_field *f, const setting *s) {
-    switch (f->type) {
-    case SETTING_REAL: return *(const double *)(const void *)value_at(f, s);
-    case SETTING_U64: return (double)*(const uint64_t *)(const void *)value_at(f, s);
-    case SETTING_TEXT: return (double)strlen(value_at(f, s));
-    default: return *(const uint32_t *)(const void *)value_at(f, s);
-    }
-}
-
-bool setting_set_number(const setting_field *f, setting *s, double v) {
-    void *to = (char *)s + f->offset;
-    if (!(v >= f->least && v <= f->most) || !isfinite(v)) { return false; }
-    if (f->type != SETTING_REAL && v != floor(v)) { return false; }
-    if (f->type == SETTING_REAL) {
-        *(double *)to = v;
-    } else if (f->type == SETTING_U64) {
-        *(uint64_t *)to = (uint64_t)v;
-    } else {
-        *(uint32_t *)to = (uint32_t)v;
-    }
-    return true;
-}
-
-/* Name i of "a|b|c", its length in *n; NULL behind the last. */
-static const char *name_at(const char *names, uint32_t i, size_t *n) {
-    for (; i && names; i--) {
-        names = strchr(names, '|');
-        names += names != NULL;
-    }
-    *n = names ? strcspn(names, "|") : 0;
-    return names;
-}
-
 bool setting_set_name(const setting_field *f, char mark, setting *s, const char *name) {
-    size_t n;
-    for (uint32_t i = mark == '!'; f->type == SETTING_NAME && i <= f->most; i++) {
-        const char *one = name_at(f->names, i, &n);
-        if (strlen(name) == n && memcmp(name, one, n) == 0) { return setting_set_number(f, s, i); }
-    }
-    return false;
-}
-
-bool setting_set_text(const setting_field *f, setting *s, const char *text) {
-    const size_t n = strlen(text);
-    const bool fits =
-        f->type == SETTING_TEXT && n < SETTING_TEXT_SIZE && ckvc_utf8_is_line(text, n);
-    if (fits) { snprintf((char *)s + f->offset, SETTING_TEXT_SIZE, "%s", text); }
-    return fits;
+    const int place = record_place_of(f->m.names, name);
+    return place >= (mark == '!') && record_set_number(&f->m, s, place);
 }
 
 const char *setting_name(const setting_field *f, const setting *s, char *room, size_t size) {
-    if (f->type == SETTING_TEXT) {
-        snprintf(room, size, "%s", value_at(f, s));
-    } else if (f->type == SETTING_NAME) {
+    if (f->m.type == RECORD_TEXT) {
+        snprintf(room, size, "%s", text_of(f, s));
+    } else if (f->m.type == RECORD_NAME) {
         size_t n;
-        const char *name = name_at(f->names, (uint32_t)setting_number(f, s), &n);
+        const char *name = record_name_at(f->m.names, (uint32_t)record_number(&f->m, s), &n);
         snprintf(room, size, "%.*s", (int)n, name ? name : "");
     } else {
-        const double v = setting_number(f, s);
-        snprintf(room, size, f->type == SETTING_REAL ? "%.10g" : "%.0f", v);
+        const double v = record_number(&f->m, s);
+        snprintf(room, size, f->m.type == RECORD_F64 ? "%.10g" : "%.0f", v);
         if (strtod(room, NULL) != v) { snprintf(room, size, "%.17g", v); }
     }
     return room;
@@ -188,7 +143,7 @@ static bool is_default_grid(const setting_list *list, ckvc_side side) {
 }
 
 bool setting_is_neutral(const setting_field *f, const setting *s) {
-    if (f->type != SETTING_LIST) { return setting_number(f, s) == f->neutral; }
+    if (f->m.type != SETTING_LIST) { return record_number(&f->m, s) == f->neutral; }
     const setting_list *list = list_of(f, s);
     bool neutral = list->n == 0;
     for (int side = 0; side < CKVC_SIDE_COUNT; side++) {
@@ -198,12 +153,12 @@ bool setting_is_neutral(const setting_field *f, const setting *s) {
 }
 
 void setting_reset(const setting_field *f, setting *s) {
-    if (f->type == SETTING_LIST) {
-        *(setting_list *)(void *)((char *)s + f->offset) = (setting_list){0};
-    } else if (f->type == SETTING_TEXT) {
-        memset((char *)s + f->offset, 0, SETTING_TEXT_SIZE);
+    if (f->m.type == SETTING_LIST) {
+        *(setting_list *)(void *)((char *)s + f->m.at) = (setting_list){0};
+    } else if (f->m.type == RECORD_TEXT) {
+        memset((char *)s + f->m.at, 0, SETTING_TEXT_SIZE);
     } else {
-        setting_set_number(f, s, f->neutral);
+        record_set_number(&f->m, s, f->neutral);
     }
 }
 
@@ -246,20 +201,21 @@ bool setting_title(const setting_field *f, const setting *s, char *out, size_t s
 }
 
 void setting_wanted(const setting_field *f, char mark, char *out, size_t size) {
-    if (f->type == SETTING_TEXT) {
+    if (f->m.type == RECORD_TEXT) {
         snprintf(out, size, "one line of text, at most %d bytes", SETTING_TEXT_SIZE - 1);
         return;
     }
     const char *what =
-        f->type == SETTING_REAL || f->type == SETTING_LIST ? "a number" : "a whole number";
-    if (f->type != SETTING_NAME) {
-        snprintf(out, size, isfinite(f->most) ? "%s, %.10g to %.10g" : "%s of at least %.10g", what,
-                 f->least, f->most);
+        f->m.type == RECORD_F64 || f->m.type == SETTING_LIST ? "a number" : "a whole number";
+    if (f->m.type != RECORD_NAME) {
+        snprintf(out, size, isfinite(f->m.most) ? "%s, %.10g to %.10g" : "%s of at least %.10g",
+                 what, f->m.least, f->m.most);
         return;
     }
     size_t used = 0, n;
-    for (uint32_t i = mark == '!'; i <= f->most && used < size; i++) {
-        const char *name = name_at(f->names, i, &n), *comma = i < f->most ? ", " : " or ";
+    for (uint32_t i = mark == '!'; i <= f->m.most && used < size; i++) {
+        const char *name = record_name_at(f->m.names, i, &n),
+                   *comma = i < f->m.most ? ", " : " or ";
         used +=
             (size_t)snprintf(out + used, size - used, "%s%.*s", used ? comma : "", (int)n, name);
     }
@@ -272,17 +228,17 @@ ckvc_status setting_check_values(const setting *s, setting_place place, const ch
         const char *key = setting_key(f, place, &mark);
         if (!key) { continue; }
         setting_wanted(f, mark, wanted, sizeof wanted);
-        if (f->type != SETTING_LIST) {
-            const double v = setting_number(f, s);
-            CKVC_FAIL_IF(!(v >= f->least && v <= f->most) || !isfinite(v), err, CKVC_E_DATA,
+        if (f->m.type != SETTING_LIST) {
+            const double v = record_number(&f->m, s);
+            CKVC_FAIL_IF(!(v >= f->m.least && v <= f->m.most) || !isfinite(v), err, CKVC_E_DATA,
                          "%s: attribute %s is %.10g, must be %s", where, key, v, wanted);
             continue;
         }
         const setting_list *list = list_of(f, s);
         for (uint32_t i = 0; i < list->n; i++) {
-            CKVC_FAIL_IF(!(list->v[i] > f->least && list->v[i] <= f->most), err, CKVC_E_DATA,
+            CKVC_FAIL_IF(!(list->v[i] > f->m.least && list->v[i] <= f->m.most), err, CKVC_E_DATA,
                          "%s: attribute %s[%u] is %g, must be above %g and at most %g", where, key,
-                         i, list->v[i], f->least, f->most);
+                         i, list->v[i], f->m.least, f->m.most);
         }
     }
     return CKVC_OK;
@@ -291,16 +247,8 @@ ckvc_status setting_check_values(const setting *s, setting_place place, const ch
 /* ---- JSON ---- */
 
 json_t *setting_json(const setting_field *f, const setting *s) {
-    char room[64];
-    switch (f->type) {
-    case SETTING_TEXT: return json_string(value_at(f, s));
-    case SETTING_NAME: return json_string(setting_name(f, s, room, sizeof room));
-    case SETTING_REAL: return ckvc_json_real(setting_number(f, s));
-    case SETTING_LIST: return ckvc_json_reals(list_of(f, s)->v, list_of(f, s)->n);
-    case SETTING_U64:
-        return json_integer((json_int_t) * (const uint64_t *)(const void *)value_at(f, s));
-    default: return json_integer((json_int_t)setting_number(f, s));
-    }
+    return f->m.type == SETTING_LIST ? ckvc_json_reals(list_of(f, s)->v, list_of(f, s)->n)
+                                     : record_json(&f->m, s);
 }
 
 void setting_write(json_t *o, setting_place place, const setting *s, unsigned but) {
@@ -326,15 +274,12 @@ const setting_field *setting_read(const json_t *o, setting_place place, setting 
     for (EACH_FIELD(f)) {
         char mark;
         const char *key = setting_key(f, place, &mark);
-        if (!key || f->type == SETTING_LIST) { continue; }
+        if (!key || f->m.type == SETTING_LIST) { continue; }
         const json_t *v = json_object_get(o, key);
         const bool fits =
-            f->type == SETTING_TEXT
-                ? json_is_string(v) && setting_set_text(f, s, json_string_value(v))
-            : f->type == SETTING_NAME
+            f->m.type == RECORD_NAME
                 ? json_is_string(v) && setting_set_name(f, mark, s, json_string_value(v))
-                : (f->type == SETTING_REAL ? json_is_number(v) : json_is_integer(v)) &&
-                      setting_set_number(f, s, json_number_value(v));
+                : record_read(&f->m, v, s);
         if (!v && mark != ' ') {
             setting_reset(f, s);
         } else if (!fits) {
@@ -353,9 +298,9 @@ static int compare_numbers(double a, double b) { return (a > b) - (a < b); }
 static int compare_field(const setting_field *f, const setting *a, const setting *b, uint32_t *i) {
     *i = 0;
     if ((a->unknown | b->unknown) & bit_of(f)) { return 0; }
-    if (f->type == SETTING_TEXT) { return strcmp(value_at(f, a), value_at(f, b)); }
-    if (f->type != SETTING_LIST) {
-        return compare_numbers(setting_number(f, a), setting_number(f, b));
+    if (f->m.type == RECORD_TEXT) { return strcmp(text_of(f, a), text_of(f, b)); }
+    if (f->m.type != SETTING_LIST) {
+        return compare_numbers(record_number(&f->m, a), record_number(&f->m, b));
     }
     const setting_list *x = list_of(f, a), *y = list_of(f, b);
     int c = compare_numbers(x->n, y->n);
@@ -392,9 +337,9 @@ typedef struct difference {
 
 static void describe(const setting_field *f, const setting *made, const setting *ours, uint32_t i,
                      difference *d) {
-    snprintf(d->what, sizeof d->what, "%s", f->option);
-    if (f->type != SETTING_LIST) {
-        const bool text = f->type == SETTING_TEXT;
+    snprintf(d->what, sizeof d->what, "%s", f->m.name);
+    if (f->m.type != SETTING_LIST) {
+        const bool text = f->m.type == RECORD_TEXT;
         setting_name(f, made, d->made, sizeof d->made);
         setting_name(f, ours, d->ours, sizeof d->ours);
         if (text && !*d->made) { snprintf(d->made, sizeof d->made, "none"); }
@@ -405,7 +350,7 @@ static void describe(const setting_field *f, const setting *made, const setting 
     const bool short_lists = list_text(a, d->made, 40) && list_text(b, d->ours, 40);
     if (!short_lists || strcmp(d->made, d->ours) == 0) {
         const bool same_length = a->n == b->n;
-        snprintf(d->what, sizeof d->what, same_length ? "%s[%u]" : "%s of length", f->option, i);
+        snprintf(d->what, sizeof d->what, same_length ? "%s[%u]" : "%s of length", f->m.name, i);
         snprintf(d->made, sizeof d->made, "%.17g", same_length ? a->v[i] : a->n);
         snprintf(d->ours, sizeof d->ours, "%.17g", same_length ? b->v[i] : b->n);
     } else if (!b->n) {

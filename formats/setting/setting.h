@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "lib/base/names.h"
+#include "lib/base/record.h"
 #include "lib/base/status.h"
 #include "lib/policy/policy_parts.h"
 
@@ -83,22 +84,11 @@ typedef enum setting_group {
     SETTING_LEARNED = 2048 /* what a learned score is fitted to */
 } setting_group;
 
-typedef enum setting_type {
-    SETTING_NAME,  /* an enum, text in files */
-    SETTING_COUNT, /* uint32_t */
-    SETTING_REAL,  /* double */
-    SETTING_U64,
-    SETTING_LIST, /* setting_list */
-    SETTING_TEXT  /* char [SETTING_TEXT_SIZE]; neutral: "" */
-} setting_type;
+enum { SETTING_LIST = RECORD_OTHER }; /* the type of a setting_list */
 
 typedef struct setting_field {
-    const char *option; /* without dashes; also what messages call it */
-    setting_type type;
-    size_t offset;
-    const char *names; /* SETTING_NAME: "paper|visible", in the enum's order */
-    double neutral;    /* lists: none, or a default grid */
-    double least, most;
+    record_member m; /* named as its option, without dashes; messages call it so */
+    double neutral;  /* lists: none, or a default grid; texts: "" */
     unsigned groups;
     /* NULL: not there. "~key": written always, may be missing. "?key": written only where it is not
      * neutral. "!key": and must not be there where it is. */
@@ -125,14 +115,9 @@ void setting_without(setting *s, unsigned groups);
 setting setting_of_table(const ckvc_table *t, const json_t *meta);
 
 /* ---- values ---- */
-/* A number or a name into a field that is no list; false where it is not finite, out of range or no
- * name, or a neutral name under the mark '!'. */
-bool setting_set_number(const setting_field *f, setting *s, double v);
+/* A name into a field of names; false where it is none, or a neutral one under the mark '!'. */
 bool setting_set_name(const setting_field *f, char mark, setting *s, const char *name);
-/* A text into a SETTING_TEXT field; false where it is too long or no text of one line. */
-bool setting_set_text(const setting_field *f, setting *s, const char *text);
-/* Of names: the enum; of texts: their length. */
-double setting_number(const setting_field *f, const setting *s);
+/* The value of a field that is no list, as a text in room. */
 const char *setting_name(const setting_field *f, const setting *s, char *room, size_t size);
 /* What a series of scores is called by it ("W = 64"); false: nothing. */
 bool setting_title(const setting_field *f, const setting *s, char *out, size_t size);

@@ -250,7 +250,7 @@ static void move_sparse(header_codec *k) {
         const shard_attribute *a = &k->list[i];
         if (!a->sparse || a->list || !(k->parts & part_of(a)->bit)) { continue; }
         if (part_of(a)->bare) {
-            setting_set_number(a->setting, &k->h->setting, a->setting->most);
+            record_set_number(&a->setting->m, &k->h->setting, a->setting->m.most);
         } else {
             move_single(k, a);
         }

@@ -219,17 +219,17 @@ static const shard_attribute own[] = {
 
 static shard_attribute of_setting(const setting_field *f) {
     static const shard_type types[] = {
-        [SETTING_NAME] = SHARD_NAME, [SETTING_COUNT] = SHARD_U32, [SETTING_REAL] = SHARD_F64,
-        [SETTING_U64] = SHARD_U64,   [SETTING_LIST] = SHARD_F64,  [SETTING_TEXT] = SHARD_TEXT};
+        [RECORD_NAME] = SHARD_NAME, [RECORD_U32] = SHARD_U32,   [RECORD_F64] = SHARD_F64,
+        [RECORD_U64] = SHARD_U64,   [RECORD_TEXT] = SHARD_TEXT, [SETTING_LIST] = SHARD_F64};
     char mark;
-    const size_t offset = offsetof(shard_header, setting) + f->offset;
+    const size_t offset = offsetof(shard_header, setting) + f->m.at;
     const char *key = setting_key(f, SETTING_SHARD, &mark);
     return (shard_attribute){.name = key,
-                             .type = types[f->type],
-                             .offset =
-                                 offset + (f->type == SETTING_LIST ? offsetof(setting_list, v) : 0),
-                             .size = f->type == SETTING_TEXT ? SETTING_TEXT_SIZE : 0,
-                             .list = f->type == SETTING_LIST,
+                             .type = types[f->m.type],
+                             .offset = offset +
+                                       (f->m.type == SETTING_LIST ? offsetof(setting_list, v) : 0),
+                             .size = f->m.type == RECORD_TEXT ? SETTING_TEXT_SIZE : 0,
+                             .list = f->m.type == SETTING_LIST,
                              .count_offset = offset + offsetof(setting_list, n),
                              .start = SHARD_SIDE_NONE,
                              .setting = f,

@@ -86,8 +86,8 @@ static const char *policy_title(inputs *in, const score_series *s) {
 static void name_field(room *r, score_files *f, const setting_field *field) {
     bool differ = false;
     for (size_t k = 1; k < f->n_series; k++) {
-        differ |= setting_number(field, &f->series[0].setting) !=
-                  setting_number(field, &f->series[k].setting);
+        differ |= record_number(&field->m, &f->series[0].setting) !=
+                  record_number(&field->m, &f->series[k].setting);
     }
     for (size_t k = 0; k < f->n_series && differ; k++) {
         char part[96];

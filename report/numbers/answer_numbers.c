@@ -338,7 +338,7 @@ static const char *setting_words(report_numbers *n, const answer_row *x, const a
         const setting_field *field = &setting_fields[i];
         char part[96];
         if (field->title &&
-            setting_number(field, &x->setting) != setting_number(field, &like->setting) &&
+            record_number(&field->m, &x->setting) != record_number(&field->m, &like->setting) &&
             setting_title(field, &x->setting, part, sizeof part)) {
             words = room_text(&n->in->room, "%s, %s", words, part);
         }

@@ -3,7 +3,12 @@
  *   OBJECT({"mean", J(sum / n)}, {"rows", rows}, M(n), OF(s, title))
  *   ADD_MEMBERS(o, M(lo), M(hi))
  *
- * M(n) is the variable n under its own name, OF(s, title) the member s->title. */
+ * M(n) is the variable n under its own name, OF(s, title) the member s->title.
+ *
+ * This is no record (lib/base/record.h), whose table pays where a struct is read as well as
+ * written. Nothing reads report.json back into a struct, and most of its numbers are in none: they
+ * are written where they are computed. A table would need a struct first, and would name everything
+ * twice. */
 #pragma once
 
 #include <jansson.h>

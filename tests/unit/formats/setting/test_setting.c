@@ -20,9 +20,9 @@ TEST(names) {
     OK(setting_check_values(&s, SETTING_SHARD, "it", &err));
     for (size_t i = 0; i < setting_n_fields; i++) {
         const setting_field *f = &setting_fields[i];
-        assert_ptr_equal(setting_of_option(f->option), f);
+        assert_ptr_equal(setting_of_option(f->m.name), f);
         assert_true(setting_is_neutral(f, &s));
-        assert_true(f->type != SETTING_NAME || !setting_set_name(f, ' ', &s, "bogus"));
+        assert_true(f->m.type != RECORD_NAME || !setting_set_name(f, ' ', &s, "bogus"));
         for (int place = 0; place < SETTING_PLACES; place++) {
             const char *key = setting_key(f, (setting_place)place, NULL);
             if (key) { assert_ptr_equal(setting_of_key((setting_place)place, key), f); }
@@ -68,17 +68,17 @@ TEST(json) {
             char mark;
             const char *key = setting_key(f, (setting_place)place, &mark);
             const bool sparse = mark == '?' || mark == '!';
-            if (!key || f->type == SETTING_LIST) { continue; }
+            if (!key || f->m.type == SETTING_LIST) { continue; }
             assert_non_null(json_object_get(o, key));
             assert_true((json_object_get(less, key) != NULL) ==
                         !(sparse || f->groups & SETTING_LOGGED));
-            assert_true(setting_number(f, &to) == setting_number(f, &from));
-            if (f->type == SETTING_TEXT) { assert_string_equal(to.repeat, from.repeat); }
+            assert_true(record_number(&f->m, &to) == record_number(&f->m, &from));
+            if (f->m.type == RECORD_TEXT) { assert_string_equal(to.repeat, from.repeat); }
         }
     }
     json_auto_t *bad = json_pack("{s:s, s:i}", "alpha", "visible", "window", 0);
     setting s = setting_neutral();
-    assert_string_equal(setting_read(bad, SETTING_LINE, &s)->option, "window");
+    assert_string_equal(setting_read(bad, SETTING_LINE, &s)->m.name, "window");
 }
 
 /* A table's setting against a run's: each difference alone; what META lacks is not compared. */
@@ -152,16 +152,16 @@ TEST(texts) {
     const setting_field *f = setting_of_option("repeat");
     char most[SETTING_TEXT_SIZE + 1] = "";
     setting s = setting_neutral(), other = s;
-    assert_true(setting_set_text(f, &s, "Again, s\xc3\xa9nor."));
+    assert_true(record_set_text(&f->m, &s, "Again, s\xc3\xa9nor."));
     memset(most, 'x', SETTING_TEXT_SIZE);
-    assert_false(setting_set_text(f, &s, most));
-    assert_false(setting_set_text(f, &s, "a\nb"));
-    assert_false(setting_set_text(f, &s, "\xff"));
+    assert_false(record_set_text(&f->m, &s, most));
+    assert_false(record_set_text(&f->m, &s, "a\nb"));
+    assert_false(record_set_text(&f->m, &s, "\xff"));
     assert_string_equal(s.repeat, "Again, s\xc3\xa9nor.");
     FAILS(setting_match(&s, "a", &other, "b", SETTING_DEMAND, NULL, &err), CKVC_E_MISMATCH);
     assert_string_equal(err.text, "a: was made with --repeat Again, s\xc3\xa9nor., b has none");
     most[SETTING_TEXT_SIZE - 1] = 0;
-    assert_true(setting_set_text(f, &s, most));
+    assert_true(record_set_text(&f->m, &s, most));
 }
 
 RUN_TESTS(NULL, NULL)

@@ -1,0 +1,180 @@
+/* See record.h. */
+#include "lib/base/record.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/base/json.h"
+#include "lib/base/memory.h"
+#include "lib/base/utf8.h"
+
+/* ---- names ---- */
+
+const char *record_name_at(const char *names, uint32_t place, size_t *n) {
+    for (; place && names; place--) {
+        names = strchr(names, '|');
+        names += names != NULL;
+    }
+    *n = names ? strcspn(names, "|") : 0;
+    return names;
+}
+
+int record_place_of(const char *names, const char *name) {
+    size_t n;
+    for (uint32_t i = 0; (names = record_name_at(names, i > 0, &n)); i++) {
+        if (strlen(name) == n && memcmp(name, names, n) == 0) { return (int)i; }
+    }
+    return -1;
+}
+
+/* ---- one member ---- */
+
+static const void *value_of(const record_member *m, const void *record) {
+    return (const char *)record + m->at;
+}
+
+size_t record_size(const record_member *m) {
+    static const size_t sizes[] = {[RECORD_U8] = 1,
+                                   [RECORD_U16] = 2,
+                                   [RECORD_U32] = 4,
+                                   [RECORD_U64] = 8,
+                                   [RECORD_BIN] = 4,
+                                   [RECORD_F32] = 4,
+                                   [RECORD_F64] = 8,
+                                   [RECORD_NAME] = 4,
+                                   [RECORD_TEXT] = 0,
+                                   [RECORD_HEX] = 0,
+                                   [RECORD_OWNED] = sizeof(char *)};
+    return m->type == RECORD_TEXT || m->type == RECORD_HEX ? m->size : sizes[m->type];
+}
+
+double record_number(const record_member *m, const void *record) {
+    const void *at = value_of(m, record);
+    switch (m->type) {
+    case RECORD_U8: return *(const uint8_t *)at;
+    case RECORD_U16: return *(const uint16_t *)at;
+    case RECORD_U64: return (double)*(const uint64_t *)at;
+    case RECORD_BIN: return *(const int32_t *)at;
+    case RECORD_F32: return (double)*(const float *)at;
+    case RECORD_F64: return *(const double *)at;
+    case RECORD_TEXT:
+    case RECORD_HEX: return (double)strlen(at);
+    default: return *(const uint32_t *)at;
+    }
+}
+
+/* A whole number that its type holds. */
+static void put_whole(const record_member *m, void *at, uint64_t v) {
+    switch (m->type) {
+    case RECORD_U8: *(uint8_t *)at = (uint8_t)v; break;
+    case RECORD_U16: *(uint16_t *)at = (uint16_t)v; break;
+    case RECORD_U64: *(uint64_t *)at = v; break;
+    default: *(uint32_t *)at = (uint32_t)v;
+    }
+}
+
+static bool is_real(const record_member *m) {
+    return m->type == RECORD_F32 || m->type == RECORD_F64;
+}
+
+bool record_set_number(const record_member *m, void *record, double v) {
+    void *at = (char *)record + m->at;
+    const bool real = is_real(m);
+    if (!(v >= m->least && v <= m->most) || !isfinite(v) || (!real && v != floor(v))) {
+        return false;
+    }
+    if (m->type == RECORD_F64) {
+        *(double *)at = v;
+    } else if (real) {
+        *(float *)at = (float)v;
+    } else {
+        put_whole(m, at, (uint64_t)v);
+    }
+    return true;
+}
+
+bool record_set_text(const record_member *m, void *record, const char *text) {
+    const size_t n = strlen(text);
+    char *at = (char *)record + m->at;
+    if (m->type == RECORD_NAME) {
+        return record_set_number(m, record, record_place_of(m->names, text));
+    }
+    if (m->type == RECORD_OWNED) {
+        *(char **)(void *)at = ckvc_strdup(text);
+        return true;
+    }
+    const bool digits = strspn(text, "0123456789abcdef") == n && n + 1 == m->size;
+    if (n >= m->size || !(m->type == RECORD_HEX ? digits : ckvc_utf8_is_line(text, n))) {
+        return false;
+    }
+    memset(at, 0, m->size);
+    memcpy(at, text, n);
+    return true;
+}
+
+/* Whether the member says nothing; of a number that has no value for it, whether it is 0. */
+static bool is_none(const record_member *m, const void *record) {
+    switch (m->type) {
+    case RECORD_OWNED: return !*(char *const *)value_of(m, record);
+    case RECORD_BIN: return record_number(m, record) < 0;
+    default: return is_real(m) ? isnan(record_number(m, record)) : !record_number(m, record);
+    }
+}
+
+static void set_none(const record_member *m, void *record) {
+    void *at = (char *)record + m->at;
+    memset(at, 0, record_size(m));
+    if (m->type == RECORD_BIN) { *(int32_t *)at = -1; }
+    if (m->type == RECORD_F64) { *(double *)at = NAN; }
+}
+
+bool record_read(const record_member *m, const json_t *v, void *record) {
+    if (v ? m->need && json_is_null(v) : m->need == RECORD_IF_ANY) {
+        set_none(m, record);
+        return true;
+    }
+    if (m->type >= RECORD_NAME) {
+        return json_is_string(v) && record_set_text(m, record, json_string_value(v));
+    }
+    if (is_real(m)) {
+        return json_is_number(v) && record_set_number(m, record, json_number_value(v));
+    }
+    const json_int_t whole = json_integer_value(v);
+    const bool fits = json_is_integer(v) && record_set_number(m, record, (double)whole);
+    if (fits) { put_whole(m, (char *)record + m->at, (uint64_t)whole); } /* beyond 2^53, too */
+    return fits;
+}
+
+json_t *record_json(const record_member *m, const void *record) {
+    const char *text = value_of(m, record);
+    size_t n;
+    if (m->need && is_none(m, record)) { return m->need == RECORD_OR_NULL ? json_null() : NULL; }
+    switch (m->type) {
+    case RECORD_OWNED: return json_string(*(char *const *)value_of(m, record));
+    case RECORD_TEXT:
+    case RECORD_HEX: return json_string(text);
+    case RECORD_NAME:
+        text = record_name_at(m->names, (uint32_t)record_number(m, record), &n);
+        return json_stringn(text, n);
+    case RECORD_U64: return json_integer((json_int_t) * (const uint64_t *)value_of(m, record));
+    case RECORD_F32:
+    case RECORD_F64: return ckvc_json_real(record_number(m, record) + 0.0); /* never -0 */
+    default: return json_integer((json_int_t)record_number(m, record));
+    }
+}
+
+/* ---- all members ---- */
+
+void record_write(const record_member *members, size_t n, const void *record, json_t *o) {
+    for (size_t i = 0; i < n; i++) {
+        json_t *v = members[i].type < RECORD_OTHER ? record_json(&members[i], record) : NULL;
+        if (v) { json_object_set_new(o, members[i].name, v); }
+    }
+}
+
+void record_fini(const record_member *members, size_t n, void *record) {
+    for (size_t i = 0; i < n; i++) {
+        if (members[i].type == RECORD_OWNED) { ckvc_free_at((char *)record + members[i].at); }
+    }
+}
