@@ -10,9 +10,8 @@
 
 const char *const answer_queries[] = {"seen", "unseen", "all-seen"};
 
-static const row_column columns[] = {
-#define C(key, type, member)                                                                       \
-    { key, type, offsetof(answer_row, member) }
+static const record_member columns[] = {
+#define C(key, rule, member) RECORD(answer_row, key, member, rule)
     C("id", ROW_TEXT, id),
     C("task", ROW_TEXT, task),
     C("group", ROW_TEXT, group),
@@ -44,33 +43,9 @@ bool answer_is_full(const answer_row *row) { return strcmp(row->policy, ANSWERS_
 
 /* ---- writing ---- */
 
-/* NULL: not written, being the same as missing. */
-static json_t *column_json(const answer_row *row, const row_column *c) {
-    const void *at = (const char *)row + c->offset;
-    const char *text;
-    uint32_t count;
-    double real;
-    switch (c->type) {
-    case ROW_TEXT:
-    case ROW_TEXT_OR_NULL: text = *(char *const *)at; return text ? json_string(text) : json_null();
-    case ROW_COUNT:
-    case ROW_COUNT_OR_0:
-        count = *(const uint32_t *)at;
-        return count || c->type == ROW_COUNT ? json_integer(count) : NULL;
-    default:
-        real = *(const double *)at;
-        if (isnan(real) && c->type == ROW_REAL_IF_ANY) { return NULL; }
-        return real == floor(real) && fabs(real) < 1e15 ? json_integer((json_int_t)real)
-                                                        : ckvc_json_real(real);
-    }
-}
-
 void answers_append(ckvc_buffer *b, const answer_row *row) {
     json_auto_t *o = json_object();
-    for (size_t i = 0; i < N_COLUMNS; i++) {
-        json_t *v = column_json(row, &columns[i]);
-        if (v) { json_object_set_new(o, columns[i].key, v); }
-    }
+    record_write(columns, N_COLUMNS, row, o);
     json_object_set_new(o, "query", json_string(answer_queries[row->query]));
     if (row->whole) { json_object_set_new(o, "whole", json_true()); }
     setting_write(o, SETTING_LINE, &row->setting, SETTING_SETS);
@@ -177,10 +152,6 @@ ckvc_status answers_read_lines(const char *path, const uint8_t *data, size_t n, 
 
 void answers_free(answers *a) {
     if (!a) { return; }
-    for (size_t i = 0; i < a->n; i++) {
-        answer_row *row = &a->rows[i];
-        CKVC_FREE(row->id, row->task, row->group, row->model, row->policy, row->metric, row->end,
-                  row->table, row->answer);
-    }
+    for (size_t i = 0; i < a->n; i++) { record_fini(columns, N_COLUMNS, &a->rows[i]); }
     CKVC_FREE(a->rows, a);
 }

@@ -1,63 +1,65 @@
 /* JSON of a leak check's record: see leak_record.h. */
 #include "formats/lines/leak_record.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
+#include "lib/base/record.h"
 
 #define SCHEMA "ckvc-leak-check-1"
 
 enum { MAX_RECORD_BYTES = 1 << 20 };
 
-/* Counts of an evaluation file, in the order of the record's text. */
-typedef struct count_key {
-    const char *key;
-    size_t offset;
-} count_key;
-static const count_key against_keys[] = {
-    {"bytes", offsetof(leak_against, bytes)},
-    {"lines", offsetof(leak_against, lines)},
-    {"texts", offsetof(leak_against, texts)},
-    {"words", offsetof(leak_against, words)},
-    {"shared_spans", offsetof(leak_against, spans)},
-    {"near_duplicates", offsetof(leak_against, near)},
-    {"duplicate_ids", offsetof(leak_against, ids)},
-    {"leaked_lines", offsetof(leak_against, leaked_lines)},
-    {"leaked_prompts", offsetof(leak_against, leaked_prompts)},
+#define HASH  .type = RECORD_HEX, .wanted = "64 hexadecimal digits"
+#define COUNT .type = RECORD_U64, .most = HUGE_VAL, .wanted = "a whole number from 0"
+#define SHARE .type = RECORD_F64, .most = 1, .wanted = "a number from 0 to 1"
+#define WORDS                                                                                      \
+    .type = RECORD_U32, .least = 1, .most = 1000, .wanted = "a number of words from 1 to 1000"
+#define A(key, member, rule) RECORD(leak_against, key, member, rule)
+static const record_member against_members[] = {
+    /* an evaluation file */
+    A("sha256", sha256, HASH),
+    A("bytes", bytes, COUNT),
+    A("lines", lines, COUNT),
+    A("texts", texts, COUNT),
+    A("words", words, COUNT),
+    A("shared_spans", spans, COUNT),
+    A("near_duplicates", near, COUNT),
+    A("duplicate_ids", ids, COUNT),
+    A("leaked_lines", leaked_lines, COUNT),
+    A("leaked_prompts", leaked_prompts, COUNT),
 };
-static const count_key record_keys[] = {
-    {"prompts", offsetof(leak_record, prompts)},
-    {"held_out", offsetof(leak_record, held_out)},
-    {"seed", offsetof(leak_record, seed)},
-    {"near_duplicates_within", offsetof(leak_record, near_within)},
-    {"leaked_prompts", offsetof(leak_record, leaked_prompts)},
+#undef A
+#define R(key, member, rule) RECORD(leak_record, key, member, rule)
+static const record_member record_members[] = {
+    R("manifest", manifest, HASH),
+    R("prompts", prompts, COUNT),
+    R("held_out", held_out, COUNT),
+    R("seed", seed, COUNT),
+    R("near_duplicates_within", near_within, COUNT),
+    R("leaked_prompts", leaked_prompts, COUNT),
+    R("near", near, SHARE),
+    R("holdout", holdout, SHARE),
+    R("ngram", ngram, WORDS),
+    R("shingle", shingle, WORDS),
 };
+#undef R
 enum {
-    N_AGAINST_KEYS = sizeof against_keys / sizeof *against_keys,
-    N_RECORD_KEYS = sizeof record_keys / sizeof *record_keys
+    N_AGAINST = sizeof against_members / sizeof *against_members,
+    N_RECORD = sizeof record_members / sizeof *record_members
 };
-
-static void put_counts(json_t *o, const void *from, const count_key *keys, size_t n) {
-    for (size_t i = 0; i < n; i++) {
-        uint64_t v;
-        memcpy(&v, (const char *)from + keys[i].offset, sizeof v);
-        json_object_set_new(o, keys[i].key, json_integer((json_int_t)v));
-    }
-}
 
 json_t *leak_record_json(const leak_record *r) {
-    json_t *list = json_array();
+    json_t *list = json_array(), *out = json_pack("{s:s, s:o}", "schema", SCHEMA, "against", list);
     for (size_t i = 0; i < r->n_against; i++) {
-        json_t *o = json_pack("{s:s}", "sha256", r->against[i].sha256);
-        put_counts(o, &r->against[i], against_keys, N_AGAINST_KEYS);
+        json_t *o = json_object();
+        record_write(against_members, N_AGAINST, &r->against[i], o);
         json_array_append_new(list, o);
     }
-    json_t *out = json_pack("{s:s, s:s, s:i, s:i, s:f, s:f, s:o}", "schema", SCHEMA, "manifest",
-                            r->manifest, "ngram", (int)r->ngram, "shingle", (int)r->shingle, "near",
-                            r->near, "holdout", r->holdout, "against", list);
-    put_counts(out, r, record_keys, N_RECORD_KEYS);
+    record_write(record_members, N_RECORD, r, out);
     return out;
 }
 
@@ -73,35 +75,11 @@ typedef struct reader {
                  "such a record",                                                                  \
                  (r)->where, key, wanted)
 
-static ckvc_status get_counts(const reader *r, void *to, const count_key *keys, size_t n) {
+static ckvc_status get_members(const reader *r, const record_member *members, size_t n, void *to) {
     for (size_t i = 0; i < n; i++) {
-        uint64_t value;
-        MUST(r, ckvc_json_get_count(r->o, keys[i].key, INT64_MAX, &value), keys[i].key,
-             "a whole number from 0");
-        memcpy((char *)to + keys[i].offset, &value, sizeof value);
+        MUST(r, record_read(&members[i], json_object_get(r->o, members[i].name), to),
+             members[i].name, members[i].wanted);
     }
-    return CKVC_OK;
-}
-
-static ckvc_status get_hash(const reader *r, const char *key, char out[CKVC_SHA256_HEX]) {
-    const json_t *v = json_object_get(r->o, key);
-    MUST(r, ckvc_json_is_hex(v, CKVC_SHA256_HEX - 1), key, "64 hexadecimal digits");
-    memcpy(out, json_string_value(v), CKVC_SHA256_HEX);
-    return CKVC_OK;
-}
-
-static ckvc_status get_share(const reader *r, const char *key, double *out) {
-    const json_t *v = json_object_get(r->o, key);
-    *out = json_number_value(v);
-    MUST(r, json_is_number(v) && *out >= 0 && *out <= 1, key, "a number from 0 to 1");
-    return CKVC_OK;
-}
-
-static ckvc_status get_words(const reader *r, const char *key, unsigned *out) {
-    uint64_t v = 0;
-    MUST(r, ckvc_json_get_count(r->o, key, 1000, &v) && v >= 1, key,
-         "a number of words from 1 to 1000");
-    *out = (unsigned)v;
     return CKVC_OK;
 }
 
@@ -111,18 +89,11 @@ static ckvc_status parse(const reader *r, leak_record *out) {
     const json_t *list = json_object_get(r->o, "against");
     const size_t n = json_array_size(list);
     MUST(r, n >= 1 && n <= LEAK_RECORD_MAX_AGAINST, "against", "1 to 256 evaluation files");
-    CKVC_TRY(get_hash(r, "manifest", out->manifest));
-    CKVC_TRY(get_counts(r, out, record_keys, N_RECORD_KEYS));
-    CKVC_TRY(get_share(r, "near", &out->near));
-    CKVC_TRY(get_share(r, "holdout", &out->holdout));
-    CKVC_TRY(get_words(r, "ngram", &out->ngram));
-    CKVC_TRY(get_words(r, "shingle", &out->shingle));
+    CKVC_TRY(get_members(r, record_members, N_RECORD, out));
     out->against = ckvc_calloc(n, sizeof *out->against);
     for (; out->n_against < n; out->n_against++) {
         const reader of_one = {json_array_get(list, out->n_against), r->where, r->err};
-        leak_against *a = &out->against[out->n_against];
-        CKVC_TRY(get_hash(&of_one, "sha256", a->sha256));
-        CKVC_TRY(get_counts(&of_one, a, against_keys, N_AGAINST_KEYS));
+        CKVC_TRY(get_members(&of_one, against_members, N_AGAINST, &out->against[out->n_against]));
     }
     return CKVC_OK;
 }

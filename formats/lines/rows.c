@@ -1,7 +1,6 @@
 /* See rows.h. */
 #include "formats/lines/rows.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,43 +19,9 @@ ckvc_status row_wrong(const row_reader *r, const char *key, const char *wanted) 
                      got ? names[json_typeof(got)] : "missing", wanted);
 }
 
-ckvc_status row_get(const row_reader *r, const row_column *c, void *row) {
-    static const struct {
-        bool null, missing; /* are fine */
-        const char *wanted;
-    } rules[] = {[ROW_TEXT] = {false, false, "a string"},
-                 [ROW_TEXT_OR_NULL] = {true, false, "a string or null"},
-                 [ROW_TEXT_IF_ANY] = {true, true, "a string or null"},
-                 [ROW_COUNT] = {false, false, "a whole number, 0 to 4294967295"},
-                 [ROW_COUNT_OR_0] = {true, true, "a whole number, 0 to 4294967295"},
-                 [ROW_BIN] = {true, true, "a bin number, 0 to 65535, or null"},
-                 [ROW_REAL] = {false, false, "a number"},
-                 [ROW_REAL_OR_NULL] = {true, false, "a number or null"},
-                 [ROW_REAL_IF_ANY] = {true, true, "a number or null"}};
-    const json_t *v = json_object_get(r->o, c->key);
-    const char *text = json_string_value(v);
-    void *out = (char *)row + c->offset;
-    bool good;
-    switch (c->type) {
-    case ROW_TEXT:
-    case ROW_TEXT_OR_NULL:
-    case ROW_TEXT_IF_ANY:
-        good = text != NULL;
-        *(char **)out = good ? ckvc_strdup(text) : NULL;
-        break;
-    case ROW_COUNT:
-    case ROW_COUNT_OR_0:
-        good = ckvc_json_is_count(v, UINT32_MAX);
-        *(uint32_t *)out = good ? (uint32_t)json_integer_value(v) : 0;
-        break;
-    case ROW_BIN:
-        good = ckvc_json_is_count(v, 65535);
-        *(int32_t *)out = good ? (int32_t)json_integer_value(v) : -1;
-        break;
-    default: good = ckvc_json_is_finite(v); *(double *)out = good ? json_number_value(v) : NAN;
-    }
-    good |= v ? rules[c->type].null && json_is_null(v) : rules[c->type].missing;
-    return good ? CKVC_OK : row_wrong(r, c->key, rules[c->type].wanted);
+ckvc_status row_get(const row_reader *r, const record_member *column, void *row) {
+    const bool fits = record_read(column, json_object_get(r->o, column->name), row);
+    return fits ? CKVC_OK : row_wrong(r, column->name, column->wanted);
 }
 
 ckvc_status row_get_setting(const row_reader *r, setting *out) {
@@ -75,7 +40,7 @@ static ckvc_status check_keys(const row_kind *kind, const row_reader *r) {
     json_object_foreach(r->o, key, value) {
         bool known = kind->is_other(key, value);
         for (size_t i = 0; i < kind->n_columns; i++) {
-            known |= strcmp(key, kind->columns[i].key) == 0;
+            known |= strcmp(key, kind->columns[i].name) == 0;
         }
         ROW_MUST(r, known, "unknown key \"%s\", wanted a row of `%s`", key, kind->verb);
     }

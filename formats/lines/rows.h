@@ -3,11 +3,13 @@
 #pragma once
 
 #include <jansson.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "formats/setting/setting.h"
+#include "lib/base/record.h"
 #include "lib/base/status.h"
 
 typedef struct row_reader {
@@ -23,34 +25,30 @@ typedef struct row_reader {
 /* Refuses what stands under the key. */
 ckvc_status row_wrong(const row_reader *r, const char *key, const char *wanted);
 
-typedef enum row_type {
-    ROW_TEXT,         /* char *, the row's to free */
-    ROW_TEXT_OR_NULL, /* null: NULL */
-    ROW_TEXT_IF_ANY,  /* or missing: NULL */
-    ROW_COUNT,        /* uint32_t */
-    ROW_COUNT_OR_0,   /* null or missing: 0 */
-    ROW_BIN,          /* int32_t, null or missing: -1 */
-    ROW_REAL,         /* double */
-    ROW_REAL_OR_NULL, /* null: NaN */
-    ROW_REAL_IF_ANY,  /* or missing: NaN */
-    ROW_OWN           /* from here on the reader's own */
-} row_type;
+/* What a column holds: a row of a table of record_member, RECORD(score_row, "id", id, ROW_TEXT). */
+#define ROW_TEXT         .type = RECORD_OWNED, .wanted = "a string"
+#define ROW_TEXT_OR_NULL .type = RECORD_OWNED, .need = RECORD_OR_NULL, .wanted = "a string or null"
+#define ROW_TEXT_IF_ANY  .type = RECORD_OWNED, .need = RECORD_IF_ANY, .wanted = "a string or null"
+#define ROW_COUNT                                                                                  \
+    .type = RECORD_U32, .most = UINT32_MAX, .wanted = "a whole number, 0 to 4294967295"
+#define ROW_COUNT_OR_0 ROW_COUNT, .need = RECORD_IF_ANY
+#define ROW_BIN                                                                                    \
+    .type = RECORD_BIN, .most = 65535, .need = RECORD_IF_ANY,                                      \
+    .wanted = "a bin number, 0 to 65535, or null"
+#define ROW_ANY_REAL     .type = RECORD_F64, .least = -HUGE_VAL, .most = HUGE_VAL
+#define ROW_REAL         ROW_ANY_REAL, .wanted = "a number"
+#define ROW_REAL_OR_NULL ROW_ANY_REAL, .need = RECORD_OR_NULL, .wanted = "a number or null"
+#define ROW_REAL_IF_ANY  ROW_ANY_REAL, .need = RECORD_IF_ANY, .wanted = "a number or null"
 
-typedef struct row_column {
-    const char *key;
-    int type; /* row_type, or ROW_OWN + k */
-    size_t offset;
-} row_column;
-
-/* The column's value, not of an own type, into the row. */
-ckvc_status row_get(const row_reader *r, const row_column *c, void *row) CKVC_MUST_CHECK;
+/* The column's value, not of a type of the reader's own, into the row. */
+ckvc_status row_get(const row_reader *r, const record_member *column, void *row) CKVC_MUST_CHECK;
 /* Under which setting the row was made: keys that are neutral when absent. */
 ckvc_status row_get_setting(const row_reader *r, setting *out) CKVC_MUST_CHECK;
 
 /* Whose lines they are. */
 typedef struct row_kind {
     const char *verb; /* "ckvc score" */
-    const row_column *columns;
+    const record_member *columns;
     size_t n_columns;
     bool (*is_other)(const char *key, const json_t *value); /* a key that is no column */
     /* One line, whose keys are known, into the list. */

@@ -14,15 +14,20 @@
 /* ---- keys of every line ---- */
 
 enum {
-    SETS = ROW_OWN, /* uint32_t [L][n_sets] of counts of tokens: [L], or [L][G] in the file */
-    SETS_OR_NULL,   /* or missing: NULL */
-    LAYERS_OR_NULL  /* uint32_t [L] of counts of tokens */
+    OF_SETS = RECORD_OTHER, /* uint32_t [L][n_sets] of counts of tokens: [L], or [L][G] in files */
+    OF_SETS_OR_NULL,        /* or missing: NULL */
+    OF_LAYERS_OR_NULL       /* uint32_t [L] of counts of tokens */
 };
+#define SETS           .type = OF_SETS
+#define SETS_OR_NULL   .type = OF_SETS_OR_NULL
+#define LAYERS_OR_NULL .type = OF_LAYERS_OR_NULL
+#define TABLE_ID                                                                                   \
+    .type = RECORD_HEX, .need = RECORD_IF_ANY,                                                     \
+    .wanted = "a table's content id, 64 hexadecimal digits"
 
 /* In the order in which they are read: counts before what they bound. */
-static const row_column columns[] = {
-#define C(key, type, member)                                                                       \
-    { key, type, offsetof(score_row, member) }
+static const record_member columns[] = {
+#define C(key, rule, member) RECORD(score_row, key, member, rule)
     C("id", ROW_TEXT, id),
     C("source", ROW_TEXT_IF_ANY, source),
     C("document", ROW_TEXT_IF_ANY, document),
@@ -49,6 +54,7 @@ static const row_column columns[] = {
     C("head_dim", ROW_REAL_IF_ANY, head_dim),
     C("repeat_tokens", ROW_REAL_IF_ANY, repeat_tokens),
     C("later_tokens", ROW_REAL_IF_ANY, later_tokens),
+    C("table", TABLE_ID, table),
 #undef C
 };
 enum { N_COLUMNS = sizeof columns / sizeof *columns };
@@ -63,11 +69,11 @@ static ckvc_status get_count(const row_reader *r, uint32_t n_tokens, const char 
 
 /* Counts by layer, or by layer and head; the first array of a row sets L and how many sets a layer
  * has, the others must agree. */
-static ckvc_status get_layers(const row_reader *r, score_row *row, const row_column *column,
+static ckvc_status get_layers(const row_reader *r, score_row *row, const record_member *column,
                               const json_t *v) {
-    const char *key = column->key;
-    const bool sets = column->type != LAYERS_OR_NULL;
-    uint32_t **out = (void *)((char *)row + column->offset);
+    const char *key = column->name;
+    const bool sets = column->type != OF_LAYERS_OR_NULL;
+    uint32_t **out = (void *)((char *)row + column->at);
     const size_t n = json_array_size(v), of_layer = json_is_array(json_array_get(v, 0))
                                                         ? json_array_size(json_array_get(v, 0))
                                                         : 1;
@@ -108,19 +114,16 @@ double score_row_kept(const score_row *row) {
     return kept_in_all(row) / row->n_layers / row->n_sets;
 }
 
-static ckvc_status get_column(const row_reader *r, score_row *row, const row_column *c) {
-    if (c->type < ROW_OWN) { return row_get(r, c, row); }
-    const json_t *v = json_object_get(r->o, c->key);
-    return c->type != SETS && (!v || json_is_null(v)) ? CKVC_OK : get_layers(r, row, c, v);
+static ckvc_status get_column(const row_reader *r, score_row *row, const record_member *c) {
+    if (c->type < RECORD_OTHER) { return row_get(r, c, row); }
+    const json_t *v = json_object_get(r->o, c->name);
+    return c->type != OF_SETS && (!v || json_is_null(v)) ? CKVC_OK : get_layers(r, row, c, v);
 }
 
-static ckvc_status get_table(const row_reader *r, score_row *row) {
-    const json_t *v = json_object_get(r->o, "table"), *hash = json_object_get(r->o, "token_hash");
-    if ((v && !json_is_null(v)) || strcmp(row->policy, "table") == 0) {
-        if (!ckvc_json_is_hex(v, CKVC_SHA256_HEX - 1)) {
-            return row_wrong(r, "table", "a table's content id, 64 hexadecimal digits");
-        }
-        memcpy(row->table, json_string_value(v), CKVC_SHA256_HEX);
+static ckvc_status get_hash(const row_reader *r, score_row *row) {
+    const json_t *hash = json_object_get(r->o, "token_hash");
+    if (!*row->table && strcmp(row->policy, "table") == 0) {
+        return row_wrong(r, "table", "a table's content id, 64 hexadecimal digits");
     }
     if (hash && !ckvc_json_is_hex(hash, 16)) {
         return row_wrong(r, "token_hash", "16 hexadecimal digits");
@@ -274,12 +277,11 @@ static ckvc_status get_utilities(const row_reader *r, score_row *row) {
 /* ---- lines ---- */
 
 static bool is_other(const char *key, const json_t *value) {
-    static const char *const others[] = {"table", "token_hash", "alpha_quantiles",
-                                         "utility_quantiles"};
+    static const char *const others[] = {"token_hash", "alpha_quantiles", "utility_quantiles"};
     bool known = setting_of_key(SETTING_LINE, key) ||
                  (strcmp(key, "whole") == 0 && json_is_true(value)) ||
                  (strcmp(key, "sets") == 0 && json_is_array(value)); /* --sets: not needed here */
-    for (size_t i = 0; i < 4; i++) { known |= strcmp(key, others[i]) == 0; }
+    for (size_t i = 0; i < 3; i++) { known |= strcmp(key, others[i]) == 0; }
     for (size_t i = 0; i < SCORE_ATTENTION_KEYS; i++) {
         known |= strcmp(key, attention_keys[i]) == 0;
     }
@@ -292,7 +294,7 @@ static ckvc_status read_row(const row_reader *r, void *list) {
     score_row *row = &s->rows[s->n++]; /* before reading: a half-read one is freed with the rest */
     *row = (score_row){.line = r->line};
     for (size_t i = 0; i < N_COLUMNS; i++) { CKVC_TRY(get_column(r, row, &columns[i])); }
-    CKVC_TRY(get_table(r, row));
+    CKVC_TRY(get_hash(r, row));
     CKVC_TRY(get_setting(r, row));
     CKVC_TRY(check_row(r, row));
     CKVC_TRY(get_attention(r, row));
@@ -337,9 +339,7 @@ void scores_free(scores *s) {
     for (size_t i = 0; i < s->n; i++) {
         for (size_t k = 0; k < N_COLUMNS; k++) {
             const int type = columns[k].type;
-            if (type <= ROW_TEXT_IF_ANY || type >= ROW_OWN) {
-                ckvc_free_at((char *)&s->rows[i] + columns[k].offset);
-            }
+            if (type >= RECORD_OWNED) { ckvc_free_at((char *)&s->rows[i] + columns[k].at); }
         }
         CKVC_FREE(s->rows[i].attention, s->rows[i].utility);
     }
