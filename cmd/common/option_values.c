@@ -161,9 +161,9 @@ static ckvc_status set_setting(const opt *o, setting *s, const char *text, const
         USAGE_IF(!record_set_text(&f->m, s, text), "%s: wanted %s", where, wanted);
         return CKVC_OK;
     }
-    plain.type = f->m.type == RECORD_F64 ? OPT_IS_DOUBLE : OPT_IS_INT;
+    plain.type = f->m.type == RECORD_REAL ? OPT_IS_DOUBLE : OPT_IS_INT;
     CKVC_TRY(set_number(&plain, &got, text, where, err));
-    record_set_number(&f->m, s, f->m.type == RECORD_F64 ? got.v : (double)got.n);
+    record_set_number(&f->m, s, f->m.type == RECORD_REAL ? got.v : (double)got.n);
     return CKVC_OK;
 }
 

@@ -14,10 +14,10 @@
 enum { MAX_RECORD_BYTES = 1 << 20 };
 
 #define HASH  .type = RECORD_HEX, .wanted = "64 hexadecimal digits"
-#define COUNT .type = RECORD_U64, .most = HUGE_VAL, .wanted = "a whole number from 0"
-#define SHARE .type = RECORD_F64, .most = 1, .wanted = "a number from 0 to 1"
+#define COUNT .type = RECORD_COUNT, .most = HUGE_VAL, .wanted = "a whole number from 0"
+#define SHARE .type = RECORD_REAL, .most = 1, .wanted = "a number from 0 to 1"
 #define WORDS                                                                                      \
-    .type = RECORD_U32, .least = 1, .most = 1000, .wanted = "a number of words from 1 to 1000"
+    .type = RECORD_COUNT, .least = 1, .most = 1000, .wanted = "a number of words from 1 to 1000"
 #define A(key, member, rule) RECORD(leak_against, key, member, rule)
 static const record_member against_members[] = {
     /* an evaluation file */

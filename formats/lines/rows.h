@@ -30,12 +30,12 @@ ckvc_status row_wrong(const row_reader *r, const char *key, const char *wanted);
 #define ROW_TEXT_OR_NULL .type = RECORD_OWNED, .need = RECORD_OR_NULL, .wanted = "a string or null"
 #define ROW_TEXT_IF_ANY  .type = RECORD_OWNED, .need = RECORD_IF_ANY, .wanted = "a string or null"
 #define ROW_COUNT                                                                                  \
-    .type = RECORD_U32, .most = UINT32_MAX, .wanted = "a whole number, 0 to 4294967295"
+    .type = RECORD_COUNT, .most = UINT32_MAX, .wanted = "a whole number, 0 to 4294967295"
 #define ROW_COUNT_OR_0 ROW_COUNT, .need = RECORD_IF_ANY
 #define ROW_BIN                                                                                    \
     .type = RECORD_BIN, .most = 65535, .need = RECORD_IF_ANY,                                      \
     .wanted = "a bin number, 0 to 65535, or null"
-#define ROW_ANY_REAL     .type = RECORD_F64, .least = -HUGE_VAL, .most = HUGE_VAL
+#define ROW_ANY_REAL     .type = RECORD_REAL, .least = -HUGE_VAL, .most = HUGE_VAL
 #define ROW_REAL         ROW_ANY_REAL, .wanted = "a number"
 #define ROW_REAL_OR_NULL ROW_ANY_REAL, .need = RECORD_OR_NULL, .wanted = "a number or null"
 #define ROW_REAL_IF_ANY  ROW_ANY_REAL, .need = RECORD_IF_ANY, .wanted = "a number or null"

@@ -14,13 +14,10 @@
 /* ---- keys of every line ---- */
 
 enum {
-    OF_SETS = RECORD_OTHER, /* uint32_t [L][n_sets] of counts of tokens: [L], or [L][G] in files */
-    OF_SETS_OR_NULL,        /* or missing: NULL */
-    OF_LAYERS_OR_NULL       /* uint32_t [L] of counts of tokens */
+    SETS = RECORD_OTHER, /* uint32_t [L][n_sets] of counts of tokens: [L], or [L][G] in the file */
+    SETS_OR_NULL,        /* or missing: NULL */
+    LAYERS_OR_NULL       /* uint32_t [L] of counts of tokens */
 };
-#define SETS           .type = OF_SETS
-#define SETS_OR_NULL   .type = OF_SETS_OR_NULL
-#define LAYERS_OR_NULL .type = OF_LAYERS_OR_NULL
 #define TABLE_ID                                                                                   \
     .type = RECORD_HEX, .need = RECORD_IF_ANY,                                                     \
     .wanted = "a table's content id, 64 hexadecimal digits"
@@ -42,9 +39,9 @@ static const record_member columns[] = {
     C("r_sem", ROW_REAL_OR_NULL, r_sem),
     C("bin_entropy", ROW_BIN, bin_entropy),
     C("bin_perplexity", ROW_BIN, bin_ppl),
-    C("n_kept", SETS, n_kept),
-    C("n_kept_window", SETS_OR_NULL, n_kept_window),
-    C("n_candidates", LAYERS_OR_NULL, n_candidates),
+    C("n_kept", .type = SETS, n_kept),
+    C("n_kept_window", .type = SETS_OR_NULL, n_kept_window),
+    C("n_candidates", .type = LAYERS_OR_NULL, n_candidates),
     C("loss_full", ROW_REAL_OR_NULL, loss_full),
     C("loss_comp", ROW_REAL_OR_NULL, loss_comp),
     C("reward", ROW_REAL_OR_NULL, reward),
@@ -72,7 +69,7 @@ static ckvc_status get_count(const row_reader *r, uint32_t n_tokens, const char 
 static ckvc_status get_layers(const row_reader *r, score_row *row, const record_member *column,
                               const json_t *v) {
     const char *key = column->name;
-    const bool sets = column->type != OF_LAYERS_OR_NULL;
+    const bool sets = column->type != LAYERS_OR_NULL;
     uint32_t **out = (void *)((char *)row + column->at);
     const size_t n = json_array_size(v), of_layer = json_is_array(json_array_get(v, 0))
                                                         ? json_array_size(json_array_get(v, 0))
@@ -117,7 +114,7 @@ double score_row_kept(const score_row *row) {
 static ckvc_status get_column(const row_reader *r, score_row *row, const record_member *c) {
     if (c->type < RECORD_OTHER) { return row_get(r, c, row); }
     const json_t *v = json_object_get(r->o, c->name);
-    return c->type != OF_SETS && (!v || json_is_null(v)) ? CKVC_OK : get_layers(r, row, c, v);
+    return c->type != SETS && (!v || json_is_null(v)) ? CKVC_OK : get_layers(r, row, c, v);
 }
 
 static ckvc_status get_hash(const row_reader *r, score_row *row) {

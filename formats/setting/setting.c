@@ -17,7 +17,7 @@
 #define NAME(option, member, names, last, groups, title, ...)                                      \
     FIELD(option, RECORD_NAME, member, names, 0, 0, last, groups, title, __VA_ARGS__)
 #define COUNT(option, member, neutral, least, most, groups, title, ...)                            \
-    FIELD(option, RECORD_U32, member, NULL, neutral, least, most, groups, title, __VA_ARGS__)
+    FIELD(option, RECORD_COUNT, member, NULL, neutral, least, most, groups, title, __VA_ARGS__)
 #define LIST(option, member, most, groups, ...)                                                    \
     FIELD(option, SETTING_LIST, member, NULL, 0, 0, most, groups, NULL, __VA_ARGS__)
 
@@ -37,9 +37,9 @@ const setting_field setting_fields[] = {
           "continuation", "continuation", "continuation", NULL, "continuation"),
     COUNT("keep-window", keep_window, 0, 0, 1 << 20, SETTING_SCORE, "?last %s kept", "keep_window",
           "~keep_window", "keep_window", "?keep_window", "keep_window"),
-    FIELD("beta-bud", RECORD_F64, beta_bud, NULL, 1, 0, HUGE_VAL, SETTING_PENALTY | SETTING_LOGGED,
+    FIELD("beta-bud", RECORD_REAL, beta_bud, NULL, 1, 0, HUGE_VAL, SETTING_PENALTY | SETTING_LOGGED,
           NULL, "lambda", "lambda", "lambda", NULL, "lambda"),
-    FIELD("seed", RECORD_U64, seed, NULL, 1, 0, HUGE_VAL, 0, NULL, "seed", "seed", NULL, NULL,
+    FIELD("seed", RECORD_COUNT, seed, NULL, 1, 0, HUGE_VAL, 0, NULL, "seed", "seed", NULL, NULL,
           "seed"),
     NAME("loss-reduction", reduction, "mean|sum", 1, SETTING_MEASURE | SETTING_LOGGED, NULL,
          "?loss_reduction", "?loss_reduction", "?loss_reduction", NULL, "loss_reduction"),
@@ -58,11 +58,11 @@ const setting_field setting_fields[] = {
          "?score", NULL),
     NAME("compress-after", compress_after, "last|first", 1, SETTING_SETS,
          "?compressed after the %s turn", NULL, NULL, NULL, "?compress_after", NULL),
-    FIELD("floor", RECORD_F64, floor, NULL, 0, 0, 1, SETTING_DEMAND | SETTING_SETS, NULL, "?floor",
+    FIELD("floor", RECORD_REAL, floor, NULL, 0, 0, 1, SETTING_DEMAND | SETTING_SETS, NULL, "?floor",
           "?floor", NULL, "?floor", NULL),
     COUNT("recent", recent, 0, 0, 1 << 20, SETTING_DEMAND, NULL, "?recent", "?recent", NULL, NULL,
           NULL),
-    FIELD("mix", RECORD_F64, mix, NULL, 0, 0, 1, SETTING_SETS, NULL, NULL, NULL, NULL, "?mix",
+    FIELD("mix", RECORD_REAL, mix, NULL, 0, 0, 1, SETTING_SETS, NULL, NULL, NULL, NULL, "?mix",
           NULL),
     FIELD("repeat", RECORD_TEXT, repeat, NULL, 0, 0, SETTING_TEXT_SIZE - 1, SETTING_DEMAND, NULL,
           "?repeat", "?repeat", "?repeat", NULL, NULL),
@@ -127,7 +127,7 @@ const char *setting_name(const setting_field *f, const setting *s, char *room, s
         snprintf(room, size, "%.*s", (int)n, name ? name : "");
     } else {
         const double v = record_number(&f->m, s);
-        snprintf(room, size, f->m.type == RECORD_F64 ? "%.10g" : "%.0f", v);
+        snprintf(room, size, f->m.type == RECORD_REAL ? "%.10g" : "%.0f", v);
         if (strtod(room, NULL) != v) { snprintf(room, size, "%.17g", v); }
     }
     return room;
@@ -206,7 +206,7 @@ void setting_wanted(const setting_field *f, char mark, char *out, size_t size) {
         return;
     }
     const char *what =
-        f->m.type == RECORD_F64 || f->m.type == SETTING_LIST ? "a number" : "a whole number";
+        f->m.type == RECORD_REAL || f->m.type == SETTING_LIST ? "a number" : "a whole number";
     if (f->m.type != RECORD_NAME) {
         snprintf(out, size, isfinite(f->m.most) ? "%s, %.10g to %.10g" : "%s of at least %.10g",
                  what, f->m.least, f->m.most);

@@ -30,50 +30,54 @@ static void move_text(codec *c, char *text, size_t size) {
     memcpy(text, p, n);
 }
 
-/* A number of 1, 2, 4 or 8 bytes, whatever it means. */
-static void move_number(codec *c, void *p, size_t size) {
-    uint8_t u8;
-    uint16_t u16;
-    uint32_t u32;
-    uint64_t u64;
+/* Numbers of n bytes in all, which files have in the order of this machine's. */
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "numbers are moved as they lie in memory");
+static void move_numbers(codec *c, void *p, size_t n) {
+    const uint8_t *from = c->out ? NULL : ckvc_cursor_take(c->in, n);
     if (c->out) {
-        switch (size) {
-        case 1: memcpy(&u8, p, 1), ckvc_buffer_u8(c->out, u8); break;
-        case 2: memcpy(&u16, p, 2), ckvc_buffer_u16(c->out, u16); break;
-        case 4: memcpy(&u32, p, 4), ckvc_buffer_u32(c->out, u32); break;
-        default: memcpy(&u64, p, 8), ckvc_buffer_u64(c->out, u64);
-        }
-        return;
+        ckvc_buffer_append(c->out, p, n);
+    } else if (from) {
+        memcpy(p, from, n);
+    } else {
+        memset(p, 0, n);
     }
-    switch (size) {
-    case 1: u8 = ckvc_cursor_u8(c->in), memcpy(p, &u8, 1); break;
-    case 2: u16 = ckvc_cursor_u16(c->in), memcpy(p, &u16, 2); break;
-    case 4: u32 = ckvc_cursor_u32(c->in), memcpy(p, &u32, 4); break;
-    default: u64 = ckvc_cursor_u64(c->in), memcpy(p, &u64, 8);
+}
+
+/* A member of a row or of the header. */
+static void move_member(codec *c, const record_member *m, void *record) {
+    char *at = (char *)record + m->at, room[64] = "";
+    if (m->type == RECORD_TEXT) {
+        move_text(c, at, m->size);
+    } else if (m->type == RECORD_NAME) {
+        size_t n;
+        const char *name = record_name_at(m->names, (uint32_t)record_number(m, record), &n);
+        if (c->out) { snprintf(room, sizeof room, "%.*s", (int)n, name); }
+        move_text(c, room, sizeof room);
+        if (!c->out && !record_set_text(m, record, room)) { c->in->failed = true; }
+    } else {
+        move_numbers(c, at, m->size);
     }
 }
 
 /* ---- rows ---- */
 
-/* Row i of a group: its columns, then its wide values. */
+/* What came later and stands behind all rows: move_documents. */
+static bool is_document(const shard_column *c) { return !c->axes && c->need == SHARD_OF_NEW; }
+
+/* Row i of a group. */
 static void move_row(codec *c, shard *s, const shard_group *g, size_t i) {
     char *row = shard_array(s, g->rows_offset) + i * g->row_size;
     if (!c->out) { memset(row, 0, g->row_size); }
     for (size_t k = 0; k < g->n_columns; k++) {
         const shard_column *column = &g->columns[k];
-        if (column->need == SHARD_OF_NEW) { continue; /* move_documents */ }
-        if (column->type == SHARD_TEXT) {
-            move_text(c, row + column->offset, SHARD_STRING);
+        if (!shard_has_column(column, &s->h) || is_document(column)) { continue; }
+        if (column->axes) {
+            const size_t n = shard_row_values(column, &s->h) * column->m.size;
+            move_numbers(c, shard_array(s, column->m.at) + i * n, n);
         } else {
-            move_number(c, row + column->offset, shard_type_size(column->type));
+            move_member(c, &column->m, row);
         }
-    }
-    for (size_t j = 0; j < g->n_wide; j++) {
-        const shard_wide *w = &g->wide[j];
-        if (!shard_has_wide(w, &s->h)) { continue; }
-        const size_t n = shard_wide_row(w, &s->h), size = shard_type_size(w->type);
-        char *values = shard_array(s, w->offset) + i * n * size;
-        for (size_t v = 0; v < n; v++) { move_number(c, values + v * size, size); }
     }
 }
 
@@ -104,13 +108,10 @@ void shard_encode(const shard *s, ckvc_buffer *out) {
 /* The fewest bytes that a row of the group takes. */
 static size_t row_bytes(const shard_group *g, const shard_header *h) {
     size_t n = 0;
-    for (size_t c = 0; c < g->n_columns; c++) {
-        if (g->columns[c].need == SHARD_OF_NEW) { continue; }
-        n += g->columns[c].type == SHARD_TEXT ? 1 : shard_type_size(g->columns[c].type);
-    }
-    for (size_t j = 0; j < g->n_wide; j++) {
-        n += shard_has_wide(&g->wide[j], h) * shard_wide_row(&g->wide[j], h) *
-             shard_type_size(g->wide[j].type);
+    for (size_t k = 0; k < g->n_columns; k++) {
+        const shard_column *c = &g->columns[k];
+        if (!shard_has_column(c, h) || is_document(c)) { continue; }
+        n += c->m.type == RECORD_TEXT ? 1 : shard_row_values(c, h) * c->m.size;
     }
     return n;
 }
@@ -193,7 +194,7 @@ static const part *part_of(const shard_attribute *a) {
                                  {"sketch", 0, false}, /* no part of the header's hash */
                                  {NULL, 32, false}};   /* all that came later */
     const part *p = parts;
-    while (p->key && strcmp(a->name, p->key) != 0) { p++; }
+    while (p->key && strcmp(a->m.name, p->key) != 0) { p++; }
     return p;
 }
 
@@ -217,29 +218,13 @@ static uint8_t parts_of(const header_codec *k) {
     return parts;
 }
 
-/* A single value of its type. */
-static void move_single(header_codec *k, const shard_attribute *a) {
-    char *p = (char *)k->h + a->offset, room[64] = "";
-    if (a->type == SHARD_TEXT) {
-        move_text(&k->c, p, a->size);
-    } else if (a->type == SHARD_NAME) {
-        if (k->c.out) { setting_name(a->setting, &k->h->setting, room, sizeof room); }
-        move_text(&k->c, room, sizeof room);
-        if (!k->c.out && !setting_set_name(a->setting, ' ', &k->h->setting, room)) {
-            k->c.in->failed = true;
-        }
-    } else {
-        move_number(&k->c, p, shard_type_size(a->type));
-    }
-}
-
-/* All single values that every header has, of the types [from, to]. */
-static void move_singles(header_codec *k, shard_type from, shard_type to) {
+/* All single values that every header has, of a type and of so many bytes; 0: of any size. */
+static void move_singles(header_codec *k, record_type type, size_t size) {
     for (size_t i = 0; i < k->n; i++) {
         const shard_attribute *a = &k->list[i];
-        if (a->type >= from && a->type <= to && !a->list && !a->sparse &&
+        if (a->m.type == (int)type && (!size || a->m.size == size) && !a->list && !a->sparse &&
             a->start == SHARD_SIDE_NONE) {
-            move_single(k, a);
+            move_member(&k->c, &a->m, k->h);
         }
     }
 }
@@ -250,9 +235,9 @@ static void move_sparse(header_codec *k) {
         const shard_attribute *a = &k->list[i];
         if (!a->sparse || a->list || !(k->parts & part_of(a)->bit)) { continue; }
         if (part_of(a)->bare) {
-            record_set_number(&a->setting->m, &k->h->setting, a->setting->m.most);
+            record_set_number(&a->m, k->h, a->m.most);
         } else {
-            move_single(k, a);
+            move_member(&k->c, &a->m, k->h);
         }
     }
 }
@@ -261,41 +246,39 @@ static void move_counts(header_codec *k, bool sparse) {
     for (size_t i = 0; i < k->n; i++) {
         const shard_attribute *a = &k->list[i];
         if (a->list && a->sparse == sparse && (!sparse || k->parts & part_of(a)->bit)) {
-            move_number(&k->c, (char *)k->h + a->count_offset, 4);
+            move_numbers(&k->c, (char *)k->h + a->count_offset, 4);
         }
     }
 }
 
 static void move_array(header_codec *k, const shard_attribute *a) {
-    size_t dims[4], size = shard_type_size(a->type), n = 1, bytes = size;
+    size_t dims[4], bytes = a->m.size;
     const bool given = a->start != SHARD_SIDE_NONE && k->parts & has_start[a->start];
     const int rank = shard_attribute_dims(k->h, a, given, dims);
     bool fits = true;
-    for (int d = 0; d < rank; d++) {
-        n *= dims[d];
-        fits = fits && ckvc_mul_size(bytes, dims[d], &bytes);
-    }
+    for (int d = 0; d < rank; d++) { fits = fits && ckvc_mul_size(bytes, dims[d], &bytes); }
     if (rank <= 0 || (a->start != SHARD_SIDE_NONE && !given)) { return; }
-    void **p = shard_pointer(k->h, a->offset);
+    void **p = shard_pointer(k->h, a->m.at);
     if (!k->c.out) {
         if (!fits || bytes > k->c.in->size - k->c.in->pos) {
             k->c.in->failed = true;
             return;
         }
-        *p = ckvc_alloc(n, size);
+        *p = ckvc_alloc(bytes, 1);
     }
-    for (size_t v = 0; v < n; v++) { move_number(&k->c, (char *)*p + v * size, size); }
+    move_numbers(&k->c, *p, bytes);
 }
 
 static void move_header(header_codec *k) {
     k->n = shard_attributes(k->list);
-    move_singles(k, SHARD_TEXT, SHARD_NAME);
-    move_singles(k, SHARD_U32, SHARD_U32);
-    move_singles(k, SHARD_F64, SHARD_F64);
-    move_singles(k, SHARD_U64, SHARD_U64);
+    move_singles(k, RECORD_TEXT, 0);
+    move_singles(k, RECORD_NAME, 0);
+    move_singles(k, RECORD_COUNT, 4);
+    move_singles(k, RECORD_REAL, 8);
+    move_singles(k, RECORD_COUNT, 8);
     move_counts(k, false);
     if (k->c.out) { k->parts = parts_of(k); }
-    move_number(&k->c, &k->parts, 1);
+    move_numbers(&k->c, &k->parts, 1);
     move_counts(k, true);
     move_sparse(k);
     for (size_t i = 0; i < k->n; i++) {

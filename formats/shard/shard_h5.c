@@ -21,12 +21,15 @@
     } while (0)
 
 /* Types of numbers in the file, little-endian whatever the machine, and in memory. */
-static hid_t number_type(shard_type type, bool in_file) {
-    const hid_t types[][2] = {
-        {H5T_NATIVE_UINT8, H5T_STD_U8LE},   {H5T_NATIVE_UINT16, H5T_STD_U16LE},
-        {H5T_NATIVE_UINT32, H5T_STD_U32LE}, {H5T_NATIVE_UINT64, H5T_STD_U64LE},
-        {H5T_NATIVE_FLOAT, H5T_IEEE_F32LE}, {H5T_NATIVE_DOUBLE, H5T_IEEE_F64LE}};
-    return types[type][in_file];
+static hid_t number_type(record_type type, size_t size, bool in_file) {
+    enum { REALS = 8 }; /* stand behind the counts */
+    const hid_t types[][2] = {[1] = {H5T_NATIVE_UINT8, H5T_STD_U8LE},
+                              [2] = {H5T_NATIVE_UINT16, H5T_STD_U16LE},
+                              [4] = {H5T_NATIVE_UINT32, H5T_STD_U32LE},
+                              [8] = {H5T_NATIVE_UINT64, H5T_STD_U64LE},
+                              [REALS + 4] = {H5T_NATIVE_FLOAT, H5T_IEEE_F32LE},
+                              [REALS + 8] = {H5T_NATIVE_DOUBLE, H5T_IEEE_F64LE}};
+    return types[size + (type == RECORD_REAL ? REALS : 0)][in_file];
 }
 
 /* Fixed length, NUL-padded, UTF-8. The caller closes it. */
@@ -46,8 +49,8 @@ typedef struct values {
     const void *data;
 } values;
 
-static values numbers(shard_type type, int rank, const void *data) {
-    return (values){number_type(type, true), number_type(type, false), rank, {0}, data};
+static values numbers(record_type type, size_t size, int rank, const void *data) {
+    return (values){number_type(type, size, true), number_type(type, size, false), rank, {0}, data};
 }
 
 static ckvc_status write_value(hid_t file, const char *name, const values *v, ckvc_err *err) {
@@ -71,27 +74,27 @@ static ckvc_status write_text(hid_t file, const char *name, const char *text, ck
 
 static ckvc_status write_header(hid_t file, const shard_header *h, ckvc_err *err) {
     const uint32_t version = 1;
-    const values of_version = numbers(SHARD_U32, 0, &version);
+    const values of_version = numbers(RECORD_COUNT, sizeof version, 0, &version);
     shard_attribute list[SHARD_MAX_ATTRIBUTES];
     const size_t n = shard_attributes(list);
     CKVC_TRY(write_text(file, "format", "ckvc-shard", err));
     CKVC_TRY(write_value(file, "version", &of_version, err));
     for (size_t i = 0; i < n; i++) {
         const shard_attribute *a = &list[i];
-        const char *at = (const char *)h + a->offset;
+        const char *at = (const char *)h + a->m.at;
         size_t dims[4];
         char room[64];
         const int rank = shard_attribute_dims(h, a, false, dims);
         if (rank < 0) { continue; }
-        if (a->type == SHARD_TEXT) {
-            CKVC_TRY(write_text(file, a->name, at, err));
-        } else if (a->type == SHARD_NAME) {
-            CKVC_TRY(write_text(file, a->name,
+        if (a->m.type == RECORD_TEXT) {
+            CKVC_TRY(write_text(file, a->m.name, at, err));
+        } else if (a->m.type == RECORD_NAME) {
+            CKVC_TRY(write_text(file, a->m.name,
                                 setting_name(a->setting, &h->setting, room, sizeof room), err));
         } else {
-            values v = numbers(a->type, rank, rank ? shard_array(h, a->offset) : at);
+            values v = numbers(a->m.type, a->m.size, rank, rank ? shard_array(h, a->m.at) : at);
             for (int d = 0; d < rank; d++) { v.dims[d] = dims[d]; }
-            CKVC_TRY(write_value(file, a->name, &v, err));
+            CKVC_TRY(write_value(file, a->m.name, &v, err));
         }
     }
     return CKVC_OK;
@@ -133,10 +136,10 @@ static ckvc_status write_column(hid_t group, const char *name, const values *v, 
 
 /* A field of every row, dense. */
 static void gather(char *to, const char *rows, size_t row_size, const shard_column *c, size_t n) {
-    const bool text = c->type == SHARD_TEXT;
-    const size_t size = text ? SHARD_STRING - 1 : shard_type_size(c->type);
+    const bool text = c->m.type == RECORD_TEXT;
+    const size_t size = text ? SHARD_STRING - 1 : c->m.size;
     for (size_t i = 0; i < n; i++, to += size) {
-        const char *field = rows + i * row_size + c->offset;
+        const char *field = rows + i * row_size + c->m.at;
         /* what stands behind a text's end is not part of it */
         const size_t used = text ? strnlen(field, size) : size;
         memcpy(to, field, used);
@@ -164,20 +167,20 @@ static ckvc_status write_group(hid_t file, const shard *s, const shard_group *g,
                g->name);
     for (size_t i = 0; i < g->n_columns; i++) {
         const shard_column *c = &g->columns[i];
-        gather(column, shard_array(s, g->rows_offset), g->row_size, c, rows);
-        if (c->need == SHARD_OF_NEW && is_empty(column, rows * (SHARD_STRING - 1))) { continue; }
-        values v = c->type == SHARD_TEXT ? (values){text, text, 1, {0}, column}
-                                         : numbers(c->type, 1, column);
-        v.dims[0] = rows;
-        CKVC_TRY(write_column(group, c->name, &v, err));
-    }
-    for (size_t i = 0; i < g->n_wide; i++) {
-        const shard_wide *w = &g->wide[i];
         size_t dims[SHARD_MAX_RANK] = {rows};
-        if (!shard_has_wide(w, &s->h)) { continue; }
-        values v = numbers(w->type, shard_wide_dims(w, &s->h, dims), shard_array(s, w->offset));
+        if (!shard_has_column(c, &s->h)) { continue; }
+        if (!c->axes) {
+            gather(column, shard_array(s, g->rows_offset), g->row_size, c, rows);
+            if (c->need == SHARD_OF_NEW && is_empty(column, rows * (SHARD_STRING - 1))) {
+                continue;
+            }
+        }
+        values v = c->m.type == RECORD_TEXT
+                       ? (values){text, text, 1, {0}, column}
+                       : numbers(c->m.type, c->m.size, shard_column_dims(c, &s->h, dims),
+                                 c->axes ? shard_array(s, c->m.at) : column);
         for (int d = 0; d < v.rank; d++) { v.dims[d] = dims[d]; }
-        CKVC_TRY(write_column(group, w->name, &v, err));
+        CKVC_TRY(write_column(group, c->m.name, &v, err));
     }
     return CKVC_OK;
 }

@@ -49,13 +49,13 @@ static herr_t read_raw(const source *from, hid_t memory, void *out) {
                            : H5Dread(from->id, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, out);
 }
 
-/* n numbers as `want`, dense, into out. Any integer type that HDF5 knows is fine as long as each
- * value fits. */
-static ckvc_status read_numbers(reader *r, const source *from, size_t n, shard_type want,
-                                void *out) {
-    static const uint64_t most[] = {UINT8_MAX, UINT16_MAX, UINT32_MAX, UINT64_MAX};
+/* n counts or reals of `size` bytes, dense, into out. Any integer type that HDF5 knows is fine as
+ * long as each value fits. */
+static ckvc_status read_numbers(reader *r, const source *from, size_t n, record_type type,
+                                size_t size, void *out) {
+    const uint64_t most = UINT64_MAX >> (64 - 8 * size);
     const H5T_class_t class = H5Tget_class(from->type);
-    const bool real = want == SHARD_F32 || want == SHARD_F64;
+    const bool real = type == RECORD_REAL;
     REFUSE_IF(
         r, !(class == H5T_INTEGER || (real && class == H5T_FLOAT)) || H5Tget_size(from->type) > 8,
         "%s holds no %s of at most 8 bytes", from->name, real ? "numbers" : "integers");
@@ -66,27 +66,27 @@ static ckvc_status read_numbers(reader *r, const source *from, size_t n, shard_t
     CKVC_AUTO_FREE uint64_t *wide = ckvc_alloc(n, 8);
     BROKEN_IF(r, n && read_raw(from, memory, wide) < 0, "%s: %s cannot be read", r->path,
               from->name);
-    if (want == SHARD_F64 && n) {
+    if (real && size == 8 && n) {
         memcpy(out, wide, n * 8);
         return CKVC_OK;
     }
     for (size_t i = 0; i < n; i++) {
         const uint64_t v = wide[i];
-        if (want == SHARD_F32) {
+        if (real) {
             double x;
             memcpy(&x, &v, 8);
             ((float *)out)[i] = (float)x;
             continue;
         }
-        REFUSE_IF(r, is_signed && (v > INT64_MAX || v > most[want]),
+        REFUSE_IF(r, is_signed && (v > INT64_MAX || v > most),
                   "%s, value %zu, is %lld, must be 0 to %llu", from->name, i, (long long)v,
-                  (unsigned long long)most[want]);
-        REFUSE_IF(r, v > most[want], "%s, value %zu, is %llu, must be at most %llu", from->name, i,
-                  (unsigned long long)v, (unsigned long long)most[want]);
-        switch (want) {
-        case SHARD_U8: ((uint8_t *)out)[i] = (uint8_t)v; break;
-        case SHARD_U16: ((uint16_t *)out)[i] = (uint16_t)v; break;
-        case SHARD_U32: ((uint32_t *)out)[i] = (uint32_t)v; break;
+                  (unsigned long long)most);
+        REFUSE_IF(r, v > most, "%s, value %zu, is %llu, must be at most %llu", from->name, i,
+                  (unsigned long long)v, (unsigned long long)most);
+        switch (size) {
+        case 1: ((uint8_t *)out)[i] = (uint8_t)v; break;
+        case 2: ((uint16_t *)out)[i] = (uint16_t)v; break;
+        case 4: ((uint32_t *)out)[i] = (uint32_t)v; break;
         default: ((uint64_t *)out)[i] = v;
         }
     }
@@ -157,15 +157,15 @@ static ckvc_status open_attribute(reader *r, const char *name, bool optional, so
 }
 
 /* A single value, an array of one passing for it: text into out[size], or a number. */
-static ckvc_status read_single(reader *r, const char *name, bool optional, shard_type type,
+static ckvc_status read_single(reader *r, const char *name, bool optional, record_type type,
                                size_t size, void *out) {
     CKVC_AUTO(source_close) source from = NO_SOURCE;
     CKVC_TRY(open_attribute(r, name, optional, &from));
     if (from.id < 0) { return CKVC_OK; }
     REFUSE_IF(r, from.rank > 1 || (from.rank == 1 && from.dims[0] != 1),
               "attribute %s must be a single value", name);
-    return type == SHARD_TEXT ? read_texts(r, &from, 1, size, out)
-                              : read_numbers(r, &from, 1, type, out);
+    return type == RECORD_TEXT ? read_texts(r, &from, 1, size, out)
+                               : read_numbers(r, &from, 1, type, size, out);
 }
 
 static bool may_miss(const shard_attribute *a) { return a->mark && a->mark != ' '; }
@@ -174,12 +174,12 @@ static bool may_miss(const shard_attribute *a) { return a->mark && a->mark != ' 
 static ckvc_status read_name(reader *r, const shard_attribute *a) {
     char text[SHARD_STRING] = "", wanted[128];
     setting *s = &r->s->h.setting;
-    CKVC_TRY(read_single(r, a->name, may_miss(a), SHARD_TEXT, sizeof text, text));
+    CKVC_TRY(read_single(r, a->m.name, may_miss(a), RECORD_TEXT, sizeof text, text));
     if ((!*text && may_miss(a)) || setting_set_name(a->setting, a->mark, s, text)) {
         return CKVC_OK;
     }
     setting_wanted(a->setting, a->mark, wanted, sizeof wanted);
-    return ckvc_refuse(r->err, r->path, "attribute %s is \"%s\", must be %s", a->name, text,
+    return ckvc_refuse(r->err, r->path, "attribute %s is \"%s\", must be %s", a->m.name, text,
                        wanted);
 }
 
@@ -187,11 +187,11 @@ static ckvc_status read_array(reader *r, const shard_attribute *a) {
     shard_header *h = &r->s->h;
     CKVC_AUTO(source_close) source from = NO_SOURCE;
     size_t want[4] = {0}, n = 1;
-    CKVC_TRY(open_attribute(r, a->name, may_miss(a) || shard_kind_of(h) != SHARD_LOGGED, &from));
+    CKVC_TRY(open_attribute(r, a->m.name, may_miss(a) || shard_kind_of(h) != SHARD_LOGGED, &from));
     if (from.id < 0) { return CKVC_OK; }
     if (a->list) {
         REFUSE_IF(r, from.rank != 1 || from.dims[0] + a->extra > SHARD_MAX_BINS,
-                  "attribute %s must be a list of at most %u numbers", a->name, SHARD_MAX_BINS);
+                  "attribute %s must be a list of at most %u numbers", a->m.name, SHARD_MAX_BINS);
         n = (size_t)from.dims[0];
         *(uint32_t *)(void *)((char *)h + a->count_offset) = (uint32_t)n + a->extra;
     } else {
@@ -204,23 +204,23 @@ static ckvc_status read_array(reader *r, const shard_attribute *a) {
         REFUSE_IF(r, !same || n > SHARD_MAX_TABLE,
                   "attribute %s has other dimensions than the other attributes ask for (%s), or "
                   "over %zu entries",
-                  a->name,
+                  a->m.name,
                   rank == 3 ? "[n_layers, n_kv_heads, budgets]" : "[n_layers, E, P, budgets]",
                   SHARD_MAX_TABLE);
     }
-    void **to = shard_pointer(h, a->offset);
-    *to = ckvc_alloc(n, shard_type_size(a->type));
-    return read_numbers(r, &from, n, a->type, *to);
+    void **to = shard_pointer(h, a->m.at);
+    *to = ckvc_alloc(n, a->m.size);
+    return read_numbers(r, &from, n, a->m.type, a->m.size, *to);
 }
 
 static ckvc_status read_header(reader *r) {
     shard_header *h = &r->s->h;
     char format[32];
     uint32_t version = 0;
-    CKVC_TRY(read_single(r, "format", false, SHARD_TEXT, sizeof format, format));
+    CKVC_TRY(read_single(r, "format", false, RECORD_TEXT, sizeof format, format));
     REFUSE_IF(r, strcmp(format, "ckvc-shard") != 0,
               "attribute format is \"%s\", not \"ckvc-shard\"", format);
-    CKVC_TRY(read_single(r, "version", false, SHARD_U32, 0, &version));
+    CKVC_TRY(read_single(r, "version", false, RECORD_COUNT, sizeof version, &version));
     REFUSE_IF(r, version != 1, "shard version %u, this program reads version 1", version);
     shard_attribute list[SHARD_MAX_ATTRIBUTES];
     const size_t n = shard_attributes(list);
@@ -228,9 +228,9 @@ static ckvc_status read_header(reader *r) {
     for (size_t i = 0; i < n; i++) {
         const shard_attribute *a = &list[i];
         CKVC_TRY(a->list || a->start != SHARD_SIDE_NONE ? read_array(r, a)
-                 : a->type == SHARD_NAME                ? read_name(r, a)
-                                         : read_single(r, a->name, may_miss(a), a->type, a->size,
-                                                       (char *)h + a->offset));
+                 : a->m.type == RECORD_NAME             ? read_name(r, a)
+                                            : read_single(r, a->m.name, may_miss(a), a->m.type,
+                                                          a->m.size, (char *)h + a->m.at));
     }
     return shard_header_check(h, r->path, r->err);
 }
@@ -332,31 +332,22 @@ static ckvc_status check_chunks(reader *r, const source *from, hid_t create, siz
     return CKVC_OK;
 }
 
-/* A column that is looked for in a group. */
-typedef struct wanted_column {
-    hid_t group;
-    const shard_group *g;
-    const char *name;
-    shard_need need;
-    const shard_wide *wide; /* NULL: a value a row */
-} wanted_column;
-
 /* Opens a column and checks rank and dimensions: dims[0] is taken from the first column that is
  * opened (*rows == SIZE_MAX) and must be the same in all others. id -1: it is missing and may be.
  */
-static ckvc_status open_column(reader *r, const wanted_column *want, size_t *rows, source *from) {
-    const shard_group *g = want->g;
+static ckvc_status open_column(reader *r, hid_t group, const shard_group *g, const shard_column *c,
+                               size_t *rows, source *from) {
     size_t row[SHARD_MAX_RANK] = {0}, values = 1; /* of a row */
-    const int rank = want->wide ? shard_wide_dims(want->wide, &r->s->h, row) : 1;
+    const int rank = shard_column_dims(c, &r->s->h, row);
     bool found;
-    snprintf(from->name, sizeof from->name, "%s/%s", g->name, want->name);
-    CKVC_TRY(find_member(r, want->group, want->name, from->name, H5O_TYPE_DATASET, &found));
+    snprintf(from->name, sizeof from->name, "%s/%s", g->name, c->m.name);
+    CKVC_TRY(find_member(r, group, c->m.name, from->name, H5O_TYPE_DATASET, &found));
     if (!found) {
-        REFUSE_IF(r, want->need == SHARD_OF_ALL || (want->need == SHARD_OF_OURS && !r->foreign),
+        REFUSE_IF(r, c->need == SHARD_OF_ALL || (c->need == SHARD_OF_OURS && !r->foreign),
                   "dataset %s is missing", from->name);
         return CKVC_OK;
     }
-    from->id = H5Dopen2(want->group, want->name, H5P_DEFAULT);
+    from->id = H5Dopen2(group, c->m.name, H5P_DEFAULT);
     from->type = from->id < 0 ? -1 : H5Dget_type(from->id);
     BROKEN_IF(r, from->type < 0, "%s: dataset %s cannot be opened", r->path, from->name);
     H5_AUTO hid_t create = H5Dget_create_plist(from->id);
@@ -369,7 +360,7 @@ static ckvc_status open_column(reader *r, const wanted_column *want, size_t *row
               "%s has %d dimensions, must have %d", from->name, from->rank, rank);
     for (int i = 1; i < rank; i++) {
         size_t extent;
-        const char *axis = shard_axis(want->wide->axes[i - 1], &r->s->h, &extent);
+        const char *axis = shard_axis(c->axes[i - 1], &r->s->h, &extent);
         values *= row[i];
         REFUSE_IF(r, from->dims[i] != row[i], "%s has rows of %llu, must be %zu (%s)", from->name,
                   (unsigned long long)from->dims[i], row[i], axis);
@@ -402,38 +393,40 @@ static void scatter(char *to, size_t row_size, const char *values, size_t size, 
 #undef SCATTER
 }
 
+/* Several values of each of so many rows, of which the first column has told; missing ones are 0.
+ */
+static ckvc_status read_wide(reader *r, hid_t group, const shard_group *g, const shard_column *c,
+                             size_t *rows) {
+    CKVC_AUTO(source_close) source from = NO_SOURCE;
+    const size_t row = shard_row_values(c, &r->s->h);
+    char *to = shard_array(r->s, c->m.at);
+    REFUSE_IF(r, *rows > SHARD_MAX_LAYER_VALUES / row, "%zu rows of %s, at most %zu are read",
+              *rows, g->name, SHARD_MAX_LAYER_VALUES / row);
+    CKVC_TRY(open_column(r, group, g, c, rows, &from));
+    if (from.id >= 0) { return read_numbers(r, &from, *rows * row, c->m.type, c->m.size, to); }
+    if (*rows) { memset(to, 0, *rows * row * c->m.size); }
+    return CKVC_OK;
+}
+
 /* Reads one column into the rows; reserves them once their number is known. */
 static ckvc_status read_column(reader *r, hid_t group, int k, const shard_column *c, size_t *rows) {
     const shard_group *g = &shard_groups[k];
+    if (!shard_has_column(c, &r->s->h)) { return CKVC_OK; }
+    if (c->axes) { return read_wide(r, group, g, c, rows); }
     CKVC_AUTO(source_close) source from = NO_SOURCE;
     const bool first = *rows == SIZE_MAX;
-    const wanted_column want = {group, g, c->name, c->need, NULL};
-    CKVC_TRY(open_column(r, &want, rows, &from));
+    CKVC_TRY(open_column(r, group, g, c, rows, &from));
     if (from.id < 0) { return CKVC_OK; }
     if (first) {
         shard_reserve(r->s, k, *rows);
         char *base = shard_array(r->s, g->rows_offset);
         if (base) { memset(base, 0, *rows * g->row_size); }
     }
-    const size_t size = shard_type_size(c->type);
+    const size_t size = c->m.size;
     CKVC_AUTO_FREE char *values = ckvc_alloc(*rows, size);
-    CKVC_TRY(c->type == SHARD_TEXT ? read_texts(r, &from, *rows, size, values)
-                                   : read_numbers(r, &from, *rows, c->type, values));
-    scatter(shard_array(r->s, g->rows_offset) + c->offset, g->row_size, values, size, *rows);
-    return CKVC_OK;
-}
-
-static ckvc_status read_wide(reader *r, hid_t group, const shard_group *g, const shard_wide *w,
-                             size_t *rows) {
-    CKVC_AUTO(source_close) source from = NO_SOURCE;
-    const size_t row = shard_wide_row(w, &r->s->h);
-    char *to = shard_array(r->s, w->offset);
-    REFUSE_IF(r, *rows > SHARD_MAX_LAYER_VALUES / row, "%zu rows of %s, at most %zu are read",
-              *rows, g->name, SHARD_MAX_LAYER_VALUES / row);
-    const wanted_column want = {group, g, w->name, w->need, w};
-    CKVC_TRY(open_column(r, &want, rows, &from));
-    if (from.id >= 0) { return read_numbers(r, &from, *rows * row, w->type, to); }
-    if (*rows) { memset(to, 0, *rows * row * shard_type_size(w->type)); }
+    CKVC_TRY(c->m.type == RECORD_TEXT ? read_texts(r, &from, *rows, size, values)
+                                      : read_numbers(r, &from, *rows, c->m.type, size, values));
+    scatter(shard_array(r->s, g->rows_offset) + c->m.at, g->row_size, values, size, *rows);
     return CKVC_OK;
 }
 
@@ -448,10 +441,6 @@ static ckvc_status read_group(reader *r, int k) {
     CKVC_TRY(check_links(r, group, g->name));
     for (size_t i = 0; i < g->n_columns; i++) {
         CKVC_TRY(read_column(r, group, k, &g->columns[i], &rows));
-    }
-    for (size_t i = 0; i < g->n_wide; i++) {
-        if (!shard_has_wide(&g->wide[i], &r->s->h)) { continue; }
-        CKVC_TRY(read_wide(r, group, g, &g->wide[i], &rows));
     }
     *shard_count(r->s, g) = rows;
     return CKVC_OK;

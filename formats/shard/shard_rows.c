@@ -53,7 +53,7 @@ void shard_header_fini(shard_header *h) {
     const size_t n = shard_attributes(list);
     for (size_t i = 0; i < n; i++) {
         if (list[i].list || list[i].start != SHARD_SIDE_NONE) {
-            free(*shard_pointer(h, list[i].offset));
+            free(*shard_pointer(h, list[i].m.at));
         }
     }
     *h = (shard_header){0};
@@ -67,11 +67,11 @@ void shard_header_copy(shard_header *dst, const shard_header *src) {
         const shard_attribute *a = &list[i];
         size_t dims[4], values = 1;
         if (!a->list && a->start == SHARD_SIDE_NONE) { continue; }
-        const char *from = shard_array(src, a->offset);
+        const char *from = shard_array(src, a->m.at);
         const int rank = shard_attribute_dims(src, a, false, dims);
         for (int d = 0; d < rank; d++) { values *= dims[d]; }
-        *shard_pointer(&copy, a->offset) =
-            rank > 0 && from ? ckvc_copy(from, values, shard_type_size(a->type)) : NULL;
+        *shard_pointer(&copy, a->m.at) =
+            rank > 0 && from ? ckvc_copy(from, values, a->m.size) : NULL;
     }
     shard_header_fini(dst);
     *dst = copy;
@@ -86,15 +86,20 @@ void shard_free(shard *s) {
     for (int k = 0; k < SHARD_GROUPS; k++) {
         const shard_group *g = &shard_groups[k];
         free(*shard_pointer(s, g->rows_offset));
-        for (size_t i = 0; i < g->n_wide; i++) { free(*shard_pointer(s, g->wide[i].offset)); }
+        for (size_t i = 0; i < g->n_columns; i++) {
+            if (g->columns[i].axes) { free(*shard_pointer(s, g->columns[i].m.at)); }
+        }
     }
     free(s);
 }
 
 void shard_clear(shard *s) { s->n_prompts = s->n_baselines = s->n_records = 0; }
 
-static size_t wide_bytes(const shard_wide *w, const shard_header *h) {
-    return shard_wide_row(w, h) * shard_type_size(w->type);
+/* The values of a column with several a row, *bytes of each row; NULL: it is another, or not there.
+ */
+static char *wide_values(const shard *s, const shard_column *c, size_t *bytes) {
+    *bytes = shard_row_values(c, &s->h) * c->m.size;
+    return c->axes ? shard_array(s, c->m.at) : NULL;
 }
 
 void shard_reserve(shard *s, int group, size_t rows) {
@@ -105,10 +110,11 @@ void shard_reserve(shard *s, int group, size_t rows) {
     want = want < rows ? rows : want;
     void **array = shard_pointer(s, g->rows_offset);
     *array = ckvc_realloc_array(*array, want, g->row_size);
-    for (size_t i = 0; i < g->n_wide; i++) {
-        if (!shard_has_wide(&g->wide[i], &s->h)) { continue; }
-        array = shard_pointer(s, g->wide[i].offset);
-        *array = ckvc_realloc_array(*array, want, wide_bytes(&g->wide[i], &s->h));
+    for (size_t i = 0; i < g->n_columns; i++) {
+        const shard_column *c = &g->columns[i];
+        if (!c->axes || !shard_has_column(c, &s->h)) { continue; }
+        array = shard_pointer(s, c->m.at);
+        *array = ckvc_realloc_array(*array, want, shard_row_values(c, &s->h) * c->m.size);
     }
     *capacity = want;
 }
@@ -119,9 +125,9 @@ static size_t add_row(shard *s, int group, const void *row) {
     const size_t at = (*shard_count(s, g))++;
     shard_reserve(s, group, at + 1);
     memcpy(shard_array(s, g->rows_offset) + at * g->row_size, row, g->row_size);
-    for (size_t i = 0; i < g->n_wide; i++) {
-        char *values = shard_array(s, g->wide[i].offset);
-        const size_t bytes = wide_bytes(&g->wide[i], &s->h);
+    for (size_t i = 0; i < g->n_columns; i++) {
+        size_t bytes;
+        char *values = wide_values(s, &g->columns[i], &bytes);
         if (values) { memset(values + at * bytes, 0, bytes); }
     }
     return at;
@@ -151,12 +157,11 @@ void shard_append(shard *dst, const shard *src) {
         shard_reserve(dst, k, *count + more);
         memcpy(shard_array(dst, g->rows_offset) + *count * g->row_size,
                shard_array(src, g->rows_offset), more * g->row_size);
-        for (size_t i = 0; i < g->n_wide; i++) {
-            const size_t bytes = wide_bytes(&g->wide[i], &dst->h);
-            const char *from = shard_array(src, g->wide[i].offset);
-            if (from) {
-                memcpy(shard_array(dst, g->wide[i].offset) + *count * bytes, from, more * bytes);
-            }
+        for (size_t i = 0; i < g->n_columns; i++) {
+            size_t bytes;
+            const char *from = wide_values(src, &g->columns[i], &bytes);
+            char *to = wide_values(dst, &g->columns[i], &bytes);
+            if (from) { memcpy(to + *count * bytes, from, more * bytes); }
         }
         for (size_t i = *count; i < *count + more; i++) {
             if (k == SHARD_GROUP_BASELINE) { dst->baselines[i].prompt += shift; }
@@ -225,8 +230,8 @@ static ckvc_status check_counts(const shard_header *h, const char *where,
         const shard_attribute *a = &list[i];
         if (!a->list || a->setting) { continue; }
         const bool needed =
-            kind == SHARD_LOGGED || (kind == SHARD_DEMAND && strcmp(a->name, "budgets") == 0);
-        CKVC_TRY(check_count(where, a->name, a->extra ? " (bins)" : " (its length)",
+            kind == SHARD_LOGGED || (kind == SHARD_DEMAND && strcmp(a->m.name, "budgets") == 0);
+        CKVC_TRY(check_count(where, a->m.name, a->extra ? " (bins)" : " (its length)",
                              *shard_attribute_count(h, a), needed, a->most, err));
     }
     BAD_IF(h->n_heads % h->n_kv_heads, "attribute n_heads=%u is not a multiple of n_kv_heads=%u",
@@ -252,8 +257,8 @@ ckvc_status shard_header_check(const shard_header *h, const char *where, ckvc_er
     const size_t n = shard_attributes(list);
     for (size_t i = 0; i < n; i++) {
         const shard_attribute *a = &list[i];
-        BAD_IF(a->type == SHARD_TEXT && !clean_text((const char *)h + a->offset, a->size),
-               "attribute %s is not UTF-8 text of at most %zu bytes", a->name, a->size - 1);
+        BAD_IF(a->m.type == RECORD_TEXT && !clean_text((const char *)h + a->m.at, a->m.size),
+               "attribute %s is not UTF-8 text of at most %zu bytes", a->m.name, a->m.size - 1);
     }
     BAD_IF(shard_pass_gone(h->pass), "attribute pass is \"%s\": " SHARD_GONE, h->pass);
     BAD_IF(!shard_pass_named(h->pass),
@@ -264,12 +269,12 @@ ckvc_status shard_header_check(const shard_header *h, const char *where, ckvc_er
         const shard_attribute *a = &list[i];
         size_t dims[4];
         if (a->setting || !a->list || shard_attribute_dims(h, a, false, dims) < 0) { continue; }
-        CKVC_TRY(check_list(where, a->name, (const double *)(const void *)shard_array(h, a->offset),
+        CKVC_TRY(check_list(where, a->m.name, (const double *)(const void *)shard_array(h, a->m.at),
                             dims[0], a->extra ? -HUGE_VAL : 0, err));
     }
     for (size_t i = 0; i < n && shard_kind_of(h) == SHARD_LOGGED; i++) {
         if (list[i].start != SHARD_SIDE_NONE) {
-            CKVC_TRY(check_start(where, list[i].name, h, (ckvc_side)list[i].start, err));
+            CKVC_TRY(check_start(where, list[i].m.name, h, (ckvc_side)list[i].start, err));
         }
     }
     return CKVC_OK;
@@ -288,22 +293,24 @@ static ckvc_status check_wide(const shard *s, int group, const char *where, ckvc
     const shard_header *h = &s->h;
     const shard_group *g = &shard_groups[group];
     const bool of_prompts = group == SHARD_GROUP_PROMPT;
-    for (size_t j = 0; j < g->n_wide; j++) {
-        const shard_wide *w = &g->wide[j];
-        const void *v = shard_has_wide(w, h) ? shard_array(s, w->offset) : NULL;
-        const size_t row = v ? shard_wide_row(w, h) : 0;
-        const bool counts = of_prompts && w->type == SHARD_U32; /* of tokens, which must be known */
+    for (size_t j = 0; j < g->n_columns; j++) {
+        const shard_column *w = &g->columns[j];
+        const void *v = w->axes && shard_has_column(w, h) ? shard_array(s, w->m.at) : NULL;
+        const size_t row = v ? shard_row_values(w, h) : 0;
+        const bool counts =
+            of_prompts && w->m.type == RECORD_COUNT; /* of tokens, which must be known */
         for (size_t k = 0; v && k < shard_rows(s, g) * row; k++) {
             const size_t i = k / row, prompt = of_prompts ? i : s->baselines[i].prompt;
             const uint32_t T = s->prompts[prompt].n_tokens;
-            const double x = w->type == SHARD_F64   ? ((const double *)v)[k]
-                             : w->type == SHARD_F32 ? (double)((const float *)v)[k]
-                                                    : ((const uint32_t *)v)[k],
-                         most = w->most > 0   ? w->most
+            const double x = w->m.type == RECORD_COUNT ? ((const uint32_t *)v)[k]
+                             : w->m.size == 4          ? (double)((const float *)v)[k]
+                                                       : ((const double *)v)[k],
+                         most = w->m.most > 0 ? w->m.most
                                 : T || counts ? T
                                               : UINT32_MAX;
-            BAD_IF(!(x >= w->least && x <= most), "%s/%s, row %zu, is %g, must be %g to %g%s",
-                   g->name, w->name, i, x, w->least, most, w->most > 0 ? "" : ", its n_tokens");
+            BAD_IF(!(x >= w->m.least && x <= most), "%s/%s, row %zu, is %g, must be %g to %g%s",
+                   g->name, w->m.name, i, x, w->m.least, most,
+                   w->m.most > 0 ? "" : ", its n_tokens");
         }
     }
     return CKVC_OK;
@@ -317,11 +324,12 @@ static ckvc_status check_prompts(const shard *s, const char *where, ckvc_err *er
     for (size_t i = 0; i < s->n_prompts; i++) {
         const struct shard_prompt *p = &s->prompts[i];
         for (size_t k = 0; k < g->n_columns; k++) {
-            const char *text = (const char *)p + g->columns[k].offset;
+            const char *text = (const char *)p + g->columns[k].m.at;
             const bool empty = k == 0 && !*text; /* of an id */
-            BAD_IF(g->columns[k].type == SHARD_TEXT && (empty || !clean_text(text, SHARD_STRING)),
+            BAD_IF(g->columns[k].m.type == RECORD_TEXT &&
+                       (empty || !clean_text(text, SHARD_STRING)),
                    "prompt/%s, row %zu, is not %sUTF-8 text of at most %d bytes",
-                   g->columns[k].name, i, empty ? "a non-empty " : "", SHARD_STRING - 1);
+                   g->columns[k].m.name, i, empty ? "a non-empty " : "", SHARD_STRING - 1);
         }
         INDEX("prompt/cut", p->cut, 2);
         RANGE("prompt/r_struct", p->r_struct, SHARD_LEAST_LOSS, SHARD_MOST_LOSS);

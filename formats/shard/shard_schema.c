@@ -35,92 +35,91 @@ const char *shard_pass_name(shard_kind kind, unsigned sides) {
     return NULL;
 }
 
-#define COUNT(a) (sizeof(a) / sizeof *(a))
+#define N_OF(a) (sizeof(a) / sizeof *(a))
 
-size_t shard_type_size(shard_type type) {
-    static const size_t size[] = {1, 2, 4, 8, 4, 8, SHARD_STRING};
-    return size[type];
-}
+/* As RECORD: a pointer to values, of which `size` is one's. */
+#define ARRAY(of, key, field, ...)                                                                 \
+    { .name = key, .at = offsetof(of, field), .size = sizeof *((of *)0)->field, __VA_ARGS__ }
 
 /* ---- rows ---- */
-#define P(name, type, field, need)                                                                 \
-    { name, type, offsetof(struct shard_prompt, field), SHARD_OF_##need }
+#define C(row, key, of_type, field, of_need)                                                       \
+    { .m = RECORD(struct row, key, field, .type = RECORD_##of_type), .need = SHARD_OF_##of_need }
+#define P(key, type, field, need) C(shard_prompt, key, type, field, need)
+#define B(key, type, field)       C(shard_baseline, key, type, field, ALL)
+#define R(key, type, field, need) C(shard_record, key, type, field, need)
+#define W(field, of_type, of_kind, of_axes, of_need, lo, hi)                                       \
+    {                                                                                              \
+        .m = ARRAY(shard, #field, field, .type = RECORD_##of_type, .least = lo, .most = hi),       \
+        .need = SHARD_OF_##of_need, .axes = of_axes, .kind = SHARD_##of_kind                       \
+    }
 static const shard_column prompt_columns[] = {
-    P("id", SHARD_TEXT, id, ALL),
-    P("source", SHARD_TEXT, source, OURS),
-    P("split", SHARD_TEXT, split, OURS),
-    P("line", SHARD_U32, line, OURS),
-    P("n_tokens", SHARD_U32, n_tokens, OURS),
-    P("n_continuation", SHARD_U32, n_continuation, OURS),
-    P("cut", SHARD_U8, cut, OURS),
-    P("token_hash", SHARD_U64, token_hash, OURS),
-    P("r_struct", SHARD_F64, r_struct, OURS),
-    P("r_sem", SHARD_F64, r_sem, OURS),
-    P("loss_full", SHARD_F64, loss_full, OURS),
-    P("bin_entropy", SHARD_U16, bin_entropy, ALL),
-    P("bin_perplexity", SHARD_U16, bin_ppl, ALL),
-    P("document", SHARD_TEXT, document, NEW),
+    P("id", TEXT, id, ALL),
+    P("source", TEXT, source, OURS),
+    P("split", TEXT, split, OURS),
+    P("line", COUNT, line, OURS),
+    P("n_tokens", COUNT, n_tokens, OURS),
+    P("n_continuation", COUNT, n_continuation, OURS),
+    P("cut", COUNT, cut, OURS),
+    P("token_hash", COUNT, token_hash, OURS),
+    P("r_struct", REAL, r_struct, OURS),
+    P("r_sem", REAL, r_sem, OURS),
+    P("loss_full", REAL, loss_full, OURS),
+    P("bin_entropy", COUNT, bin_entropy, ALL),
+    P("bin_perplexity", COUNT, bin_ppl, ALL),
+    P("document", TEXT, document, NEW),
+    W(rho_sd, REAL, HEADS, "LG", NEW, 0, 65536),
+    W(own_recent, REAL, HEADS, "LG", NEW, 0, 1.001),
+    W(own_entropy, REAL, HEADS, "LG", NEW, SHARD_LEAST_LOSS, 23),
+    W(demand, COUNT, DEMAND, "BLG", ALL, 0, 0),
+    W(layer_demand, COUNT, DEMAND, "BL", ALL, 0, 0),
+    W(mixed_demand, COUNT, MIXES, "WBLG", ALL, 0, 0),
+    W(mixed_layer_demand, COUNT, MIXES, "WBL", ALL, 0, 0),
+    W(mass, REAL, FEATURES, "LG", ALL, 0, 0),
+    W(target, REAL, FEATURES, "LG", ALL, 0, 2.001),
+    W(target_features, REAL, FEATURES, "LGF", ALL, -SHARD_MOST_LOSS, SHARD_MOST_LOSS),
+    W(features, REAL, FEATURES, "LGPF", ALL, -FLT_MAX, FLT_MAX),
+    W(expected_loss, REAL, SCORE, "LG", NEW, SHARD_LEAST_LOSS, 33),
 };
-#undef P
-#define W(name, type, kind, axes, need, least, most)                                               \
-    { #name, SHARD_##type, offsetof(shard, name), SHARD_##kind, axes, SHARD_OF_##need, least, most }
-static const shard_wide prompt_wide[] = {
-    W(rho_sd, F64, HEADS, "LG", NEW, 0, 65536),
-    W(own_recent, F64, HEADS, "LG", NEW, 0, 1.001),
-    W(own_entropy, F64, HEADS, "LG", NEW, SHARD_LEAST_LOSS, 23),
-    W(demand, U32, DEMAND, "BLG", ALL, 0, 0),
-    W(layer_demand, U32, DEMAND, "BL", ALL, 0, 0),
-    W(mixed_demand, U32, MIXES, "WBLG", ALL, 0, 0),
-    W(mixed_layer_demand, U32, MIXES, "WBL", ALL, 0, 0),
-    W(mass, F64, FEATURES, "LG", ALL, 0, 0),
-    W(target, F64, FEATURES, "LG", ALL, 0, 2.001),
-    W(target_features, F64, FEATURES, "LGF", ALL, -SHARD_MOST_LOSS, SHARD_MOST_LOSS),
-    W(features, F32, FEATURES, "LGPF", ALL, -FLT_MAX, FLT_MAX),
-    W(expected_loss, F64, SCORE, "LG", NEW, SHARD_LEAST_LOSS, 33),
-};
-#define B(name, type, field)                                                                       \
-    { name, type, offsetof(struct shard_baseline, field), SHARD_OF_ALL }
 static const shard_column baseline_columns[] = {
-    B("prompt", SHARD_U32, prompt),
-    B("budget", SHARD_U16, budget),
-    B("loss", SHARD_F64, loss),
+    B("prompt", COUNT, prompt),
+    B("budget", COUNT, budget),
+    B("loss", REAL, loss),
+    W(n_candidates, COUNT, ANY, "L", OURS, 0, 0),
+    W(n_kept, COUNT, ANY, "L", OURS, 0, 0),
+    W(n_kept_window, COUNT, ANY, "L", OURS, 0, 0),
+    W(n_candidates_lo, COUNT, ANY, "L", OURS, 0, 0),
+    W(n_candidates_hi, COUNT, ANY, "L", OURS, 0, 0),
 };
-#undef B
-static const shard_wide baseline_wide[] = {
-    W(n_candidates, U32, ANY, "L", OURS, 0, 0),    W(n_kept, U32, ANY, "L", OURS, 0, 0),
-    W(n_kept_window, U32, ANY, "L", OURS, 0, 0),   W(n_candidates_lo, U32, ANY, "L", OURS, 0, 0),
-    W(n_candidates_hi, U32, ANY, "L", OURS, 0, 0),
+static const shard_column record_columns[] = {
+    R("prompt", COUNT, prompt, ALL),  R("side", COUNT, side, ALL),
+    R("layer", COUNT, layer, ALL),    R("head", COUNT, head, ALL),
+    R("budget", COUNT, budget, ALL),  R("action", COUNT, action, ALL),
+    R("reward", REAL, reward, ALL),   R("baseline", REAL, baseline, ALL),
+    R("loss", REAL, loss, ALL),       R("n_candidates", COUNT, n_candidates, OURS),
+    R("n_kept", COUNT, n_kept, OURS), R("set_hash", COUNT, set_hash, OURS),
 };
 #undef W
-#define R(name, type, field, need)                                                                 \
-    { name, type, offsetof(struct shard_record, field), SHARD_OF_##need }
-static const shard_column record_columns[] = {
-    R("prompt", SHARD_U32, prompt, ALL),  R("side", SHARD_U8, side, ALL),
-    R("layer", SHARD_U16, layer, ALL),    R("head", SHARD_U16, head, ALL),
-    R("budget", SHARD_U16, budget, ALL),  R("action", SHARD_U8, action, ALL),
-    R("reward", SHARD_F64, reward, ALL),  R("baseline", SHARD_F64, baseline, ALL),
-    R("loss", SHARD_F64, loss, ALL),      R("n_candidates", SHARD_U32, n_candidates, OURS),
-    R("n_kept", SHARD_U32, n_kept, OURS), R("set_hash", SHARD_U64, set_hash, OURS),
-};
 #undef R
+#undef B
+#undef P
+#undef C
 const shard_group shard_groups[SHARD_GROUPS] = {
-    {"prompt", prompt_columns, COUNT(prompt_columns), prompt_wide, COUNT(prompt_wide),
-     sizeof(struct shard_prompt), offsetof(shard, prompts), offsetof(shard, n_prompts),
-     SHARD_MAX_PROMPTS},
-    {"baseline", baseline_columns, COUNT(baseline_columns), baseline_wide, COUNT(baseline_wide),
-     sizeof(struct shard_baseline), offsetof(shard, baselines), offsetof(shard, n_baselines),
-     SHARD_MAX_BASELINES},
-    {"record", record_columns, COUNT(record_columns), NULL, 0, sizeof(struct shard_record),
+    {"prompt", prompt_columns, N_OF(prompt_columns), sizeof(struct shard_prompt),
+     offsetof(shard, prompts), offsetof(shard, n_prompts), SHARD_MAX_PROMPTS},
+    {"baseline", baseline_columns, N_OF(baseline_columns), sizeof(struct shard_baseline),
+     offsetof(shard, baselines), offsetof(shard, n_baselines), SHARD_MAX_BASELINES},
+    {"record", record_columns, N_OF(record_columns), sizeof(struct shard_record),
      offsetof(shard, records), offsetof(shard, n_records), SHARD_MAX_RECORDS},
 };
 
-bool shard_has_wide(const shard_wide *w, const shard_header *h) {
+bool shard_has_column(const shard_column *c, const shard_header *h) {
+    if (!c->axes || c->kind == SHARD_ANY) { return true; }
     const shard_kind kind = shard_kind_of(h);
-    if (w->kind == SHARD_FEATURES || w->kind == SHARD_MIXES) {
-        return shard_has_features(h) && (w->kind == SHARD_FEATURES || kind == SHARD_DEMAND);
+    if (c->kind == SHARD_FEATURES || c->kind == SHARD_MIXES) {
+        return shard_has_features(h) && (c->kind == SHARD_FEATURES || kind == SHARD_DEMAND);
     }
-    return w->kind == SHARD_ANY || w->kind == (int)kind ||
-           (w->kind == SHARD_HEADS && (kind == SHARD_SCAN || kind == SHARD_DEMAND));
+    return c->kind == (int)kind ||
+           (c->kind == SHARD_HEADS && (kind == SHARD_SCAN || kind == SHARD_DEMAND));
 }
 
 const char *shard_axis(char axis, const shard_header *h, size_t *extent) {
@@ -138,15 +137,17 @@ const char *shard_axis(char axis, const shard_header *h, size_t *extent) {
     return axes[i].name;
 }
 
-int shard_wide_dims(const shard_wide *w, const shard_header *h, size_t dims[SHARD_MAX_RANK]) {
+int shard_column_dims(const shard_column *c, const shard_header *h, size_t dims[SHARD_MAX_RANK]) {
     int rank = 1;
-    for (const char *axis = w->axes; *axis; axis++) { shard_axis(*axis, h, &dims[rank++]); }
+    for (const char *axis = c->axes ? c->axes : ""; *axis; axis++) {
+        shard_axis(*axis, h, &dims[rank++]);
+    }
     return rank;
 }
 
-size_t shard_wide_row(const shard_wide *w, const shard_header *h) {
+size_t shard_row_values(const shard_column *c, const shard_header *h) {
     size_t dims[SHARD_MAX_RANK], n = 1;
-    const int rank = shard_wide_dims(w, h, dims);
+    const int rank = shard_column_dims(c, h, dims);
     for (int i = 1; i < rank; i++) { n *= dims[i]; }
     return n;
 }
@@ -166,22 +167,18 @@ size_t shard_rows(const shard *s, const shard_group *g) {
 }
 
 /* ---- attributes ---- */
-#define T(name)                                                                                    \
+#define T(field)                                                                                   \
+    { .m = RECORD(shard_header, #field, field, .type = RECORD_TEXT), .start = SHARD_SIDE_NONE }
+#define U(field)                                                                                   \
+    { .m = RECORD(shard_header, #field, field, .type = RECORD_COUNT), .start = SHARD_SIDE_NONE }
+#define A(key, field, count, more, limit)                                                          \
     {                                                                                              \
-#name, SHARD_TEXT, offsetof(shard_header, name), sizeof(((shard_header *)0)->name),        \
-            .start = SHARD_SIDE_NONE                                                               \
-    }
-#define U(name)                                                                                    \
-    { #name, SHARD_U32, offsetof(shard_header, name), .start = SHARD_SIDE_NONE }
-#define A(name, field, count, more, limit)                                                         \
-    {                                                                                              \
-        name, SHARD_F64, offsetof(shard_header, field),                                            \
-            .list = true, .count_offset = offsetof(shard_header, count), .extra = more,            \
-            .most = limit, .start = SHARD_SIDE_NONE                                                \
+        .m = ARRAY(shard_header, key, field, .type = RECORD_REAL), .start = SHARD_SIDE_NONE,       \
+        .list = true, .count_offset = offsetof(shard_header, count), .extra = more, .most = limit  \
     }
 /* The settings whose keys come before this one's, and after those of the marker before. */
 #define SETTINGS_BEFORE(key)                                                                       \
-    { .name = key, .start = SHARD_SIDE_NONE }
+    { .m = {.name = key}, .start = SHARD_SIDE_NONE }
 static const shard_attribute own[] = {
     T(ckvc_version),
     T(plan),
@@ -189,8 +186,10 @@ static const shard_attribute own[] = {
     T(manifest),
     T(model_name),
     T(family),
-    {"sketch", SHARD_TEXT, offsetof(shard_header, sketch), SKETCH_TEXT, .start = SHARD_SIDE_NONE,
-     .mark = '?', .sparse = true},
+    {.m = RECORD(shard_header, "sketch", sketch, .type = RECORD_TEXT),
+     .start = SHARD_SIDE_NONE,
+     .mark = '?',
+     .sparse = true},
     T(pass),
     T(behaviour),
     SETTINGS_BEFORE("window"),
@@ -207,7 +206,7 @@ static const shard_attribute own[] = {
         A("edges_entropy", edges_entropy, n_entropy_bins, 1, SHARD_MAX_BINS),
     A("edges_perplexity", edges_ppl, n_ppl_bins, 1, SHARD_MAX_BINS),
 #define X(NAME, name)                                                                              \
-    {NULL, SHARD_F32, offsetof(shard_header, side[CKVC_SIDE_##NAME].start),                        \
+    {.m = ARRAY(shard_header, NULL, side[CKVC_SIDE_##NAME].start, .type = RECORD_REAL),            \
      .start = CKVC_SIDE_##NAME},
     CKVC_SIDES(X) /* names: start_name of the side's kind */
 #undef X
@@ -218,40 +217,37 @@ static const shard_attribute own[] = {
 #undef A
 
 static shard_attribute of_setting(const setting_field *f) {
-    static const shard_type types[] = {
-        [RECORD_NAME] = SHARD_NAME, [RECORD_U32] = SHARD_U32,   [RECORD_F64] = SHARD_F64,
-        [RECORD_U64] = SHARD_U64,   [RECORD_TEXT] = SHARD_TEXT, [SETTING_LIST] = SHARD_F64};
     char mark;
-    const size_t offset = offsetof(shard_header, setting) + f->m.at;
-    const char *key = setting_key(f, SETTING_SHARD, &mark);
-    return (shard_attribute){.name = key,
-                             .type = types[f->m.type],
-                             .offset = offset +
-                                       (f->m.type == SETTING_LIST ? offsetof(setting_list, v) : 0),
-                             .size = f->m.type == RECORD_TEXT ? SETTING_TEXT_SIZE : 0,
-                             .list = f->m.type == SETTING_LIST,
-                             .count_offset = offset + offsetof(setting_list, n),
-                             .start = SHARD_SIDE_NONE,
-                             .setting = f,
-                             .mark = mark,
-                             .sparse = mark == '?' || mark == '!'};
+    shard_attribute a = {.m = f->m, .start = SHARD_SIDE_NONE, .setting = f};
+    a.m.name = setting_key(f, SETTING_SHARD, &mark);
+    a.m.at += offsetof(shard_header, setting);
+    a.mark = mark;
+    a.sparse = mark == '?' || mark == '!';
+    if (f->m.type == SETTING_LIST) {
+        a.list = true;
+        a.count_offset = a.m.at + offsetof(setting_list, n);
+        a.m.at += offsetof(setting_list, v);
+        a.m.type = RECORD_REAL;
+        a.m.size = sizeof(double);
+    }
+    return a;
 }
 
 size_t shard_attributes(shard_attribute out[SHARD_MAX_ATTRIBUTES]) {
     size_t n = 0;
     const setting_field *f = setting_fields, *end = setting_fields + setting_n_fields;
-    for (size_t i = 0; i < COUNT(own); i++) {
-        if (own[i].offset || i == 0) {
+    for (size_t i = 0; i < N_OF(own); i++) {
+        if (own[i].m.at || i == 0) {
             out[n] = own[i];
             if (own[i].start != SHARD_SIDE_NONE) {
-                out[n].name = side_kind_of((ckvc_side)own[i].start)->start_name;
+                out[n].m.name = side_kind_of((ckvc_side)own[i].start)->start_name;
             }
             n++;
             continue;
         }
         for (; f < end; f++) {
             const char *key = setting_key(f, SETTING_SHARD, NULL);
-            if (key && strcmp(key, own[i].name) == 0) { break; }
+            if (key && strcmp(key, own[i].m.name) == 0) { break; }
             if (key) { out[n++] = of_setting(f); }
         }
     }
@@ -273,7 +269,7 @@ int shard_attribute_dims(const shard_header *h, const shard_attribute *a, bool e
         return count ? 1 : -1;
     }
     if (a->start == SHARD_SIDE_NONE) { return 0; }
-    if (!expected && !shard_array(h, a->offset)) { return -1; }
+    if (!expected && !shard_array(h, a->m.at)) { return -1; }
     dims[0] = h->n_layers;
     if (side_kind_of((ckvc_side)a->start)->axis == SIDE_OF_HEADS) {
         dims[1] = h->n_kv_heads;
@@ -324,15 +320,12 @@ json_t *shard_describe(const shard *s) {
     const size_t n = shard_attributes(list);
     for (size_t i = 0; i < n; i++) {
         const shard_attribute *a = &list[i];
-        const void *at = (const char *)h + a->offset;
         size_t dims[4];
         if (shard_attribute_dims(h, a, false, dims) < 0) { continue; }
-        if (a->type == SHARD_TEXT) {
-            json_object_set_new(out, a->name, json_string(at));
-        } else if (a->setting) {
-            json_object_set_new(out, a->name, setting_json(a->setting, &h->setting));
-        } else if (a->type == SHARD_U32) {
-            json_object_set_new(out, a->name, json_integer(*(const uint32_t *)at));
+        if (a->setting) {
+            json_object_set_new(out, a->m.name, setting_json(a->setting, &h->setting));
+        } else if (!a->list && a->start == SHARD_SIDE_NONE) {
+            record_write(&a->m, 1, h, out);
         }
     }
     json_object_update_new(

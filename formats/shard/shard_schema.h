@@ -3,6 +3,7 @@
 #pragma once
 
 #include "formats/shard/shard.h"
+#include "lib/base/record.h"
 
 /* What one shard file may hold; a run cuts its prompts into shards long before any of them. */
 #define SHARD_MAX_PROMPTS   ((size_t)1 << 20)
@@ -20,48 +21,28 @@
 #define SHARD_LEAST_LOSS (-1e-3)
 #define SHARD_MOST_LOSS  1e39
 
-typedef enum shard_type {
-    SHARD_U8,
-    SHARD_U16,
-    SHARD_U32,
-    SHARD_U64,
-    SHARD_F32,
-    SHARD_F64,
-    SHARD_TEXT, /* in memory: `size` bytes */
-    SHARD_NAME  /* text in the file, an enum in memory: settings alone */
-} shard_type;
-size_t shard_type_size(shard_type type); /* of a text: of a column's field */
-
 /* ---- rows ---- */
 /* Which shards must have a column: all; ours, but not foreign ones; ours since it was thought of.
  * Missing, it reads as zeros. A new column of texts is left out where all are empty. */
 typedef enum shard_need { SHARD_OF_ALL, SHARD_OF_OURS, SHARD_OF_NEW } shard_need;
-typedef struct shard_column {
-    const char *name;
-    shard_type type;
-    size_t offset; /* in the row struct */
-    shard_need need;
-} shard_column;
-
-/* A column with several values a row, in the shards of one kind of pass or of all. */
-/* HEADS: scan and demand; MIXES, FEATURES: demand, demand and score, that have features. */
+/* Kinds of columns besides a shard_kind. A column of SHARD_ANY is in all shards, of SHARD_HEADS in
+ * those of scans and demand, of SHARD_MIXES in those of demand that have features, and of
+ * SHARD_FEATURES in all that have features. */
 enum { SHARD_ANY = -1, SHARD_HEADS = -2, SHARD_MIXES = -3, SHARD_FEATURES = -4 };
-typedef struct shard_wide {
-    const char *name;
-    shard_type type;  /* SHARD_U32, SHARD_F32 or SHARD_F64 */
-    size_t offset;    /* of its pointer in struct shard */
-    int kind;         /* shard_kind, or one of these */
-    const char *axes; /* of a row, a letter each: shard_axis */
+typedef struct shard_column {
+    /* A column of one value a row is a member of the row's struct. Of a column of several values it
+     * is the pointer to all of them in struct shard; `size` is then of one value, and a `most` of 0
+     * stands for the prompt's n_tokens. */
+    record_member m;
     shard_need need;
-    double least, most; /* of a value; most 0: the prompt's n_tokens */
-} shard_wide;
+    const char *axes; /* NULL: one value a row; else a letter for each axis of a row: shard_axis */
+    int kind;         /* of several values: a shard_kind, or one of the above */
+} shard_column;
 
 typedef struct shard_group {
     const char *name;
     const shard_column *columns;
-    size_t n_columns;
-    const shard_wide *wide;
-    size_t n_wide;
+    size_t n_columns; /* columns of one value a row stand before the others */
     size_t row_size;
     size_t rows_offset, count_offset; /* in struct shard: the array's pointer, its number of rows */
     size_t max_rows;
@@ -70,14 +51,14 @@ typedef struct shard_group {
 enum { SHARD_GROUP_PROMPT, SHARD_GROUP_BASELINE, SHARD_GROUP_RECORD, SHARD_GROUPS };
 extern const shard_group shard_groups[SHARD_GROUPS];
 
-bool shard_has_wide(const shard_wide *w, const shard_header *h);
+bool shard_has_column(const shard_column *c, const shard_header *h);
 /* The extent of an axis, B budgets, L layers, G KV heads, P positions, F features; and what says it
  * in the file. */
 const char *shard_axis(char axis, const shard_header *h, size_t *extent);
 enum { SHARD_MAX_RANK = 5 };
 /* Extents of a row, dims[1] ...; returns the column's rank. */
-int shard_wide_dims(const shard_wide *w, const shard_header *h, size_t dims[SHARD_MAX_RANK]);
-size_t shard_wide_row(const shard_wide *w, const shard_header *h); /* values of a row */
+int shard_column_dims(const shard_column *c, const shard_header *h, size_t dims[SHARD_MAX_RANK]);
+size_t shard_row_values(const shard_column *c, const shard_header *h); /* of one row */
 size_t *shard_count(shard *s, const shard_group *g);
 size_t shard_rows(const shard *s, const shard_group *g);
 /* Where the pointer of an array stands, and what it points to. */
@@ -89,10 +70,8 @@ void shard_reserve(shard *s, int group, size_t rows);
 /* ---- attributes ---- */
 enum { SHARD_SIDE_NONE = -1, SHARD_MAX_ATTRIBUTES = 64 };
 typedef struct shard_attribute {
-    const char *name;
-    shard_type type;
-    size_t offset; /* in shard_header; of arrays: of the pointer */
-    size_t size;   /* of a text's field */
+    /* A member of shard_header. Of an array it is the pointer; type and size are of one value. */
+    record_member m;
     bool list;
     size_t count_offset;          /* lists: of the u32 that counts them */
     uint32_t extra;               /* and by how much more than there are: 1 for edges */

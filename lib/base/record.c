@@ -34,63 +34,32 @@ static const void *value_of(const record_member *m, const void *record) {
     return (const char *)record + m->at;
 }
 
-size_t record_size(const record_member *m) {
-    static const size_t sizes[] = {[RECORD_U8] = 1,
-                                   [RECORD_U16] = 2,
-                                   [RECORD_U32] = 4,
-                                   [RECORD_U64] = 8,
-                                   [RECORD_BIN] = 4,
-                                   [RECORD_F32] = 4,
-                                   [RECORD_F64] = 8,
-                                   [RECORD_NAME] = 4,
-                                   [RECORD_TEXT] = 0,
-                                   [RECORD_HEX] = 0,
-                                   [RECORD_OWNED] = sizeof(char *)};
-    return m->type == RECORD_TEXT || m->type == RECORD_HEX ? m->size : sizes[m->type];
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "a number begins with its low bytes");
+static uint64_t whole_of(const record_member *m, const void *record) {
+    uint64_t v = 0;
+    memcpy(&v, value_of(m, record), m->size);
+    return v;
 }
 
 double record_number(const record_member *m, const void *record) {
     const void *at = value_of(m, record);
     switch (m->type) {
-    case RECORD_U8: return *(const uint8_t *)at;
-    case RECORD_U16: return *(const uint16_t *)at;
-    case RECORD_U64: return (double)*(const uint64_t *)at;
+    case RECORD_REAL: return *(const double *)at;
     case RECORD_BIN: return *(const int32_t *)at;
-    case RECORD_F32: return (double)*(const float *)at;
-    case RECORD_F64: return *(const double *)at;
     case RECORD_TEXT:
     case RECORD_HEX: return (double)strlen(at);
-    default: return *(const uint32_t *)at;
+    default: return (double)whole_of(m, record);
     }
-}
-
-/* A whole number that its type holds. */
-static void put_whole(const record_member *m, void *at, uint64_t v) {
-    switch (m->type) {
-    case RECORD_U8: *(uint8_t *)at = (uint8_t)v; break;
-    case RECORD_U16: *(uint16_t *)at = (uint16_t)v; break;
-    case RECORD_U64: *(uint64_t *)at = v; break;
-    default: *(uint32_t *)at = (uint32_t)v;
-    }
-}
-
-static bool is_real(const record_member *m) {
-    return m->type == RECORD_F32 || m->type == RECORD_F64;
 }
 
 bool record_set_number(const record_member *m, void *record, double v) {
     void *at = (char *)record + m->at;
-    const bool real = is_real(m);
+    const bool real = m->type == RECORD_REAL;
     if (!(v >= m->least && v <= m->most) || !isfinite(v) || (!real && v != floor(v))) {
         return false;
     }
-    if (m->type == RECORD_F64) {
-        *(double *)at = v;
-    } else if (real) {
-        *(float *)at = (float)v;
-    } else {
-        put_whole(m, at, (uint64_t)v);
-    }
+    const uint64_t whole = real ? 0 : (uint64_t)v;
+    memcpy(at, real ? (const void *)&v : &whole, m->size);
     return true;
 }
 
@@ -113,20 +82,20 @@ bool record_set_text(const record_member *m, void *record, const char *text) {
     return true;
 }
 
-/* Whether the member says nothing; of a number that has no value for it, whether it is 0. */
+/* Whether the member says nothing; of a count, whether it is 0. */
 static bool is_none(const record_member *m, const void *record) {
     switch (m->type) {
     case RECORD_OWNED: return !*(char *const *)value_of(m, record);
+    case RECORD_REAL: return isnan(record_number(m, record));
     case RECORD_BIN: return record_number(m, record) < 0;
-    default: return is_real(m) ? isnan(record_number(m, record)) : !record_number(m, record);
+    default: return record_number(m, record) == 0;
     }
 }
 
 static void set_none(const record_member *m, void *record) {
     void *at = (char *)record + m->at;
-    memset(at, 0, record_size(m));
-    if (m->type == RECORD_BIN) { *(int32_t *)at = -1; }
-    if (m->type == RECORD_F64) { *(double *)at = NAN; }
+    memset(at, m->type == RECORD_BIN ? 0xff : 0, m->size);
+    if (m->type == RECORD_REAL) { *(double *)at = NAN; }
 }
 
 bool record_read(const record_member *m, const json_t *v, void *record) {
@@ -137,12 +106,12 @@ bool record_read(const record_member *m, const json_t *v, void *record) {
     if (m->type >= RECORD_NAME) {
         return json_is_string(v) && record_set_text(m, record, json_string_value(v));
     }
-    if (is_real(m)) {
+    if (m->type == RECORD_REAL) {
         return json_is_number(v) && record_set_number(m, record, json_number_value(v));
     }
     const json_int_t whole = json_integer_value(v);
     const bool fits = json_is_integer(v) && record_set_number(m, record, (double)whole);
-    if (fits) { put_whole(m, (char *)record + m->at, (uint64_t)whole); } /* beyond 2^53, too */
+    if (fits) { memcpy((char *)record + m->at, &whole, m->size); } /* beyond 2^53, too */
     return fits;
 }
 
@@ -157,10 +126,8 @@ json_t *record_json(const record_member *m, const void *record) {
     case RECORD_NAME:
         text = record_name_at(m->names, (uint32_t)record_number(m, record), &n);
         return json_stringn(text, n);
-    case RECORD_U64: return json_integer((json_int_t) * (const uint64_t *)value_of(m, record));
-    case RECORD_F32:
-    case RECORD_F64: return ckvc_json_real(record_number(m, record) + 0.0); /* never -0 */
-    default: return json_integer((json_int_t)record_number(m, record));
+    case RECORD_REAL: return ckvc_json_real(record_number(m, record) + 0.0); /* never -0 */
+    default: return json_integer((json_int_t)whole_of(m, record));
     }
 }
 

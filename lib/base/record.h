@@ -1,7 +1,8 @@
 /* Records: the members of a struct as files know them. A table says of each member its name, type,
  * place in the struct, range, and whether it may be missing. Reading, writing and freeing a struct
- * follow from its table, so that no member is spelt a second time. Settings (formats/setting) are
- * described so.
+ * follow from its table, so that no member is spelt a second time. Described so are settings
+ * (formats/setting), lines of scores and answers and leak records (formats/lines), and the columns
+ * and attributes of shards (formats/shard).
  *
  * Two descriptions look alike and stay apart, for reasons that they give themselves: options
  * (cmd/common/options.h) and the numbers of a report (report/numbers/members.h). */
@@ -13,13 +14,9 @@
 #include <stdint.h>
 
 typedef enum record_type {
-    RECORD_U8,
-    RECORD_U16,
-    RECORD_U32,
-    RECORD_U64,
-    RECORD_BIN, /* int32_t from 0 up; none: -1 */
-    RECORD_F32,
-    RECORD_F64,   /* none: NaN */
+    RECORD_COUNT, /* an unsigned whole number of 1, 2, 4 or 8 bytes */
+    RECORD_BIN,   /* int32_t from 0 up; none: -1 */
+    RECORD_REAL,  /* double; none: NaN. In arrays, which their owners read and write, also float */
     RECORD_NAME,  /* an enum of 32 bits, in files one of `names` */
     RECORD_TEXT,  /* char [size] that ends within it: one line of UTF-8; none: "" */
     RECORD_HEX,   /* char [size]: size - 1 lower-case hexadecimal digits; none: "" */
@@ -33,15 +30,15 @@ typedef enum record_need { RECORD_MUST, RECORD_OR_NULL, RECORD_IF_ANY } record_n
 
 typedef struct record_member {
     const char *name;
-    int type; /* record_type, or RECORD_OTHER + k */
-    size_t at, size;
+    int type;           /* record_type, or RECORD_OTHER + k */
+    size_t at, size;    /* bytes from the struct's begin; bytes of it */
     const char *names;  /* "a|b|c", in the enum's order */
     double least, most; /* of a number and of a name's place */
     record_need need;
     const char *wanted; /* "a number or null": for messages of readers that use it */
 } record_member;
 
-/* A row of a table: RECORD(some_struct, "key", its_member, .type = RECORD_U32, .most = 9). */
+/* A row of a table: RECORD(some_struct, "key", its_member, .type = RECORD_COUNT, .most = 9). */
 #define RECORD(of, key, member, ...)                                                               \
     { .name = key, .at = offsetof(of, member), .size = sizeof(((of *)0)->member), __VA_ARGS__ }
 
@@ -52,7 +49,6 @@ const char *record_name_at(const char *names, uint32_t place, size_t *n);
 int record_place_of(const char *names, const char *name);
 
 /* ---- one member ---- */
-size_t record_size(const record_member *m); /* bytes in the struct */
 /* Of a name its place, of a text its length. */
 double record_number(const record_member *m, const void *record);
 /* A number, a name's place, or a text into the struct; false, and nothing is changed, where it is

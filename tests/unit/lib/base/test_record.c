@@ -14,7 +14,7 @@ typedef struct sample {
     uint32_t u32;
     uint64_t u64;
     int32_t bin;
-    float f32;
+    double part;
     double f64;
     enum { RED, GREEN } color;
     char text[8], hex[5], *owned;
@@ -22,13 +22,13 @@ typedef struct sample {
 
 #define M(name, ...) RECORD(sample, #name, name, __VA_ARGS__)
 static const record_member members[] = {
-    M(u8, .type = RECORD_U8, .most = UINT8_MAX),
-    M(u16, .type = RECORD_U16, .most = UINT16_MAX),
-    M(u32, .type = RECORD_U32, .least = 2, .most = 9, .need = RECORD_IF_ANY),
-    M(u64, .type = RECORD_U64, .most = HUGE_VAL),
+    M(u8, .type = RECORD_COUNT, .most = UINT8_MAX),
+    M(u16, .type = RECORD_COUNT, .most = UINT16_MAX),
+    M(u32, .type = RECORD_COUNT, .least = 2, .most = 9, .need = RECORD_IF_ANY),
+    M(u64, .type = RECORD_COUNT, .most = HUGE_VAL),
     M(bin, .type = RECORD_BIN, .most = 7, .need = RECORD_OR_NULL),
-    M(f32, .type = RECORD_F32, .least = -1, .most = 1),
-    M(f64, .type = RECORD_F64, .least = -HUGE_VAL, .most = HUGE_VAL, .need = RECORD_IF_ANY),
+    M(part, .type = RECORD_REAL, .least = -1, .most = 1),
+    M(f64, .type = RECORD_REAL, .least = -HUGE_VAL, .most = HUGE_VAL, .need = RECORD_IF_ANY),
     M(color, .type = RECORD_NAME, .names = "red|green", .most = 1),
     M(text, .type = RECORD_TEXT),
     M(hex, .type = RECORD_HEX, .need = RECORD_OR_NULL),
@@ -55,14 +55,14 @@ static void writes(const sample *s, const char *text) {
     assert_string_equal(got, text);
 }
 
+/* clang-format off */
 #define FULL                                                                                       \
-    "{\"bin\":7,\"color\":\"green\",\"f32\":-0.5,\"f64\":0.25,\"hex\":\"01ef\",\"owned\":"         \
-    "\"mine\","                                                                                    \
-    "\"text\":\"seven b\",\"u16\":65535,\"u32\":9,\"u64\":9007199254740993,\"u8\":255}"
+    "{\"bin\":7,\"color\":\"green\",\"f64\":0.25,\"hex\":\"01ef\",\"owned\":\"mine\","                  \
+    "\"part\":-0.5,\"text\":\"seven b\",\"u16\":65535,\"u32\":9,\"u64\":9007199254740993,\"u8\":255}"
 #define EMPTY                                                                                      \
-    "{\"bin\":null,\"color\":\"red\",\"f32\":0,\"hex\":null,\"owned\":null,\"text\":\"\",\"u16\":" \
-    "0,"                                                                                           \
-    "\"u64\":0,\"u8\":0}"
+    "{\"bin\":null,\"color\":\"red\",\"hex\":null,\"owned\":null,\"part\":0,\"text\":\"\","              \
+    "\"u16\":0,\"u64\":0,\"u8\":0}"
+/* clang-format on */
 
 TEST(json) {
     sample s = {0};
@@ -84,7 +84,7 @@ TEST(none) {
     assert_true(isnan(s.f64));
     writes(&s, EMPTY);
     s.f64 = -0.0;
-    s.f32 = NAN; /* must be there: null says that it is no number */
+    s.part = NAN; /* must be there: null says that it is no number */
     json_auto_t *real = record_json(&members[6], &s), *must = record_json(&members[5], &s);
     assert_false(signbit(json_real_value(real)));
     assert_true(json_is_null(must));
