@@ -358,7 +358,7 @@ static ckvc_status open_column(reader *r, hid_t group, const shard_group *g, con
               from->rank != rank || H5Sget_simple_extent_type(from->space) != H5S_SIMPLE ||
                   H5Sget_simple_extent_dims(from->space, from->dims, NULL) != rank,
               "%s has %d dimensions, must have %d", from->name, from->rank, rank);
-    for (int i = 1; i < rank; i++) {
+    for (int i = 1; c->axes && i < rank; i++) {
         size_t extent;
         const char *axis = shard_axis(c->axes[i - 1], &r->s->h, &extent);
         values *= row[i];

@@ -78,7 +78,7 @@ bool record_set_text(const record_member *m, void *record, const char *text) {
         return false;
     }
     memset(at, 0, m->size);
-    memcpy(at, text, n);
+    memcpy(at, text, n + 1);
     return true;
 }
 
