@@ -3,7 +3,6 @@
 #include "calib/rollout/memory_plan.h"
 #include "cmd/common/chosen_policies.h"
 #include "cmd/common/run_setup.h"
-#include "cmd/common/score_checkpoint.h"
 #include "cmd/common/fit_options.h"
 #include "cmd/verbs.h"
 #include "formats/lines/answers.h"
@@ -28,7 +27,7 @@ typedef struct eval_job {
     chosen_policies of;
     task_items tasks;
     eval_items *items;
-    score_checkpoint checkpoint;
+    durable_output checkpoint;
     run_part part;
 } eval_job;
 
@@ -36,7 +35,7 @@ static void job_fini(eval_job *j) {
     policies_close(&j->of);
     eval_items_free(j->items);
     task_items_fini(&j->tasks);
-    score_checkpoint_fini(&j->checkpoint);
+    durable_output_fini(&j->checkpoint);
     inputs_close(&j->e);
 }
 
@@ -114,16 +113,9 @@ static ckvc_status make_items(const eval_cli *c, eval_job *j, ckvc_err *err) {
 /* Parts, and a run that goes on, have the same items: what the file holds already stays. */
 static ckvc_status publish_items(const eval_cli *c, const eval_job *j, const ckvc_buffer *lines,
                                  ckvc_err *err) {
-    CKVC_AUTO_FREE char *there = NULL;
-    size_t n = 0;
-    ckvc_err why = {0};
-    const ckvc_status st = ckvc_publish_bytes(c->items, lines->data, lines->size, c->force, &why);
-    if (st == CKVC_E_CREATE && (c->resume || j->part.count) &&
-        ckvc_file_read(c->items, lines->size, &there, &n, &(ckvc_err){0}) == CKVC_OK &&
-        n == lines->size && n && memcmp(there, lines->data, n) == 0) {
-        return CKVC_OK;
-    }
-    return st == CKVC_OK ? st : ckvc_fail(err, st, "%s", why.text);
+    const bool same = (c->resume || j->part.count) && lines->size &&
+                      ckvc_file_holds(c->items, lines->data, lines->size);
+    return same ? CKVC_OK : ckvc_publish_bytes(c->items, lines->data, lines->size, c->force, err);
 }
 
 static ckvc_status write_items(const eval_cli *c, const eval_job *j, ckvc_err *err) {
@@ -139,7 +131,7 @@ static ckvc_status write_items(const eval_cli *c, const eval_job *j, ckvc_err *e
 /* ---- what came of it ---- */
 
 /* Of the lines, those of before among them. */
-static ckvc_status print_summary(const score_checkpoint *of, ckvc_err *err) {
+static ckvc_status print_summary(const durable_output *of, ckvc_err *err) {
     CKVC_AUTO_FREE char *text = NULL;
     if (of->n_lines == 0) { return CKVC_OK; /* of a part without items */ }
     CKVC_TRY(report_answers((const uint8_t *)of->lines, of->n_lines, &text, err));
@@ -177,7 +169,7 @@ static ckvc_status check_outputs(const eval_cli *c, const eval_job *j, ckvc_err 
                      files[i].option, files[i].path);
         }
         if (files[i].path && files[i].check) {
-            CKVC_TRY(i == 0 ? score_checkpoint_out_check(c->out, c->resume, c->force, err)
+            CKVC_TRY(i == 0 ? durable_output_check(c->out, c->resume, c->force, err)
                             : ckvc_publish_check(files[i].path, c->force, err));
         }
     }
@@ -213,25 +205,25 @@ static ckvc_status open_job(const eval_cli *c, eval_job *j, ckvc_err *err) {
 /* The answers, in one go or in what a checkpoint leaves to do. */
 static ckvc_status run_job(const eval_cli *c, eval_job *j, eval_options *o, ckvc_err *err) {
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer lines = {0};
-    j->checkpoint = (score_checkpoint){.out = c->out,
-                                       .part = j->part,
-                                       .n_prompts = j->items->prompts.n,
-                                       .per_prompt = eval_ways(&o->choice),
-                                       .resume = c->resume,
-                                       .force = c->force};
+    j->checkpoint = (durable_output){.out = c->out,
+                                     .part = j->part,
+                                     .n_prompts = j->items->prompts.n,
+                                     .per_prompt = eval_ways(&o->choice),
+                                     .resume = c->resume,
+                                     .force = c->force};
     if (c->out) {
         json_auto_t *settings = policies_settings(&j->of, &j->e);
         json_object_set_new(settings, "items", json_string(j->items->sha256));
-        CKVC_TRY(score_checkpoint_open(&j->checkpoint, settings, err));
+        CKVC_TRY(durable_output_open(&j->checkpoint, settings, err));
         o->n_done = j->checkpoint.n_done;
-        o->keep = score_checkpoint_keep;
+        o->keep = durable_output_keep;
         o->keep_ctx = &j->checkpoint;
     }
     ckvc_stop_install((double)c->limit_time);
     ckvc_err why = {0};
     const ckvc_status st = eval_answers(o, &lines, &why);
-    CKVC_TRY(score_checkpoint_end(&j->checkpoint, &lines, st, &why, "what is printed is complete",
-                                  c->inputs.quiet, err));
+    CKVC_TRY(policies_end_lines(&j->checkpoint, &lines, st, &why, "what is printed is complete",
+                                c->inputs.quiet, err));
     return c->inputs.quiet ? CKVC_OK : print_summary(&j->checkpoint, err);
 }
 

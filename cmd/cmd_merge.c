@@ -1,7 +1,7 @@
 /* ckvc merge: the parts of a run, a score or an eval into one. */
 #include "cmd/common/json_text.h"
-#include "cmd/common/score_checkpoint.h"
 #include "cmd/verbs.h"
+#include "formats/run/durable_output.h"
 #include "formats/run/run_dir.h"
 
 typedef struct merge_cli {
@@ -16,7 +16,7 @@ static ckvc_status merge(const verb_call *call, ckvc_err *err) {
         "no run is named; want ckvc merge RUN [PART...], or ckvc merge S.jsonl [PART.jsonl...]");
     const char *out = call->items[0];
     size_t n_scores;
-    CKVC_TRY(score_merge(out, call->items + 1, call->n - 1, &n_scores, err));
+    CKVC_TRY(durable_output_merge(out, call->items + 1, call->n - 1, &n_scores, err));
     if (n_scores) {
         if (c->json) {
             json_print(JSON_NUMBERS(json_pack("{s:s}", "scores", out), {"parts", n_scores}));

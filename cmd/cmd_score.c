@@ -3,7 +3,6 @@
 
 #include "cmd/common/manifest_leaks.h"
 #include "cmd/common/run_setup.h"
-#include "cmd/common/score_checkpoint.h"
 #include "cmd/common/fit_options.h"
 #include "cmd/verbs.h"
 #include "formats/lines/layer_budgets.h"
@@ -16,14 +15,14 @@ typedef struct score_job {
     score_summary *summary;
     double *layer_budgets; /* [L] or NULL */
     double mean_budget;    /* of --layer-budgets */
-    score_checkpoint checkpoint;
+    durable_output checkpoint;
     run_part part; /* --shard */
 } score_job;
 
 static void job_fini(score_job *j) {
     policies_close(&j->of);
     CKVC_FREE(j->summary, j->layer_budgets);
-    score_checkpoint_fini(&j->checkpoint);
+    durable_output_fini(&j->checkpoint);
     inputs_close(&j->e);
 }
 
@@ -105,7 +104,7 @@ ckvc_status score_run(const score_cli *c, ckvc_err *err) {
              "--shard makes a part of an --out FILE: name it, and leave out --vectors");
     USAGE_IF(j.part.count && c->dry_run, "--dry-run measures all prompts: leave out --shard");
     if (c->out && !c->dry_run) {
-        CKVC_TRY(score_checkpoint_out_check(c->out, c->resume, c->score.force, err));
+        CKVC_TRY(durable_output_check(c->out, c->resume, c->score.force, err));
     }
     if (c->score.vectors) { CKVC_TRY(ckvc_publish_check(c->score.vectors, c->score.force, err)); }
     USAGE_IF(c->score.attention_error && c->inputs.setting.compress_after == SETTING_TURN_FIRST,
@@ -137,29 +136,29 @@ ckvc_status score_run(const score_cli *c, ckvc_err *err) {
     o.choice.setting.layer_budgets = by_layer;
     if (c->dry_run) { return print_forecast(&j, &inputs, &o, c->inputs.json, err); }
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer lines = {0};
-    j.checkpoint = (score_checkpoint){.out = c->out,
-                                      .part = j.part,
-                                      .n_prompts = j.e.prompts->n,
-                                      .per_prompt = per_prompt,
-                                      .resume = c->resume,
-                                      .force = c->score.force};
+    j.checkpoint = (durable_output){.out = c->out,
+                                    .part = j.part,
+                                    .n_prompts = j.e.prompts->n,
+                                    .per_prompt = per_prompt,
+                                    .resume = c->resume,
+                                    .force = c->score.force};
     if (c->own_command && c->out) {
         json_auto_t *settings = settings_of(c, &j);
-        CKVC_TRY(score_checkpoint_open(&j.checkpoint, settings, err));
+        CKVC_TRY(durable_output_open(&j.checkpoint, settings, err));
         CKVC_TRY(score_count_done(&inputs, &o, j.checkpoint.lines, j.checkpoint.n_lines, j.summary,
                                   err));
         o.part = j.part;
         o.n_done = j.checkpoint.n_done;
-        o.keep = score_checkpoint_keep;
+        o.keep = durable_output_keep;
         o.keep_ctx = &j.checkpoint;
     }
     ckvc_stop_install((double)c->limit_time);
     ckvc_err why = {0};
     const ckvc_status st = score_prompts(&inputs, &o, &lines, j.summary, &why);
     CKVC_TRY(
-        score_checkpoint_end(&j.checkpoint, &lines, st, &why,
-                             "their lines are complete, and with --out one could go on from here",
-                             c->inputs.quiet, err));
+        policies_end_lines(&j.checkpoint, &lines, st, &why,
+                           "their lines are complete, and with --out one could go on from here",
+                           c->inputs.quiet, err));
     if (!c->inputs.quiet) { print_summary(c, &j); }
     for (size_t i = 0; i < j.of.n_tables; i++) {
         leak_guard_warn(j.of.tables[i], c->of.tables.items[i], j.e.manifest->sha256);

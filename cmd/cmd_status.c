@@ -2,8 +2,9 @@
 #include <time.h>
 
 #include "cmd/common/json_text.h"
-#include "cmd/common/score_checkpoint.h"
 #include "cmd/verbs.h"
+#include "formats/lines/rows.h"
+#include "formats/run/durable_output.h"
 #include "formats/run/run_dir.h"
 #include "lib/base/files.h"
 #include "lib/base/progress.h"
@@ -92,7 +93,8 @@ static ckvc_status status(const verb_call *call, ckvc_err *err) {
         for (size_t i = 0; i < call->n; i++) {
             json_t *o;
             const char *path = call->items[i];
-            CKVC_TRY(ckvc_is_dir(path) ? run_status(path, &o, err) : score_status(path, &o, err));
+            CKVC_TRY(ckvc_is_dir(path) ? run_status(path, &o, err)
+                                       : durable_output_status(path, rows_verb(path), &o, err));
             complete = complete && json_is_true(json_object_get(o, "complete"));
             if (c->json) {
                 json_print_as_given(o);

@@ -126,6 +126,19 @@ json_t *policies_settings(const chosen_policies *of, const opened_inputs *e) {
     return o;
 }
 
+ckvc_status policies_end_lines(durable_output *o, const ckvc_buffer *lines, ckvc_status st,
+                               const ckvc_err *why, const char *printed, bool quiet,
+                               ckvc_err *err) {
+    if (!o->out && (st == CKVC_OK || st == CKVC_E_STOPPED)) {
+        fwrite(lines->data, 1, lines->size, stdout);
+    }
+    CKVC_TRY(durable_output_end(o, lines, st, why, printed, err));
+    if (o->part.count && !quiet) {
+        say("wrote %s; when all parts are there: ckvc merge %s\n", o->path, o->out);
+    }
+    return CKVC_OK;
+}
+
 void policies_close(chosen_policies *p) {
     for (size_t i = 0; i < p->n_tables; i++) { table_file_free(p->tables[i]); }
     free(p->list);

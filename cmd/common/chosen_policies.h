@@ -4,6 +4,7 @@
 
 #include "judge/policies/policy_sets.h"
 #include "cmd/common/opened_inputs.h"
+#include "formats/run/durable_output.h"
 
 enum { MAX_TABLES = 64 };
 
@@ -42,4 +43,9 @@ ckvc_status policies_budgets(const policies_options *o, chosen_policies *out,
  * values, model and tables by what they are. New reference, to which the verb adds its other
  * inputs. */
 json_t *policies_settings(const chosen_policies *of, const opened_inputs *e);
+/* Ends the lines of the running verb (durable_output_end). Prints `lines` where no --out names a
+ * file, also when they were stopped, and says, unless quiet, how parts are joined. */
+ckvc_status policies_end_lines(durable_output *o, const ckvc_buffer *lines, ckvc_status st,
+                               const ckvc_err *why, const char *printed, bool quiet,
+                               ckvc_err *err) CKVC_MUST_CHECK;
 void policies_close(chosen_policies *p);

@@ -26,8 +26,6 @@ typedef struct run_part {
 } run_part;
 #define RUN_WHOLE     ((run_part){0, 0})
 #define RUN_MAX_PARTS 100000
-/* Of a path, where flock is not there: two writers would not see each other. */
-#define RUN_NO_LOCK "%s: this file system gives no lock; write to another one"
 size_t run_part_size(run_part part, size_t n); /* of n shards, or what else is shared out so */
 
 /* Creates `path` (missing or empty, else CKVC_E_CREATE that suggests --resume) and writes run.json
@@ -97,9 +95,6 @@ char *run_part_path(const char *folder, const char *stem, run_part part, const c
 /* The parts that have such a file, ascending by count, index; the caller's to free. */
 ckvc_status run_list_parts(const char *folder, const char *stem, const char *end, run_part **out,
                            size_t *n, ckvc_err *err) CKVC_MUST_CHECK;
-/* "I/N" of each part of the last one's number that is not in the list [n], which is as
- * run_list_parts gives it. New reference. */
-json_t *run_missing(const run_part *list, size_t n);
 typedef struct run_merged {
     uint32_t n_parts; /* 0: `path` was one run already */
     size_t n_passes, n_shards;

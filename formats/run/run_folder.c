@@ -7,7 +7,7 @@
 #include <unistd.h>
 #include <stdlib.h>
 
-#include "formats/run/run_append.h"
+#include "formats/run/durable.h"
 #include "formats/run/run_internal.h"
 #include "formats/shard/shard_h5.h"
 #include "lib/base/files.h"
@@ -33,17 +33,15 @@ ckvc_status run_folder_is_fresh(const char *path, bool *fresh, ckvc_err *err) {
 
 static ckvc_status take_lock(const char *path, int operation, int *out, ckvc_err *err) {
     CKVC_AUTO(ckvc_close_at) int fd = -1;
-    CKVC_TRY(ckvc_open_kept(path, &fd, err));
+    bool busy;
+    CKVC_TRY(durable_lock(path, operation, &fd, &busy, err));
     char holder[32] = "";
     const ssize_t n = pread(fd, holder, sizeof holder - 1, 0);
     CKVC_FAIL_IF(n > 0 && strspn(holder, "0123456789\n") < (size_t)n, err, CKVC_E_CREATE,
                  "%s: is no lock of a run, which has a process's number; move it elsewhere", path);
     holder[strcspn(holder, "\n")] = 0;
-    if (flock(fd, operation | LOCK_NB) != 0) {
-        CKVC_FAIL_ERRNO_IF(errno != EWOULDBLOCK, err, CKVC_E_SYSTEM, RUN_NO_LOCK, path);
-        return ckvc_fail(err, CKVC_E_BUSY, "%s: %s%s is writing this run; wait for it or stop it",
-                         path, *holder ? "process " : "a part of it", holder);
-    }
+    CKVC_FAIL_IF(busy, err, CKVC_E_BUSY, "%s: %s%s is writing this run; wait for it or stop it",
+                 path, *holder ? "process " : "a part of it", holder);
     /* The number is for the message above; the lock itself is the kernel's, so a dead process
      * holds none. */
     if (operation == LOCK_EX && ftruncate(fd, 0) == 0) { dprintf(fd, "%ld\n", (long)getpid()); }
@@ -105,7 +103,7 @@ ckvc_status run_load(run_dir *r, ckvc_err *err) {
     CKVC_TRY(run_load_plan(r, err));
     run_hash_plan(r->plan, r->plan_hash);
     memcpy(r->pass_plan, r->plan_hash, sizeof r->pass_plan);
-    CKVC_TRY(journal_read(r->journal_path, run_take_line, r, &r->journal_size, err));
+    CKVC_TRY(durable_read_lines(r->journal_path, run_take_line, r, &r->journal_size, err));
     CKVC_TRY(run_sort_shards(r, err));
     for (size_t i = 0; i < r->n_passes; i++) {
         const run_pass_state *p = r->passes[i];

@@ -101,11 +101,8 @@ uint32_t run_own_shards(const run_dir *r, const run_pass_state *p) {
 }
 
 ckvc_status run_publish_once(const char *path, const void *data, size_t size, ckvc_err *err) {
-    CKVC_AUTO_FREE char *there = NULL;
-    size_t n;
     if (!ckvc_file_exists(path)) { return ckvc_publish_bytes(path, data, size, false, err); }
-    CKVC_TRY(ckvc_file_read(path, SIZE_MAX - 1, &there, &n, err));
-    CKVC_FAIL_IF(n != size || memcmp(there, data, n) != 0, err, CKVC_E_CREATE,
+    CKVC_FAIL_IF(!ckvc_file_holds(path, data, size), err, CKVC_E_CREATE,
                  "%s: is there already, and not what these parts make; choose another name", path);
     return CKVC_OK;
 }

@@ -100,6 +100,17 @@ ckvc_status run_sort_shards(run_dir *r, ckvc_err *err) CKVC_MUST_CHECK;
 /* Appends to the journal, and takes the line into the struct as reading it would. */
 ckvc_status run_journal(run_dir *r, json_t *line /* taken */, ckvc_err *err) CKVC_MUST_CHECK;
 
+/* What `ckvc status` says (docs/cli.md). Of a pass of one part, which has members `prompts` and
+ * `done`: what follows from its rate in prompts a second and from the time of its last write, in
+ * seconds (NaN: unknown). */
+void run_status_of_pass(json_t *pass, bool complete, double rate, double written_s);
+/* Of one part, which is complete when it has `ended` and its passes are; a new reference. */
+json_t *run_status_of_part(run_part part, const json_t *passes, const json_t *skipped, bool ended);
+/* Of a whole, into the object `status`: its parts, which of the list's number are missing, and
+ * whether all is done. The list [n] is as run_list_parts gives it. */
+void run_status_of_parts(json_t *status, json_t *parts, const run_part *list, size_t n,
+                         bool merged);
+
 /* Checkpoints against their lines. */
 ckvc_status run_verify_files(const run_dir *r, ckvc_err *err) CKVC_MUST_CHECK;
 

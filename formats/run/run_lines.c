@@ -2,7 +2,7 @@
 #include <stdio.h>
 
 #include "formats/run/run_internal.h"
-#include "formats/run/run_append.h"
+#include "formats/run/durable.h"
 #include "formats/shard/shard_schema.h"
 #include "lib/base/json.h"
 #include "lib/base/order.h"
@@ -222,7 +222,7 @@ ckvc_status run_sort_shards(run_dir *r, ckvc_err *err) {
 
 ckvc_status run_journal(run_dir *r, json_t *line, ckvc_err *err) {
     json_auto_t *taken = line;
-    CKVC_TRY(journal_append(r->journal_path, &r->journal_size, taken, err));
+    CKVC_TRY(durable_append_json(r->journal_path, &r->journal_size, taken, err));
     CKVC_TRY(run_take_line(r, taken, 0, err));
     return run_sort_shards(r, err);
 }

@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/run/run_append.h"
+#include "formats/run/durable.h"
 #include "formats/run/run_internal.h"
 #include "formats/shard/shard_rows.h"
 #include "formats/shard/shard_codec.h"

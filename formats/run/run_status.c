@@ -6,7 +6,7 @@
 #include <time.h>
 #include <string.h>
 
-#include "formats/run/run_append.h"
+#include "formats/run/durable.h"
 #include "formats/run/run_internal.h"
 #include "lib/base/files.h"
 #include "lib/base/json.h"
@@ -75,48 +75,66 @@ static double rate_of(const progress *o) {
     return seconds > 0 ? prompts / seconds : NAN;
 }
 
-static json_t *describe_progress(const run_pass_state *p, const progress *o, double now_s) {
-    const bool complete = p->pub.stable.reached || p->pub.n_shards == o->shards;
-    const double rate = complete ? NAN : rate_of(o);
-    return json_pack(
-        "{s:s, s:I, s:I, s:I, s:I, s:I, s:b, s:o, s:o, s:o}", "pass", p->pub.name, "prompts",
-        (json_int_t)o->prompts, "done", (json_int_t)o->done, "skipped", (json_int_t)o->skipped,
-        "shards", (json_int_t)o->shards, "shards_published", (json_int_t)p->pub.n_shards,
-        "complete", complete, "prompts_per_second", ckvc_json_real(rate), "seconds_left",
-        ckvc_json_real((o->prompts - o->done) / rate), "seconds_since_write",
-        ckvc_json_real(o->n_marks ? fmax(0, now_s - o->marks[o->n_marks - 1].s) : NAN));
+void run_status_of_pass(json_t *pass, bool complete, double rate, double written_s) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now); /* files' times are the wall clock's */
+    const double ago = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec - written_s,
+                 left = json_number_value(json_object_get(pass, "prompts")) -
+                        json_number_value(json_object_get(pass, "done"));
+    rate = complete ? NAN : rate;
+    json_object_set_new(pass, "complete", json_boolean(complete));
+    json_object_set_new(pass, "prompts_per_second", ckvc_json_real(rate));
+    json_object_set_new(pass, "seconds_left", ckvc_json_real(left / rate));
+    json_object_set_new(pass, "seconds_since_write", ckvc_json_real(ago < 0 ? 0 : ago));
+}
+
+static json_t *describe_progress(const run_pass_state *p, const progress *o) {
+    json_t *pass = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I}", "pass", p->pub.name, "prompts",
+                             (json_int_t)o->prompts, "done", (json_int_t)o->done, "skipped",
+                             (json_int_t)o->skipped, "shards", (json_int_t)o->shards,
+                             "shards_published", (json_int_t)p->pub.n_shards);
+    run_status_of_pass(pass, p->pub.stable.reached || p->pub.n_shards == o->shards, rate_of(o),
+                       o->n_marks ? o->marks[o->n_marks - 1].s : NAN);
+    return pass;
+}
+
+/* Are all of a list complete? */
+static bool all_complete(const json_t *list) {
+    bool complete = true;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        complete = complete && json_is_true(json_object_get(json_array_get(list, i), "complete"));
+    }
+    return complete;
+}
+
+json_t *run_status_of_part(run_part part, const json_t *passes, const json_t *skipped, bool ended) {
+    json_t *name = part.count ? json_sprintf("%u/%u", part.index, part.count) : json_null();
+    return json_pack("{s:o, s:O, s:O, s:b}", "part", name, "passes", passes, "skipped", skipped,
+                     "complete", ended && all_complete(passes));
 }
 
 /* One journal's passes, and what they skipped. */
 static ckvc_status describe_part(const char *path, run_part part, json_t **out, ckvc_err *err) {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now); /* files' times are the wall clock's */
     CKVC_AUTO(run_close_at) run_dir *r = run_new(path, part);
     CKVC_TRY(run_load(r, err));
     json_auto_t *passes = json_array();
     /* compile has fits and scores between its passes, and ends with a table */
     const char *verb = json_string_value(json_object_get(r->plan, "verb"));
-    bool complete =
+    const bool ended =
         r->n_passes > 0 && (!verb || strcmp(verb, "compile") != 0 || run_has_file(r, "table.ckvt"));
     for (size_t i = 0; i < r->n_passes; i++) {
         progress o;
         const ckvc_status st = count_pass(r, r->passes[i], &o, err);
-        if (st == CKVC_OK) {
-            json_t *pass = describe_progress(r->passes[i], &o,
-                                             (double)now.tv_sec + 1e-9 * (double)now.tv_nsec);
-            complete = complete && json_is_true(json_object_get(pass, "complete"));
-            json_array_append_new(passes, pass);
-        }
+        if (st == CKVC_OK) { json_array_append_new(passes, describe_progress(r->passes[i], &o)); }
         free(o.marks);
         CKVC_TRY(st);
     }
-    json_t *name = part.count ? json_sprintf("%u/%u", part.index, part.count) : json_null();
-    *out = json_pack("{s:o, s:O, s:O, s:b}", "part", name, "passes", passes, "skipped", r->skipped,
-                     "complete", complete);
+    *out = run_status_of_part(part, passes, r->skipped, ended);
     return CKVC_OK;
 }
 
-json_t *run_missing(const run_part *list, size_t n) {
+/* "I/N" of each part of the last one's number that is not in the list [n]. */
+static json_t *missing_parts(const run_part *list, size_t n) {
     json_t *missing = json_array();
     for (uint32_t i = 0, at = 0; n && i < list[n - 1].count; i++) {
         if (at < n && list[at].index == i) {
@@ -128,6 +146,16 @@ json_t *run_missing(const run_part *list, size_t n) {
     return missing;
 }
 
+void run_status_of_parts(json_t *status, json_t *parts, const run_part *list, size_t n,
+                         bool merged) {
+    json_t *missing = missing_parts(list, n);
+    const bool complete = json_array_size(missing) == 0 && all_complete(parts);
+    json_object_set(status, "parts", parts);
+    json_object_set_new(status, "missing", missing);
+    json_object_set_new(status, "complete", json_boolean(complete));
+    json_object_set_new(status, "merged", json_boolean(merged));
+}
+
 ckvc_status run_status(const char *path, json_t **out, ckvc_err *err) {
     CKVC_AUTO(run_close_at) run_dir *whole = run_new(path, RUN_WHOLE);
     CKVC_AUTO_FREE run_part *list = NULL;
@@ -137,20 +165,17 @@ ckvc_status run_status(const char *path, json_t **out, ckvc_err *err) {
     if (!ckvc_file_exists(whole->journal_path)) {
         CKVC_TRY(run_list_parts(whole->path, "journal", ".jsonl", &list, &n, err));
     }
-    bool complete = true;
     for (size_t i = 0; i < n || i == 0; i++) {
         json_t *part;
         CKVC_TRY(describe_part(whole->path, n ? list[i] : RUN_WHOLE, &part, err));
-        complete = complete && json_is_true(json_object_get(part, "complete"));
         json_array_append_new(parts, part);
     }
-    json_auto_t *missing = run_missing(list, n);
     char hash[CKVC_SHA256_HEX];
     run_hash_plan(whole->plan, hash);
-    *out = json_pack("{s:s, s:s, s:O?, s:O?, s:O, s:O, s:b, s:b}", "run", whole->path, "plan_hash",
-                     hash, "verb", json_object_get(whole->plan, "verb"), "model_name",
-                     json_object_get(whole->plan, "model_name"), "parts", parts, "missing", missing,
-                     "complete", complete && json_array_size(missing) == 0, "merged", n == 0);
+    *out = json_pack("{s:s, s:s, s:O?, s:O?}", "run", whole->path, "plan_hash", hash, "verb",
+                     json_object_get(whole->plan, "verb"), "model_name",
+                     json_object_get(whole->plan, "model_name"));
+    run_status_of_parts(*out, parts, list, n, n == 0);
     return CKVC_OK;
 }
 

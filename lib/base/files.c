@@ -168,6 +168,12 @@ bool ckvc_file_exists(const char *path) {
     return lstat(path, &info) == 0;
 }
 
+bool ckvc_file_holds(const char *path, const void *data, size_t n) {
+    CKVC_AUTO(ckvc_map_close) ckvc_map map = {0};
+    return ckvc_map_open(path, &map, NULL) == CKVC_OK && map.size == n &&
+           memcmp(map.data, data, n) == 0;
+}
+
 bool ckvc_is_dir(const char *path) {
     struct stat info;
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);

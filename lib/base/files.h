@@ -59,6 +59,8 @@ ckvc_status ckvc_file_read(const char *path, size_t cap, char **out, size_t *siz
  * somebody else's file and a pipe may have no reader; anything else is CKVC_E_CREATE. */
 ckvc_status ckvc_open_kept(const char *path, int *fd, ckvc_err *err) CKVC_MUST_CHECK;
 bool ckvc_file_exists(const char *path);
+/* Whether path is a regular file that holds these n bytes and nothing else. */
+bool ckvc_file_holds(const char *path, const void *data, size_t n);
 bool ckvc_is_dir(const char *path);
 /* Whether path is the file or folder `other` or lies below it, symbolic links followed. It also
  * answers for a path that does not exist yet. */

@@ -1,5 +1,5 @@
 /* The log of finished prompts beside an unfinished shard, as it is and with CRC-32 sums mended. */
-#include "formats/run/run_append.h"
+#include "formats/run/durable.h"
 #include "formats/shard/shard_codec.h"
 #include "lib/base/bytes.h"
 #include "lib/base/hash.h"

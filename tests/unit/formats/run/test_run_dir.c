@@ -3,7 +3,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#include "formats/run/run_append.h"
+#include "formats/run/durable.h"
 #include "tests/unit/formats/refusal.h"
 #include "tests/unit/json_holds.h"
 #include "tests/unit/run_fixture.h"

@@ -1,8 +1,9 @@
-/* Files that grow by whole records: see run_append.h. */
-#include "formats/run/run_append.h"
+/* Files that grow by whole lines or records: see durable.h. */
+#include "formats/run/durable.h"
 
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,6 +13,19 @@
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
 #include "lib/base/text_lines.h"
+
+ckvc_status durable_lock(const char *path, int operation, int *fd, bool *busy, ckvc_err *err) {
+    struct stat held;
+    do {
+        ckvc_close_at(fd);
+        CKVC_TRY(ckvc_open_kept(path, fd, err));
+        *busy = flock(*fd, operation | LOCK_NB) != 0;
+        CKVC_FAIL_ERRNO_IF(*busy && errno != EWOULDBLOCK, err, CKVC_E_SYSTEM,
+                           "%s: this file system gives no lock; write to another one", path);
+        /* A lock is worth nothing on a file that its last holder has removed meanwhile. */
+    } while (fstat(*fd, &held) == 0 && held.st_nlink == 0);
+    return CKVC_OK;
+}
 
 static ckvc_status write_synced(int fd, const char *path, uint64_t at, const uint8_t *bytes,
                                 size_t n, ckvc_err *err) {
@@ -50,15 +64,15 @@ ckvc_status durable_append(const char *path, uint64_t *size, const uint8_t *byte
     return st;
 }
 
-#define MAX_JOURNAL_BYTES ((size_t)256 << 20)
+#define MAX_LINES_BYTES ((size_t)256 << 20)
 
-ckvc_status journal_read(const char *path, journal_line_fn fn, void *ctx, uint64_t *size,
-                         ckvc_err *err) {
+ckvc_status durable_read_lines(const char *path, durable_line_fn fn, void *ctx, uint64_t *size,
+                               ckvc_err *err) {
     *size = 0;
     if (!ckvc_file_exists(path)) { return CKVC_OK; }
     CKVC_AUTO_FREE char *text = NULL;
     size_t n;
-    CKVC_TRY(ckvc_file_read(path, MAX_JOURNAL_BYTES, &text, &n, err));
+    CKVC_TRY(ckvc_file_read(path, MAX_LINES_BYTES, &text, &n, err));
     for (ckvc_lines at = ckvc_lines_of(text, n); ckvc_next_line(&at) && at.ended;) {
         json_auto_t *line = NULL;
         ckvc_err why = {0};
@@ -77,13 +91,15 @@ ckvc_status journal_read(const char *path, journal_line_fn fn, void *ctx, uint64
     return CKVC_OK;
 }
 
-ckvc_status journal_append(const char *path, uint64_t *size, const json_t *line, ckvc_err *err) {
+ckvc_status durable_append_json(const char *path, uint64_t *size, const json_t *line,
+                                ckvc_err *err) {
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer text = {0};
     ckvc_json_append(&text, line);
     ckvc_buffer_u8(&text, '\n');
     return durable_append(path, size, text.data, text.size, err);
 }
 
+/* ---- prompt logs ---- */
 #define MAX_LOG_BYTES ((size_t)4 << 30)
 
 void prompt_log_free(prompt_log *log) {
