@@ -64,7 +64,7 @@ static const opt rows[] = {
 const verb verb_report = {
     .name = "report",
     .about = "show on a page how good and how stable tables are",
-    .summary = "show how good and how stable tables are, on one page without scripts",
+    .summary = "show how good and how stable tables are, on one page that loads nothing else",
     .usage =
         "ckvc report T.ckvt... RUN... [--scores S.jsonl,...] [--answers A.jsonl,...] --out DIR",
     .examples = "  ckvc report run/table.ckvt run --out report          (what compile made, by its "

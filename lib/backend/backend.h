@@ -350,7 +350,7 @@ static inline int64_t be_padded_rows(int64_t n) {
  *   "auto"      cuda where it is built in and a device answers, else cpu
  *
  * The pool is borrowed and must outlive the backend. BLAS is limited to one thread, as parallel
- * work is divided over the pool. Kernels are checked before they are used (cpu/cpu_backend.h):
+ * work is divided over the pool. Kernels are checked before they are used:
  * one that fails and was not asked for by name is replaced by the next, with a warning. */
 ckvc_status backend_create(const char *kind, ckvc_compute compute, ckvc_pool *pool, backend **out,
                            ckvc_err *err) CKVC_MUST_CHECK;
