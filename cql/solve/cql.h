@@ -40,7 +40,9 @@ int cql_choose(const ckvc_actions *actions, const double *q);
 int cql_choice(const ckvc_actions *actions, const uint64_t *n, const double *mean,
                double cql_alpha);
 
-/* The paper's optimiser of the same objective (cql.h): AdamW over single records, from zeros. */
+/* The paper's optimiser of the same objective: AdamW over single records, from zeros. It is there
+ * to repeat the paper's fits as the paper made them (configs/paper.conf) and to say how far they
+ * stay from the minimum, which the exact solver finds and every other fit uses. */
 typedef struct cql_record {
     uint32_t state;
     uint32_t action;
