@@ -29,10 +29,7 @@ static json_t *provenance(const verb_call *call) {
     struct tm utc;
     if (gmtime_r(&now, &utc)) { strftime(created, sizeof created, "%Y-%m-%dT%H:%M:%SZ", &utc); }
     gethostname(host, sizeof host - 1);
-    json_t *inputs = json_array();
-    for (size_t i = 0; i < call->n; i++) {
-        json_array_append_new(inputs, json_string(call->items[i]));
-    }
+    json_t *inputs = ckvc_json_texts(call->items, call->n);
     return json_pack("{s:s, s:s, s:s, s:s, s:o}", "command", (const char *)command.data, "created",
                      created, "host", host, "ckvc_version", CKVC_VERSION, "inputs", inputs);
 }

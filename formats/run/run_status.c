@@ -248,11 +248,9 @@ void coverage_fini(coverage *c) {
 }
 
 json_t *coverage_json(const coverage *c) {
-    json_t *sources = json_array(), *rows = json_array();
+    json_t *sources = ckvc_json_texts((const char *const *)c->sources, c->n_sources),
+           *rows = json_array();
     uint64_t prompts = 0, drawn = 0;
-    for (size_t i = 0; i < c->n_sources; i++) {
-        json_array_append_new(sources, json_string(c->sources[i]));
-    }
     for (size_t i = 0; i < c->n_rows; i++) {
         const coverage_row *r = &c->rows[i];
         const uint32_t numbers[ROW_NUMBERS] = {r->entropy, r->ppl, r->source, r->prompts, r->drawn};

@@ -32,21 +32,17 @@ void task_items_fini(task_items *list) {
     *list = (task_items){0};
 }
 
-static json_t *texts_json(char *const *list, size_t n) {
-    json_t *array = json_array();
-    for (size_t i = 0; i < n; i++) { json_array_append_new(array, json_string(list[i])); }
-    return array;
-}
-
 json_t *task_item_json(const task_item *item) {
     json_t *o = json_object();
     json_object_set_new(o, "id", json_string(item->id));
     json_object_set_new(o, "task", json_string(item->task));
     json_object_set_new(o, "group", json_string(item->group));
     json_object_set_new(o, "prompt", json_stringn(item->prompt, item->prompt_size));
-    json_object_set_new(o, "answers", texts_json(item->answers, item->n_answers));
+    json_object_set_new(o, "answers",
+                        ckvc_json_texts((const char *const *)item->answers, item->n_answers));
     if (item->n_classes) {
-        json_object_set_new(o, "classes", texts_json(item->classes, item->n_classes));
+        json_object_set_new(o, "classes",
+                            ckvc_json_texts((const char *const *)item->classes, item->n_classes));
     }
     json_object_set_new(o, "metric", json_string(task_metric_name(item->metric)));
     json_object_set_new(o, "depth", ckvc_json_real(item->depth));

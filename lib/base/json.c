@@ -123,6 +123,12 @@ json_t *ckvc_json_reals(const double *v, size_t n) {
     return array;
 }
 
+json_t *ckvc_json_texts(const char *const *v, size_t n) {
+    json_t *array = json_array();
+    for (size_t i = 0; i < n; i++) { json_array_append_new(array, json_string(v[i])); }
+    return array;
+}
+
 json_t *ckvc_json_u32s(const uint32_t *v, size_t n) {
     json_t *array = json_array();
     for (size_t i = 0; i < n; i++) { json_array_append_new(array, json_integer(v[i])); }

@@ -46,10 +46,11 @@ void ckvc_json_append(ckvc_buffer *b, const json_t *value);
 void ckvc_json_append_as_given(ckvc_buffer *b, const json_t *value);
 /* A JSON real, or null where v is not finite. New reference. */
 json_t *ckvc_json_real(double v);
-/* An array of n reals / whole numbers. New reference. */
 /* Sets a number; leaves a NaN or an infinity, which JSON does not have, out. */
 void ckvc_json_set_real(json_t *o, const char *key, double v);
+/* An array of n reals, texts or whole numbers. New reference. */
 json_t *ckvc_json_reals(const double *v, size_t n);
+json_t *ckvc_json_texts(const char *const *v, size_t n);
 json_t *ckvc_json_u32s(const uint32_t *v, size_t n);
 /* Sets members of o to numbers: null where a number is not finite, and a JSON integer where it is
  * whole. Returns o, so that it can be written as JSON_NUMBERS(json_object(), {"prompts", n},
