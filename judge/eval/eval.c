@@ -176,7 +176,7 @@ static ckvc_status prefill(evaluator *v, const size_t *items, int64_t n, ckvc_er
         s[k] = v->workers.w[k]->session;
     }
     CKVC_TRY(policy_workers_prefill(&v->workers, p, n, err));
-    return sessions_next_greedy(s, n, v->first, err);
+    return sessions_next(s, n, NULL, v->first, err);
 }
 
 /* Computes the mean losses of the right answers after prompts and questions, in one way of each
@@ -292,7 +292,7 @@ static ckvc_status decode_step(evaluator *v, way *ways, size_t n, size_t *n_live
     }
     *n_live = live;
     if (live == 0) { return CKVC_OK; }
-    CKVC_TRY(decoder_step_greedy(v->decoder, v->live, v->token, (int64_t)live, v->next, err));
+    CKVC_TRY(decoder_step(v->decoder, v->live, v->token, (int64_t)live, NULL, v->next, err));
     for (size_t i = 0; i < live; i++) {
         way *x = &ways[v->place[i]];
         if (x->n_fed < x->item->n_question) { continue; }
@@ -482,7 +482,7 @@ static ckvc_status time_prefill(meter *m, subject *s, measured *out, ckvc_err *e
     for (int r = 0; r < REPEATS; r++) {
         const double start = ckvc_now_s();
         CKVC_TRY(policy_sets_prefill(s->policies, s->session, &m->p, &s->stats, err));
-        CKVC_TRY(sessions_next_greedy(&s->session, 1, m->next, err));
+        CKVC_TRY(sessions_next(&s->session, 1, NULL, m->next, err));
         out->prefill_s = min_double(out->prefill_s, ckvc_now_s() - start);
     }
     return CKVC_OK;
@@ -534,7 +534,7 @@ static ckvc_status time_batch(meter *m, subject *s, const kept_set *sets, int k,
     double best = DBL_MAX;
     for (uint32_t t = 0; t < m->p.n_continuation; t++) {
         const double start = ckvc_now_s();
-        CKVC_TRY(decoder_step_greedy(m->decoder, h.of, tokens, n, m->next, err));
+        CKVC_TRY(decoder_step(m->decoder, h.of, tokens, n, NULL, m->next, err));
         best = min_double(best, ckvc_now_s() - start);
     }
     out->token_s[k] = best;

@@ -226,8 +226,7 @@ static ckvc_status enter_prompts(generator *r, policy_workers *w, one *items, co
     }
     CKVC_TRY(policy_workers_prefill(w, p, n, err));
     for (int64_t k = 0; k < n; k++) { CKVC_TRY(take_over(r, w, k, &items[k], err)); }
-    CKVC_TRY(r->logits ? sessions_next_logits(s, n, r->logits, err)
-                       : sessions_next_greedy(s, n, r->next, err));
+    CKVC_TRY(sessions_next(s, n, r->logits, r->next, err));
     for (int64_t k = 0; k < n; k++) {
         one *x = &items[k];
         if (!x->over && x->n_lead == 0) { CKVC_TRY(take_token(r, x, (size_t)k, err)); }
@@ -259,9 +258,7 @@ static ckvc_status decode_step(generator *r, one *items, size_t n, size_t *n_liv
     *n_live = live;
     if (live == 0) { return CKVC_OK; }
     const double start = ckvc_now_s();
-    CKVC_TRY(r->logits
-                 ? decoder_step(r->decoder, r->live, r->token, (int64_t)live, r->logits, err)
-                 : decoder_step_greedy(r->decoder, r->live, r->token, (int64_t)live, r->next, err));
+    CKVC_TRY(decoder_step(r->decoder, r->live, r->token, (int64_t)live, r->logits, r->next, err));
     const double seconds = ckvc_now_s() - start;
     for (size_t i = 0; i < live; i++) {
         one *x = &items[r->place[i]];

@@ -245,26 +245,13 @@ static ckvc_status decode_rows(decoder *d, sequence *const *sequences, const int
     return CKVC_OK;
 }
 
-static head_rows rows_of(const decoder *d, int64_t first, int64_t n) {
-    return (head_rows){d->act[first / BE_ROW_TILE].x, {0, min64(n - first, BE_ROW_TILE), 1}};
-}
-
 ckvc_status decoder_step(decoder *d, sequence *const *sequences, const int32_t *tokens, int64_t n,
-                         float *logits, ckvc_err *err) {
+                         float *logits, be_greedy *next, ckvc_err *err) {
     CKVC_TRY(decode_rows(d, sequences, tokens, n, err));
     for (int64_t i = 0; i < n; i += BE_ROW_TILE) {
-        const head_rows rows = rows_of(d, i, n);
-        CKVC_TRY(model_head_logits(d->m, &rows, 1, logits + i * d->m->shape->vocab, err));
-    }
-    return CKVC_OK;
-}
-
-ckvc_status decoder_step_greedy(decoder *d, sequence *const *sequences, const int32_t *tokens,
-                                int64_t n, be_greedy *next, ckvc_err *err) {
-    CKVC_TRY(decode_rows(d, sequences, tokens, n, err));
-    for (int64_t i = 0; i < n; i += BE_ROW_TILE) {
-        const head_rows rows = rows_of(d, i, n);
-        CKVC_TRY(model_head_greedy(d->m, &rows, 1, next + i, err));
+        const head_rows rows = {d->act[i / BE_ROW_TILE].x, {0, min64(n - i, BE_ROW_TILE), 1}};
+        CKVC_TRY(model_head_next(d->m, &rows, 1, logits ? logits + i * d->m->shape->vocab : NULL,
+                                 logits ? NULL : next + i, err));
     }
     return CKVC_OK;
 }

@@ -2,9 +2,9 @@
  * step.
  *
  *   sessions_prefill(...)                        the whole cache, in the session
- *   sessions_next_logits(&s, 1, logits)          gives the first token
+ *   sessions_next(&s, 1, logits, NULL)           gives the first token
  *   sequence_create(s, sets, room, &sequence)    gathers the kept rows; s may take the next prompt
- *   decoder_step(d, sequences, tokens, n, logits)
+ *   decoder_step(d, sequences, tokens, n, logits, NULL)
  *
  * A step computes LlamaModel.forward (model.h) of one token at position_ids T + i, where i tokens
  * follow the prompt, on a cache from which the dropped positions have been removed. A sequence's
@@ -37,11 +37,8 @@ ckvc_status decoder_create(model *m, int64_t max_sequences, decoder **out,
 void decoder_destroy(decoder *d);
 CKVC_AUTO_OF(decoder, decoder_destroy)
 
-/* Feeds tokens[i] to sequences[i] and computes the logits [n][V] of the tokens that follow. n <=
- * max_sequences; every sequence belongs to this decoder's model, has room left and occurs once. */
+/* Feeds tokens[i] to sequences[i], n <= max_sequences of this decoder's model, no sequence twice,
+ * each with room left. Of the tokens that follow it writes the logits [n][V] or, where `logits` is
+ * NULL, the likeliest, next [n]; then the logits stay with the backend. */
 ckvc_status decoder_step(decoder *d, sequence *const *sequences, const int32_t *tokens, int64_t n,
-                         float *logits, ckvc_err *err) CKVC_MUST_CHECK;
-/* Makes the same step and returns the likeliest following tokens, next [n]; the logits stay with
- * the backend. */
-ckvc_status decoder_step_greedy(decoder *d, sequence *const *sequences, const int32_t *tokens,
-                                int64_t n, be_greedy *next, ckvc_err *err) CKVC_MUST_CHECK;
+                         float *logits, be_greedy *next, ckvc_err *err) CKVC_MUST_CHECK;

@@ -382,27 +382,19 @@ ckvc_status model_head_nll(model *m, const head_losses *of, int64_t n, ckvc_err 
     return st;
 }
 
-ckvc_status model_head_logits(model *m, const head_rows *of, int64_t n, float *logits,
-                              ckvc_err *err) {
+ckvc_status model_head_next(model *m, const head_rows *of, int64_t n, float *logits,
+                            be_greedy *next, ckvc_err *err) {
     const backend_ops *op = m->be->ops;
     CKVC_TRY(op->weight_acquire(m->be, m->head, err));
     ckvc_status st = CKVC_OK;
     for (const head_rows *r = of; r < of + n && st == CKVC_OK; r++) {
-        st = op->head_logits(m->be, m->head, r->x, r->at.row0, r->at.n_rows, logits, err);
-        logits += r->at.n_rows * m->shape->vocab;
-    }
-    op->weight_release(m->be, m->head);
-    return st;
-}
-
-ckvc_status model_head_greedy(model *m, const head_rows *of, int64_t n, be_greedy *next,
-                              ckvc_err *err) {
-    const backend_ops *op = m->be->ops;
-    CKVC_TRY(op->weight_acquire(m->be, m->head, err));
-    ckvc_status st = CKVC_OK;
-    for (const head_rows *r = of; r < of + n && st == CKVC_OK; r++) {
-        st = op->head_greedy(m->be, m->head, r->x, r->at.row0, r->at.n_rows, next, err);
-        next += r->at.n_rows;
+        if (logits) {
+            st = op->head_logits(m->be, m->head, r->x, r->at.row0, r->at.n_rows, logits, err);
+            logits += r->at.n_rows * m->shape->vocab;
+        } else {
+            st = op->head_greedy(m->be, m->head, r->x, r->at.row0, r->at.n_rows, next, err);
+            next += r->at.n_rows;
+        }
     }
     op->weight_release(m->be, m->head);
     return st;

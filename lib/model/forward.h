@@ -108,11 +108,10 @@ typedef struct head_losses {
 } head_losses;
 ckvc_status model_head_nll(model *m, const head_losses *of, int64_t n,
                            ckvc_err *err) CKVC_MUST_CHECK;
-/* Writes the logits [rows][V] of n pieces of rows, each of one lane, one piece after the other. */
-ckvc_status model_head_logits(model *m, const head_rows *of, int64_t n, float *logits,
-                              ckvc_err *err) CKVC_MUST_CHECK;
-ckvc_status model_head_greedy(model *m, const head_rows *of, int64_t n, be_greedy *next,
-                              ckvc_err *err) CKVC_MUST_CHECK;
+/* What follows rows of one lane each, one behind the other: `logits` [rows][V] or, where these are
+ * NULL, the likeliest tokens `next` [rows], whose logits stay with the backend. */
+ckvc_status model_head_next(model *m, const head_rows *of, int64_t n, float *logits,
+                            be_greedy *next, ckvc_err *err) CKVC_MUST_CHECK;
 
 /* The cache of the prompt that a session has prefilled, for a caller that copies what is kept of
  * it. It is borrowed from the session until its next prefill. */

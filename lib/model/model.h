@@ -241,12 +241,10 @@ ckvc_status session_score(session *s, const int32_t *tokens, int64_t n, double *
 ckvc_status session_logits(session *s, int64_t position, float *logits,
                            ckvc_err *err) CKVC_MUST_CHECK;
 
-/* After sessions_prefill: the logits [n][V] of the token that follows each prompt; or the likeliest
- * such tokens, next [n], while the logits stay with the backend. */
-ckvc_status sessions_next_logits(session *const *s, int64_t n, float *logits,
-                                 ckvc_err *err) CKVC_MUST_CHECK;
-ckvc_status sessions_next_greedy(session *const *s, int64_t n, be_greedy *next,
-                                 ckvc_err *err) CKVC_MUST_CHECK;
+/* After sessions_prefill: the logits of the token behind each prompt, [n][V], or where `logits` is
+ * NULL the likeliest such tokens, next [n], whose logits stay with the backend. */
+ckvc_status sessions_next(session *const *s, int64_t n, float *logits, be_greedy *next,
+                          ckvc_err *err) CKVC_MUST_CHECK;
 
 /* The mean of n losses, added in double in their order: the reduction of paper.md section 3. NaN
  * for n = 0. */

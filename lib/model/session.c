@@ -615,27 +615,17 @@ ckvc_status session_score(session *s, const int32_t *tokens, int64_t n, double *
 ckvc_status session_logits(session *s, int64_t position, float *logits, ckvc_err *err) {
     assert(position >= 0 && position < s->limits.max_prompt);
     const head_rows row = {s->act.x, {position, 1, 1}};
-    return model_head_logits(s->m, &row, 1, logits, err);
+    return model_head_next(s->m, &row, 1, logits, NULL, err);
 }
 
-/* The row after the prompt, of each session. */
-static void last_rows(session *const *s, int64_t n, head_rows *rows) {
+ckvc_status sessions_next(session *const *s, int64_t n, float *logits, be_greedy *next,
+                          ckvc_err *err) {
+    head_rows rows[SESSIONS_TOGETHER];
     for (int64_t i = 0; i < n; i++) {
         assert(s[i]->n_prompt > 0);
         rows[i] = (head_rows){s[i]->last, {0, 1, 1}};
     }
-}
-
-ckvc_status sessions_next_logits(session *const *s, int64_t n, float *logits, ckvc_err *err) {
-    head_rows rows[SESSIONS_TOGETHER];
-    last_rows(s, n, rows);
-    return model_head_logits(s[0]->m, rows, n, logits, err);
-}
-
-ckvc_status sessions_next_greedy(session *const *s, int64_t n, be_greedy *next, ckvc_err *err) {
-    head_rows rows[SESSIONS_TOGETHER];
-    last_rows(s, n, rows);
-    return model_head_greedy(s[0]->m, rows, n, next, err);
+    return model_head_next(s[0]->m, rows, n, logits, next, err);
 }
 
 prompt_cache session_prompt(const session *s) {

@@ -126,12 +126,12 @@ static ckvc_status generate(run *r, const char *name, const kept_set *sets, int6
     CKVC_AUTO_FREE char *text = NULL;
     size_t size;
     be_greedy next;
-    CKVC_TRY(sessions_next_greedy(&r->s, 1, &next, err));
+    CKVC_TRY(sessions_next(&r->s, 1, NULL, &next, err));
     CKVC_TRY(sequence_create(r->s, sets, n, &q, err));
     CKVC_TRY(decoder_create(r->m, 1, &d, err));
     for (int64_t i = 0; i < n; i++) {
         tokens[i] = next.id;
-        CKVC_TRY(decoder_step_greedy(d, &q, &tokens[i], 1, &next, err));
+        CKVC_TRY(decoder_step(d, &q, &tokens[i], 1, NULL, &next, err));
     }
     CKVC_TRY(tokenizer_decode(r->tok, tokens, (size_t)n, true, &text, &size, err));
     printf("%s: %lld entries kept, %zu bytes, %s\n", name, (long long)sequence_entries(q),

@@ -96,7 +96,7 @@ typedef struct oracle {
 } oracle;
 
 static void feed(decoder *d, sequence *q, int32_t token, float *logits) {
-    OK(decoder_step(d, &q, &token, 1, logits, &err));
+    OK(decoder_step(d, &q, &token, 1, logits, NULL, &err));
 }
 
 static oracle answer_alone(const eval_items *items, size_t i, size_t way, const eval_options *o) {
@@ -123,7 +123,7 @@ static oracle answer_alone(const eval_items *items, size_t i, size_t way, const 
         CKVC_AUTO(sequence_free_at) sequence *q = NULL;
         OK(sequence_create(s, kept ? kept->sets : NULL, x->n_question + MAX_NEW, &q, &err));
         out.entries = (uint64_t)sequence_entries(q);
-        OK(sessions_next_logits(&s, 1, behind, &err));
+        OK(sessions_next(&s, 1, behind, NULL, &err));
         memcpy(logits, behind, (size_t)V * sizeof *logits);
         for (uint32_t t = 0; t < x->n_question; t++) {
             feed(d, q, p->tokens[p->n_tokens + t], logits);

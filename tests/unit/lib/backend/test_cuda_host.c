@@ -132,9 +132,9 @@ static uint64_t allocations_of(session *s, decoder *d, int64_t T) {
     for (int i = 0; i < 128; i++) { ids[i] = i * 7 % 400 + 5; }
     prefill_of(s, ids, T, T + C, 8);
     OK(session_continue(s, ids + T, C, NULL, nll, &err));
-    OK(sessions_next_greedy(&s, 1, &next, &err));
+    OK(sessions_next(&s, 1, NULL, &next, &err));
     OK(sequence_create(s, NULL, C, &q, &err));
-    for (int i = 0; i < 3; i++) { OK(decoder_step_greedy(d, &q, &next.id, 1, &next, &err)); }
+    for (int i = 0; i < 3; i++) { OK(decoder_step(d, &q, &next.id, 1, NULL, &next, &err)); }
     return emulation_allocations() - before;
 }
 

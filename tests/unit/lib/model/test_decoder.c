@@ -52,7 +52,7 @@ static void scene_open(scene *s, const char *kind, const char *path, int n_threa
         sets_fill(&kept, s->shape, T, i == 1);
         const kept_set *sets = i == 2 ? NULL : kept.sets;
         prefill_of(one, s->ids[i], T, T + C, 8);
-        OK(sessions_next_logits(&one, 1, s->first + i * s->shape->vocab, &err));
+        OK(sessions_next(&one, 1, s->first + i * s->shape->vocab, NULL, &err));
         OK(session_continue(one, s->ids[i] + T, C, sets, s->nll[i], &err));
         OK(sequence_create(one, sets, C, &s->sequences[i], &err));
         const int64_t units = (int64_t)s->shape->n_layers * s->shape->n_kv_heads,
@@ -83,7 +83,7 @@ static void decode(scene *s, int from, int n, float *logits) {
     for (int c = 0; c + 1 < C; c++) {
         int32_t tokens[PROMPTS];
         for (int i = 0; i < n; i++) { tokens[i] = s->ids[from + i][prompt_tokens[from + i] + c]; }
-        OK(decoder_step(d, s->sequences + from, tokens, n, step, &err));
+        OK(decoder_step(d, s->sequences + from, tokens, n, step, NULL, &err));
         for (int i = 0; i < n; i++) {
             memcpy(logits + (i * C + c + 1) * V, step + i * V, V * sizeof *logits);
         }
@@ -167,7 +167,7 @@ static void decode_greedy(model *m, session *const *sessions, int from, int n,
     }
     OK(decoder_create(m, n, &d, &err));
     for (int step = 0; step < STEPS; step++) {
-        OK(decoder_step_greedy(d, sequences, tokens, n, next, &err));
+        OK(decoder_step(d, sequences, tokens, n, NULL, next, &err));
         for (int i = 0; i < n; i++) {
             tokens[i] = next[i].id;
             out[i][step][0] = next[i].id;
@@ -237,11 +237,11 @@ static void transformers(const char *name) {
         prefill_of(s, prompt, T, T + n, 1);
         OK(sequence_create(s, kept.sets[0].n_sets ? kept.sets : NULL, n - 1, &q, &err));
         be_greedy next;
-        OK(sessions_next_greedy(&s, 1, &next, &err));
+        OK(sessions_next(&s, 1, NULL, &next, &err));
         for (int64_t t = 0; t < n; t++) {
             assert_int_equal(next.id, tokens[t]);
             compare(&w, next.nll, golden_at(json_object_get(one, "nll"), t), 5e-5);
-            if (t + 1 < n) { OK(decoder_step_greedy(d, &q, &next.id, 1, &next, &err)); }
+            if (t + 1 < n) { OK(decoder_step(d, &q, &next.id, 1, NULL, &next, &err)); }
         }
         sequence_free(q);
         session_destroy(s);
@@ -270,9 +270,9 @@ TEST(limits) {
          "go beyond the model's context");
     OK(sequence_create(b.s, NULL, 1, &q, &err));
     OK(decoder_create(b.m, 1, &d, &err));
-    SAYS(decoder_step(d, &q, &(int32_t){shape->vocab}, 1, logits, &err), CKVC_E_DATA,
+    SAYS(decoder_step(d, &q, &(int32_t){shape->vocab}, 1, logits, NULL, &err), CKVC_E_DATA,
          "outside the model's vocabulary");
-    OK(decoder_step(d, &q, &(int32_t){7}, 1, logits, &err));
+    OK(decoder_step(d, &q, &(int32_t){7}, 1, logits, NULL, &err));
 }
 
 RUN_TESTS(NULL, NULL)
