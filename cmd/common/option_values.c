@@ -23,14 +23,27 @@ static char *word_at(const char *choices, unsigned at) {
     return ckvc_format("%.*s", (int)n, word);
 }
 
+static bool is_word(const char *word, const char *text, size_t n) {
+    return word && strlen(word) == n && strncmp(word, text, n) == 0;
+}
+
+bool opt_is_named(const opt *o, const char *name, size_t n) {
+    return o->type != OPT_IS_TITLE && (is_word(o->name, name, n) || is_word(o->was, name, n));
+}
+
 static opt_value *find(opt_values *v, const char *name, size_t n) {
     for (size_t i = 0; i < v->n; i++) {
-        const opt *o = v->items[i].o;
-        if (o->type != OPT_IS_TITLE && strlen(o->name) == n && strncmp(o->name, name, n) == 0) {
-            return &v->items[i];
-        }
+        if (opt_is_named(v->items[i].o, name, n)) { return &v->items[i]; }
     }
     return NULL;
+}
+
+/* Warns if an option was called by the name of the last release. where: the line of a file or the
+ * variable that called it so; NULL: a flag did. */
+static void warn_of_old_name(const opt *o, const char *name, size_t n, const char *where) {
+    if (!is_word(o->was, name, n)) { return; }
+    ckvc_warn("%s%s--%s is called --%s now", where ? where : "", where ? ": " : "", o->was,
+              o->name);
 }
 
 static opt_origin origin_of(const char *name) {
@@ -228,7 +241,9 @@ static ckvc_status set_value(opt_value *v, const char *text, opt_origin from, co
     case OPT_IS_SETTING: return set_setting(v->o, v->at, text, where, err);
     case OPT_IS_CHOICE:
     case OPT_IS_ENUM: {
-        const int place = record_place_of(v->o->metavar, text);
+        const bool was = v->o->word_was[0] && strcmp(text, v->o->word_was[0]) == 0;
+        const int place = record_place_of(v->o->metavar, was ? v->o->word_was[1] : text);
+        if (was) { ckvc_warn("%s: %s is called %s now", where, text, v->o->word_was[1]); }
         USAGE_IF(place < 0, "%s: got '%s', wanted one of %s", where, text, v->o->metavar);
         if (v->o->type == OPT_IS_CHOICE) { break; }
         *(unsigned *)v->at = (unsigned)place;
@@ -349,6 +364,7 @@ ckvc_status opt_values_config(opt_values *v, const char *path, opt_known_fn *kno
         nearest near = {.word = key};
         if (value) {
             CKVC_AUTO_FREE char *where = ckvc_format("%s:%d: %s", found, line, key);
+            warn_of_old_name(value->o, key, strlen(key), where);
             CKVC_TRY(configure(value, trim(equals + 1), FROM_CONFIG, where, err));
         } else if (!known(key, &near)) {
             CKVC_AUTO_FREE char *hint = nearest_hint(&near, "; did you mean '", "'?");
@@ -386,6 +402,7 @@ ckvc_status opt_values_environment(opt_values *v, opt_known_fn *known, ckvc_err 
         opt_value *at = find(v, option, strlen(option));
         nearest near = {.word = option};
         if (at) {
+            warn_of_old_name(at->o, option, strlen(option), variable);
             CKVC_TRY(configure(at, *e + (value + 1 - variable), FROM_ENVIRONMENT, variable, err));
         } else if (record_place_of(OTHER_VARIABLES, option) < 0 && !known(option, &near)) {
             rename_word(near.found, true);
@@ -451,6 +468,7 @@ ckvc_status opt_values_flags(opt_values *v, int argc, char **argv, const char **
         }
         opt_value *at = find_flag(v, word, n, err);
         if (!at) { return err->status; }
+        if (is_long) { warn_of_old_name(at->o, word + 2, n, NULL); }
         if (!value && at->o->type == OPT_IS_FLAG) { value = "true"; }
         USAGE_IF(!value && i + 1 >= argc, "--%s needs a value (%s)", at->o->name,
                  opt_metavar(at->o));

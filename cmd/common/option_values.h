@@ -22,6 +22,8 @@ typedef struct opt_values {
     size_t n_kept, capacity;
 } opt_values;
 
+/* Is this the option's name, or the one that it had in the last release? */
+bool opt_is_named(const opt *o, const char *name, size_t n);
 /* Tells whether some verb has an option of this name, and else offers all names of options to a
  * near miss: what a config file or the environment holds may be meant for another verb. */
 typedef bool opt_known_fn(const char *name, nearest *near);

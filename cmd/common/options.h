@@ -88,6 +88,9 @@ typedef struct opt {
     const char *preset;           /* built-in value, as on a command line; NULL: none, 0, false */
     const char *const *preset_at; /* where such a value stands, or */
     int (*preset_of)(void);       /* what finds it out */
+    /* Spellings of the last release, which are taken for this one, with a line on stderr that says
+     * the new one: the option's name; of OPT_IS_ENUM a word, and the word that it became. */
+    const char *was, *word_was[2];
 } opt;
 
 #define OPT_AT(member, ...)                                                                        \

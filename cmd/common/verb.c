@@ -45,7 +45,7 @@ static bool table_has(const opt *table, const char *name, nearest *near) {
         if (o->type == OPT_IS_GROUP || o->type == OPT_IS_PRESET) {
             found = table_has(o->group, name, near);
         } else if (o->type != OPT_IS_TITLE) {
-            found = strcmp(o->name, name) == 0;
+            found = opt_is_named(o, name, strlen(name));
             nearest_try(near, o->name);
         }
     }
