@@ -119,7 +119,7 @@ static ckvc_status calibrate(const verb_call *call, ckvc_err *err) {
     const ckvc_mode mode = (ckvc_mode)ckvc_table_score(run_setup_table(&j), 0).mode;
     USAGE_IF(strcmp(c->side, "both") != 0 && mode != CKVC_MODE_SHARED,
              "--side %s: %s recommends budgets of %s, and ckvc no longer logs rewards of shares or "
-             "of thresholds below them: leave --tables out, or give a table of --mode shared",
+             "of thresholds below them: leave --tables out, or give a table of --mode uniform",
              c->side, c->tables, ckvc_mode_name(mode));
     USAGE_IF(run_setup_table(&j)->op == CKVC_OPERATOR_NO_THRESHOLD &&
                  j.options.sides[CKVC_SIDE_GATE],

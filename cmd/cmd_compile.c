@@ -10,7 +10,7 @@
 typedef struct compile_cli {
     run_setup_options setup;
     fit_options fit;
-    const compile_way *way; /* by --mode and --score */
+    const compile_way *way; /* by --mode and --ranking */
     probe_kind probe;
     int64_t rounds;
     double select;
@@ -29,7 +29,7 @@ static void on_pass(void *ctx, const compile_pass *p, const pass_counts *n) {
     }
     if (p->kind > PASS_GATE) {
         say("%s\n",
-            p->kind == PASS_SELECT ? "score, floor and mix chosen" : "shares and score fitted");
+            p->kind == PASS_SELECT ? "ranking, floor and mix chosen" : "shares and ranking fitted");
         return;
     }
     if (p->kind == PASS_HEAD && isfinite(n->reliability)) {
@@ -201,16 +201,16 @@ static ckvc_status check_options(const compile_cli *c, ckvc_err *err) {
         const char *of, *names[20];
     } rules[] = {
         {loop,
-         "--mode shared --score paper",
+         "--mode uniform --ranking paper",
          {"head-grid", "beta-bud", "loss-reduction", "behaviour", "until-stable", "solver",
           "reward", "unsupported", "gate-grid", "bins", "bin-edges", "min-cell", "rounds",
           "variants", "rollouts", "check-rollouts", "cql-alpha", "shrink", "loss"}},
         {!loop,
-         "tables by demand (not --mode shared --score paper)",
+         "tables by demand (not --mode uniform --ranking paper)",
          {"select", "recent", "repeat", "no-repeat", "positions"}},
-        {!shared, "--mode heads or layers", {"c-min", "floor"}},
+        {!shared, "--mode heads or layers", {"kept-floor", "demand-floor"}},
         {!loop && c->fit.budgets.score == CKVC_SCORE_LEARNED,
-         "tables by demand with --score learned",
+         "tables by demand with --ranking learned",
          {"features"}},
     };
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
@@ -228,10 +228,11 @@ static ckvc_status check_probe(compile_cli *c, ckvc_err *err) {
     const probe_kind probe = c->probe;
     const bool shared = c->fit.budgets.mode == CKVC_MODE_SHARED;
     if (!shared || c->fit.budgets.score != CKVC_SCORE_PAPER) {
-        USAGE_IF(probe != PROBE_JOINT,
-                 "--probe %s is a part of the loop over heads and gate: say --mode shared --score "
-                 "paper with it",
-                 probe_name(probe));
+        USAGE_IF(
+            probe != PROBE_JOINT,
+            "--probe %s is a part of the loop over heads and gate: say --mode uniform --ranking "
+            "paper with it",
+            probe_name(probe));
         c->way = &compile_by_budgets;
         if (shared) { c->fit.budgets.c_min = 1; /* every layer keeps B */ }
         c->setup.side = "demand";
@@ -401,13 +402,14 @@ static ckvc_status compile(const verb_call *call, ckvc_err *err) {
 static const opt rows[] = {
     OPT_GROUP(opts_inputs, setup),
     OPT_PRESETS(opts_log, setup),
-    OPT_TITLE("demand (not with --mode shared --score paper)"),
+    OPT_TITLE("demand (not with --mode uniform --ranking paper)"),
     OPT_GROUP(opts_repeat, setup),
-    OPT_DOUBLE("select", select, "F", 0, 1,
-               "Choose the score and floor by this share of the held-out prompts; the others judge "
-               "the table.",
-               .preset = "0.5"),
-    OPT_TITLE("the loop (of --mode shared --score paper)"),
+    OPT_DOUBLE(
+        "select", select, "F", 0, 1,
+        "Choose the ranking and floor by this share of the held-out prompts; the others judge "
+        "the table.",
+        .preset = "0.5"),
+    OPT_TITLE("the loop (of --mode uniform --ranking paper)"),
     OPT_INT("rounds", rounds, "N", 1, ALTERNATION_MAX_ROUNDS - 1,
             "Run at most N rounds, each of a head pass and a gate pass.", .preset = "3"),
     OPT_ENUM("probe", probe, PROBE_NAMES,
@@ -424,20 +426,23 @@ const verb verb_compile = {
     .name = "compile",
     .about =
         "make a table from prompts by what heads ask for, and score it; or run the paper's loop",
-    .summary = "make a table of a budget per head and a learned score from prompts. One pass "
-               "counts what\nheads ask for, a fit makes the table, held-out prompts choose its "
-               "score and floor, and other held-out prompts judge it.\nWith --mode shared --score "
-               "paper the table is made the paper's way: head pass, fit, gate pass, fit, until "
-               "nothing changes or\nnothing is gained",
+    .summary =
+        "make a table of a budget per head and a learned score from prompts. One pass "
+        "counts what\nheads ask for, a fit makes the table, held-out prompts choose its "
+        "score and floor, and other held-out prompts judge it.\nWith --mode uniform --ranking "
+        "paper the table is made the paper's way: head pass, fit, gate pass, fit, until "
+        "nothing changes or\nnothing is gained",
     .usage = "ckvc compile --model DIR --manifest FILE --out RUN [options]",
     .examples =
         "  ckvc compile --model models/ckvc-tiny-8l --manifest prompts.jsonl --budget 0.25 "
         "--holdout 0.2 --out runs/a\n"
         "  ckvc compile ... --out runs/a --resume              # after Ctrl-C, a crash, a full "
         "disk: the same bytes\n"
-        "  ckvc compile ... --mode shared --score paper --out runs/loop     # the paper's way, as "
+        "  ckvc compile ... --mode uniform --ranking paper --out runs/loop     # the paper's way, "
+        "as "
         "in configs/paper.conf\n"
-        "  ckvc compile ... --mode shared --score paper --probe head-only --out runs/heads # what "
+        "  ckvc compile ... --mode uniform --ranking paper --probe head-only --out runs/heads # "
+        "what "
         "the gate is worth\n"
         "  ckvc compile ... --dry-run                          # how long, how much memory\n\n"
         "The table is RUN/table.ckvt. What each of its budgets recommends is chosen on the prompts "
@@ -451,7 +456,7 @@ const verb verb_compile = {
         "text is found by\n"
         "  ckvc manifest check M --against M --holdout F --seed N --out check.json     # then "
         "compile ... --leak-check check.json\n",
-    .common = " model manifest budget window continuation holdout mode score select "
+    .common = " model manifest budget window continuation holdout mode ranking select "
               "threads seed out resume dry-run ",
     VERB_OPTIONS(rows),
     .instead = "--manifest names the prompts",

@@ -261,7 +261,7 @@ const verb verb_fit = {
                 "  ckvc fit runs/demand runs/books --out both.ckvt   # shares beside weights\n"
                 "  ckvc fit runs/a runs/b --out both.ckvt --bootstrap 200 --label both\n"
                 "  ckvc fit other-tool.h5 --out t.ckvt --unsupported safest --json\n",
-    .common = " out tables bootstrap mode score c-min label split json force ",
+    .common = " out tables bootstrap mode ranking kept-floor label split json force ",
     VERB_OPTIONS(rows),
     .reads_args = true,
     .work = fit};

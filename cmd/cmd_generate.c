@@ -321,8 +321,8 @@ static ckvc_status generate_verb(const verb_call *call, ckvc_err *err) {
              "--then and --json");
     USAGE_IF(opts_said("budget") && !compressed,
              "--budget says what a --table or --policy keeps: name one");
-    USAGE_IF((opts_said("mode") || opts_said("score")) && !c->table,
-             "--mode and --score say how a --table is used: name one");
+    USAGE_IF((opts_said("mode") || opts_said("ranking")) && !c->table,
+             "--mode and --ranking say how a --table is used: name one");
     CKVC_TRY(inputs_open_model(&o, &j.e, err));
     if (c->table) {
         CKVC_TRY(inputs_take_setting(&o, c->table, err));
@@ -394,13 +394,13 @@ static const opt rows[] = {
     OPT_BUDGETS(budget, "N",
                 "Keep N entries per layer and KV head on average, or below 1 this share of the "
                 "prompt; a table is read at its nearest budget."),
-    OPT_ENUM("mode", choice.mode, "shared|heads|layers|table",
-             "Let a table keep one set per layer (shared), a set per KV head or per layer by its "
+    OPT_ENUM("mode", choice.mode, "uniform|heads|layers|table",
+             "Let a table keep one set per layer (uniform), a set per KV head or per layer by its "
              "shares, or what it recommends (table).",
-             .preset = "table"),
-    OPT_ENUM("score", choice.score, "paper|window|learned|table",
-             "Rank a table's entries by this score, or by the one that it recommends (table).",
-             .preset = "table"),
+             .preset = "table", .word_was = {"shared", "uniform"}),
+    OPT_ENUM("ranking", choice.score, "paper|window|learned|table",
+             "Rank a table's entries by this ranking, or by the one that it recommends (table).",
+             .preset = "table", .was = "score"),
     OPT_SETTING("window", inputs.setting, "N", 1, 1e6,
                 "Observe attention in a window of the prompt's last N tokens; with --table it is "
                 "that of the table.",

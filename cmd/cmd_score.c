@@ -26,11 +26,11 @@ static void job_fini(score_job *j) {
     inputs_close(&j->e);
 }
 
-/* --c-min in place of each table's floors. */
+/* --kept-floor in place of each table's floors. */
 static ckvc_status check_floors(const score_cli *c, const score_job *j, ckvc_err *err) {
     for (size_t i = 0; c->c_min >= 0 && i < j->of.n_tables; i++) {
         USAGE_IF(!j->of.tables[i]->table->c_min,
-                 "%s: has no shares, so that --c-min has nothing to say; leave it out",
+                 "%s: has no shares, so that --kept-floor has nothing to say; leave it out",
                  c->of.tables.items[i]);
     }
     return CKVC_OK;
@@ -182,18 +182,18 @@ static const opt rows[] = {
                "others, as in compile."),
     OPT_GROUP(opts_policies, of),
     OPT_LAYER_BUDGETS(layer_budgets),
-    OPT_ENUM("mode", score.choice.mode, "shared|heads|layers|table",
-             "Let tables keep one set per layer (shared), or a set per KV head or per layer by "
+    OPT_ENUM("mode", score.choice.mode, "uniform|heads|layers|table",
+             "Let tables keep one set per layer (uniform), or a set per KV head or per layer by "
              "their shares; with layers, rules by head rank by the sum over a layer's heads. With "
              "table, each table keeps what it recommends, and rules go by head.",
-             .preset = "table"),
-    OPT_ENUM("score", score.choice.score, "paper|window|learned|table",
-             "Rank a table's entries by this score, or by the one that it recommends (table).",
-             .preset = "table"),
-    OPT_DOUBLE("c-min", c_min, "F", -1, 1,
+             .preset = "table", .word_was = {"shared", "uniform"}),
+    OPT_ENUM("ranking", score.choice.score, "paper|window|learned|table",
+             "Rank a table's entries by this ranking, or by the one that it recommends (table).",
+             .preset = "table", .was = "score"),
+    OPT_DOUBLE("kept-floor", c_min, "F", -1, 1,
                "Keep at least this share of the budget in every head of a table with shares; below "
                "0 means what the table recommends.",
-               .preset = "-1"),
+               .preset = "-1", .was = "c-min"),
     OPT_SETTING_NAME("compress-after", inputs.setting,
                      "Compress a conversation behind the user's last turn, that is all of it, or "
                      "behind the first; the later turns are then fed to what is kept."),

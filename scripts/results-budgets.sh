@@ -30,7 +30,7 @@ pass() { # RUN SIDE CORPUS OPTION...
     local run=$1 side=$2 corpus=$3 resume=()
     shift 3
     [ ! -e "$run/run.json" ] || resume=(--resume)
-    "$ckvc" calibrate -q -t "$threads" --side "$side" --floor 0.2 --model "$model" --manifest "$corpus.jsonl" --split fit --limit "$n" -W "$window" -C "$continuation" \
+    "$ckvc" calibrate -q -t "$threads" --side "$side" --demand-floor 0.2 --model "$model" --manifest "$corpus.jsonl" --split fit --limit "$n" -W "$window" -C "$continuation" \
         --shard-prompts 4 --out "$run" "${resume[@]}" "$@"
 }
 fit() { # TABLE RUN...
@@ -154,7 +154,7 @@ if part probes; then
     cp probe/table.ckvt demand.ckvt
     [ -e weights.ckvt ] || { "$ckvc" calibrate -q -t "$threads" --side head --model "$model" --manifest technical.jsonl --split fit -W "$window" -C "$continuation" \
         -B 0.0625,0.125,0.25 --bins 1,1 --out run-weights && "$ckvc" fit -q probe run-weights --pass 1 --out weights.ckvt; }
-    for mode in layers shared; do probe "weights-$mode" demand.ckvt,weights.ckvt --mode $mode --score paper; done
+    for mode in layers shared; do probe "weights-$mode" demand.ckvt,weights.ckvt --mode $mode --ranking paper; done
 fi
 for c in technical narrative; do # the references with shares beside the others
     if part main && part shares; then python3 "$root/scripts/results_budgets.py" scores-$c.jsonl,scores-shares-$c.jsonl; fi

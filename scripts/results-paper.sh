@@ -91,7 +91,7 @@ if part depths; then
     demand() { # OUT MODEL FLOOR PROMPTS
         local resume=()
         [ ! -e "$1/run.json" ] || resume=(--resume)
-        [ -e "$1.ckvt" ] || { "$ckvc" calibrate "${setting[@]}" --side demand --floor "$3" --model "$2" --manifest technical.jsonl --split fit --limit "$4" --leak-check technical-leaks.json \
+        [ -e "$1.ckvt" ] || { "$ckvc" calibrate "${setting[@]}" --side demand --demand-floor "$3" --model "$2" --manifest technical.jsonl --split fit --limit "$4" --leak-check technical-leaks.json \
             -C 64 -B 0.125,0.25,0.5 --out "$1" "${resume[@]}" && "$ckvc" fit -q "$1" --label "${1#depths/}" --out "$1.ckvt"; }
     }
     for m in "${!models[@]}"; do demand "depths/$m" "${models[$m]}" 0.2 64; done

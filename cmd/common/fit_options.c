@@ -14,23 +14,23 @@ const opt opts_fit[] = {
     OPT_COUNT("bootstrap", resampled.n_replicates, "R", 0, 100000,
               "Fit again over R resamples of the prompts and store how often each action is "
               "chosen; 0 means none for actions and 400 for shares."),
-    OPT_ENUM("mode", budgets.mode, "shared|heads|layers",
+    OPT_ENUM("mode", budgets.mode, "uniform|heads|layers",
              "Give a budget and a kept set of its own to each KV head (heads) or to each layer "
-             "(layers), or give every layer one set of the same budget (shared).",
-             .preset = "heads"),
-    OPT_ENUM("score", budgets.score, "paper|window|learned",
-             "Rank entries by this score; learned needs logged features, and without them window "
+             "(layers), or give every layer one set of the same budget (uniform).",
+             .preset = "heads", .word_was = {"shared", "uniform"}),
+    OPT_ENUM("ranking", budgets.score, "paper|window|learned",
+             "Rank entries by this ranking; learned needs logged features, and without them window "
              "is taken.",
-             .preset = "learned"),
+             .preset = "learned", .was = "score"),
     OPT_COUNT("features", budgets.features, "1|2", 1, 2,
               "Fit the learned score on this set of features; set 2 is without those of the "
               "attention's last rows.",
               .preset = "1"),
     OPT_DOUBLE(
-        "c-min", budgets.c_min, "F", 0, 1,
+        "kept-floor", budgets.c_min, "F", 0, 1,
         "Keep at least this share of the budget in every head, even if demand was counted with "
-        "less (--floor); with 1 all heads keep the same number, for caches of one length.",
-        .preset = "0.2"),
+        "less (--demand-floor); with 1 all heads keep the same number, for caches of one length.",
+        .preset = "0.2", .was = "c-min"),
     OPT_FLAG("shrink", cql.shrink,
              "Keep weight 1.0, or the threshold nearest to 0.90, unless the bootstrap shows that "
              "another action is better."),

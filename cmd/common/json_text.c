@@ -290,7 +290,7 @@ void gain_say(const char *what, rank_interval g) {
 
 void choice_say(const select_losses *s, const double *budgets) {
     say("\n%s on %zu prompts of split select (* the least: recommended)\n%-8s %5s %4s ",
-        s->by_kl ? "KL from the full cache" : "loss over the full cache", s->n_prompts, "score",
+        s->by_kl ? "KL from the full cache" : "loss over the full cache", s->n_prompts, "ranking",
         "floor", "mix");
     for (uint32_t b = 0; b < s->n_budgets; b++) { say(" %11g", budgets[b]); }
     for (size_t i = 0; i < s->n; i++) {

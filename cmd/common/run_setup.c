@@ -30,10 +30,10 @@ const opt opts_log[] = {
     {0}};
 
 const opt opts_repeat[] = {
-    OPT_SETTING("floor", inputs.setting, "F", 0, 1,
+    OPT_SETTING("demand-floor", inputs.setting, "F", 0, 1,
                 "Give every head at least this share of the budget when demand is counted; a table "
-                "may give more (--c-min).",
-                .preset = "0.05"),
+                "may give more (--kept-floor).",
+                .preset = "0.05", .was = "floor"),
     OPT_SETTING("recent", inputs.setting, "N", 0, 1e6,
                 "Keep the last N tokens in every head, beside the first one.", .preset = "8"),
     OPT_SETTING("repeat", inputs.setting, "TEXT", 0, 0,

@@ -41,7 +41,7 @@ each() {
 fitted() { made "$out/fitted-$1.ckvt" fit "$out/demand" --mix "$1"; }
 scored() {
     local lines=$out/select-$1-$2-$3.jsonl
-    part "$lines" score --split select --table "$out/fitted-$1.ckvt" --score "$2" --c-min "$3" --out "$lines" "${@:4}"
+    part "$lines" score --split select --table "$out/fitted-$1.ckvt" --ranking "$2" --kept-floor "$3" --out "$lines" "${@:4}"
 }
 joined() { merged "$out/select-$1-$2-$3.jsonl" && cat "$out/select-$1-$2-$3.jsonl"; }
 

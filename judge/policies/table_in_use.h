@@ -1,5 +1,5 @@
-/* A table that policies draw on: what is asked of its blocks (by --mode, --score and --c-min, or
- * what it recommends), and the check that the table has what this needs. */
+/* A table that policies draw on: what is asked of its blocks (by --mode, --ranking and
+ * --kept-floor, or what it recommends), and the check that the table has what this needs. */
 #pragma once
 
 #include "calib/actions/prompt_sets.h"

@@ -426,8 +426,13 @@ def parser(verb: str, description: str, options: Sequence[str]) -> Parser:
     for f in (f for f in dataclasses.fields(Options) if f.name in options):
         kind = {"int": int, "float": float, "str": str}.get(f.type)
         given = dict(type=kind, default=f.default, help=f"Do as this option of `ckvc calibrate` does; the built-in value is {f.default}.") if kind else dict(action="store_true")
-        p.add_argument("--" + f.name.replace("_", "-"), **given)
+        p.add_argument(option_of(f.name), dest=f.name, was="--floor" if f.name == "floor" else None, **given)
     return p
+
+
+def option_of(name: str) -> str:
+    """The option that gives the member of Options of this name."""
+    return "--demand-floor" if name == "floor" else "--" + name.replace("_", "-")
 
 
 def options_of(a: Any, **more: Any) -> Options:
@@ -435,7 +440,8 @@ def options_of(a: Any, **more: Any) -> Options:
     try:
         return Options(**{"budgets": tuple(dict.fromkeys(a.budget or ())), **{f.name: getattr(a, f.name) for f in dataclasses.fields(Options) if hasattr(a, f.name)}, **more})
     except Error as why:
-        raise Usage(f"--{why}") from None
+        name, _, rest = str(why).partition(":")
+        raise Usage(f"{option_of(name)}:{rest}") from None
 
 
 def loaded(a: Any) -> Tuple[PreTrainedModel, Any]:

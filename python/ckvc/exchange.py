@@ -287,7 +287,7 @@ def from_scores(path, o, name, scores):
     mean = np.cumsum(scores / scores.size)[-1]  # cumsum adds one number after the other, which gives the same bits on every machine
     share = np.repeat(scores[..., None] / mean, nB, axis=-1)
     content = dict(BUDGET=o.budget, GRIDHEAD=HEAD_GRID, GRIDGATE=GATE_GRID, WEIGHT=np.ones((L, G, nB)), TAU=np.full((L, 1, 1, nB), 0.9), EDGEENT=[],
-                   EDGEPPL=[], SHARE=share, CMIN=[[o.c_min, 8]] * nB, SCORE=[[1, 32, 7, 1, 0, 1]] * nB)
+                   EDGEPPL=[], SHARE=share, CMIN=[[o.kept_floor, 8]] * nB, SCORE=[[1, 32, 7, 1, 0, 1]] * nB)
     return imported(path, o, name, content, (L, H, G, 1, 1, nB, 64, 0), FLAG_SHARES | OPERATORS.index("no-threshold"), probe="no-threshold")
 
 
@@ -455,9 +455,9 @@ def options(verb, words):
         p.add_argument("--full-share", type=float, default=0, metavar="S", help="Give this share of the heads 1 and all others 0; 0 writes graded values (duo-attention).")
     else:
         p.add_argument("--model", metavar="DIR", help="Read the rows as those of this model's heads; only its shape is read.")
-        p.add_argument("--c-min", type=float, default=0.2, metavar="F", help="Keep at least this share of the budget in every head, for formats that have numbers per head.")
+        p.add_argument("--kept-floor", was="--c-min", type=float, default=0.2, metavar="F", help="Keep at least this share of the budget in every head, for formats that have numbers per head.")
     o = p.parse_args(words)
-    for name, most in ("length", 2**32 - 1), ("full_share", 1), ("c_min", 1):
+    for name, most in ("length", 2**32 - 1), ("full_share", 1), ("kept_floor", 1):
         refuse(not 0 <= getattr(o, name, 0) <= most, f"--{name.replace('_', '-')}: got {getattr(o, name, 0)}, want 0 to {most}", Usage)
     of = {"report": ("safetensors",), "length": ("compilerkv",), "full_share": ("duo-attention",), "model": ("compilerkv",) + HEAD_NUMBERS,
           "budget": HEAD_NUMBERS + (("compilerkv",) if verb == "import" else ())}

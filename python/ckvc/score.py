@@ -235,7 +235,7 @@ def check_policies(model: PreTrainedModel, policies: Sequence[str], mode: Option
         refuse(not x.endswith("Press") or not hasattr(needed("kvpress", x), x), f"{x}: want {', '.join(REFERENCES)}, or a class of kvpress (SnapKVPress ...)")
         if geometry_of(model).n_layers < model.config.get_text_config().num_hidden_layers:
             raise Error(f"{x}: kvpress compresses layers that slide, too, which {type(model).__name__} has")
-        refuse(mode in ("shared", "layers"), f"{x}: keeps a set of each head: mode {mode} is for tables and {', '.join(REFERENCES)}")
+        refuse(mode in ("shared", "layers"), f"{x}: keeps a set of each head: other modes are for tables and {', '.join(REFERENCES)}")
 
 
 def check_recent(said: Dict[str, Any], prompts: Sequence[Prompt], budgets: Sequence[float], window: int) -> None:
@@ -406,9 +406,9 @@ def main(verb: str, words: List[str]) -> str:
     if scores:
         for name in ("table", "split"):
             p.add_argument("--" + name, **several, default=[], metavar="X,...")
-        p.add_argument("--mode", choices=("heads", "layers", "shared"), help="Use this mode instead of the one that a table recommends.")
-        p.add_argument("--score", choices=("window", "learned", "paper"), help="Rank by this score instead of the one that a table recommends.")
-        p.add_argument("--c-min", type=float, metavar="F", help="Keep at least this share of the budget in every head, instead of what a table recommends.")
+        p.add_argument("--mode", word_was=("shared", "uniform"), choices=("heads", "layers", "uniform"), help="Use this mode instead of the one that a table recommends.")
+        p.add_argument("--ranking", was="--score", choices=("window", "learned", "paper"), help="Rank by this ranking instead of the one that a table recommends.")
+        p.add_argument("--kept-floor", was="--c-min", type=float, metavar="F", help="Keep at least this share of the budget in every head, instead of what a table recommends.")
         p.add_argument("--kvzap", metavar="FOLDER", help="Use the model that scripts/kvzap.py put here, for KVzapPress (best of all heads and layers) and DMSPress (by threshold).")
         p.add_argument("--beside", metavar="LINES",
                        help="Write lines as of the model (a GGUF file's) of these lines of ckvc score on the same prompts, where losses of the full cache agree.")
@@ -424,8 +424,8 @@ def main(verb: str, words: List[str]) -> str:
     if not scores:
         run(a.ckvc, "--version")
         return compiled(a, *loaded(a))
-    refuse(not 0 <= (a.c_min or 0) <= 1, f"--c-min: got {a.c_min}, wanted 0 to 1", Usage)
-    tables = list({t.content_id: recommending(t, a.score, a.c_min) for t in map(Table.read, a.table)}.values())
+    refuse(not 0 <= (a.kept_floor or 0) <= 1, f"--kept-floor: got {a.kept_floor}, wanted 0 to 1", Usage)
+    tables = list({t.content_id: recommending(t, a.ranking, a.kept_floor) for t in map(Table.read, a.table)}.values())
     refuse(not tables and not (a.policy and a.budget), "give --table, or --policy and --budget", Usage)
     inputs = [a.model, a.manifest, *a.table, *filter(None, (a.beside, a.kvzap))]
     check(a.out, a.force or (a.resume and os.path.exists(a.out + ".checkpoint")), inputs)
@@ -434,6 +434,6 @@ def main(verb: str, words: List[str]) -> str:
     prompts, sha = read_prompts(a.manifest, tokenizer, limits)
     prompts = [x for x in prompts if not a.split or x.split in a.split]
     refuse(not prompts, f"{a.manifest}: no prompt is of split {', '.join(a.split)}")
-    n = write_scores(a.out, model, sha, prompts, budgets, tables, a.policy, tokenizer=tokenizer, beside=a.beside, resume=a.resume, force=a.force, inputs=inputs, mode=a.mode, window=a.window, quiet=a.quiet,
+    n = write_scores(a.out, model, sha, prompts, budgets, tables, a.policy, tokenizer=tokenizer, beside=a.beside, resume=a.resume, force=a.force, inputs=inputs, mode="shared" if a.mode == "uniform" else a.mode, window=a.window, quiet=a.quiet,
                      kvzap=kvzap_model(a.kvzap, model))
     return f"wrote {a.out}, {n} lines; next: ckvc report {','.join(a.table) or 'T.ckvt'} --scores {a.out} --out report"

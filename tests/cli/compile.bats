@@ -2,7 +2,7 @@
 RANDOM_MODEL=1
 load helper
 
-PAPER=(--mode shared --score paper) # the paper's loop
+PAPER=(--mode uniform --ranking paper) # the paper's loop
 
 setup_file() {
     prompts 16 >"$DIR/prompts.jsonl"
@@ -250,7 +250,7 @@ assert said["content_id"] == said["passes"][1]["content_id"], said' "$DIR"
     # the choice by hand
     by_hand() { # TABLE SCORE FLOOR
         "$CKVC" score --model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 --holdout 0.6 --select 0.5 --split select -q \
-            --table "$1" --score "$2" --c-min "$3" 2>/dev/null
+            --table "$1" --ranking "$2" --kept-floor "$3" 2>/dev/null
     }
     for of in "window "{0.4,1} "learned "{0.05,0.2,0.4} "paper 0.4"; do
         by_hand "$DIR/demand-hand.ckvt" ${of% *} "${of#* }"
@@ -277,12 +277,12 @@ assert said["content_id"] == said["passes"][1]["content_id"], said' "$DIR"
     "$CKVC" inspect "$DIR/demand/table.ckvt" | grep -q '^ *floor  kl .* score .* mix$' # a key that only later rows have
     # another mode is another plan, and what the table recommends
     fails 65 "fit.mode: \"heads\" there, \"layers\" now" by_default "$DIR/demand" --resume --mode layers
-    by_default "$DIR/demand-layers" --mode layers --score paper
+    by_default "$DIR/demand-layers" --mode layers --ranking paper
     "$CKVC" inspect "$DIR/demand-layers/table.ckvt" --json | check '
 assert {(s["mode"], s["score"]) for s in json.load(sys.stdin)["score"]} == {("layers", "paper")}'
     grep -q '"mode":"layers"' "$DIR/demand-layers/heldout/pass-02.jsonl"
     # every head as many, by no attention: nothing else is tried, and rules of that kind stand beside it
-    by_default "$DIR/demand-equal" --c-min 1 --features 2
+    by_default "$DIR/demand-equal" --kept-floor 1 --features 2
     "$CKVC" inspect "$DIR/demand-equal/table.ckvt" --json | check '
 d = json.load(sys.stdin)
 assert {(s["mode"], s["score"], s["features"]) for s in d["score"]} == {("heads", "learned", 2)} and {c["floor"] for c in d["c_min"]} == {1}, d
@@ -292,7 +292,7 @@ lines = [json.loads(l) for l in open(sys.argv[1])]
 assert {l["policy"] for l in lines} == {"identity", "top-k", "snapkv", "tova", "keydiff", "table"}, lines
 assert all(n == l["n_kept"][0][0] for l in lines if l["policy"] == "table" for of in l["n_kept"] for n in of)' "$DIR/demand-equal/heldout/pass-02.jsonl"
     # one set a layer, of one length or by its layer's share; rules by head by the sum over the heads
-    by_default "$DIR/demand-shared" --mode shared
+    by_default "$DIR/demand-shared" --mode uniform
     "$CKVC" inspect "$DIR/demand-shared/table.ckvt" --json | check '
 d = json.load(sys.stdin)
 assert {s["mode"] for s in d["score"]} == {"shared"} and {c["floor"] for c in d["c_min"]} == {1}, d
@@ -318,7 +318,7 @@ for l in shared + layers:
     [[ $output == *"no prompt is held out"* && ! -e $DIR/demand-none/heldout && ! -e $DIR/demand-none/select ]]
     run -0 by_default "$DIR/x" --dry-run
     [[ $output == *"pass "*" prefill_s"*"  demand "*"select_prompts: 3"*"judge_prompts:  3"*"at_most: "* && ! -e $DIR/x ]]
-    by_default "$DIR/x" --dry-run --c-min 0.15 --json | check '
+    by_default "$DIR/x" --dry-run --kept-floor 0.15 --json | check '
 d = json.load(sys.stdin)
 # a prefill and a continuation, and at two budgets one of each of six, or of three scores, one of them under two and one under four floors, and of four mixes under two
 prefill = d["passes"][-1]["prefill_s"]
@@ -331,7 +331,7 @@ assert abs((sum(p["hours"] for p in d["passes"]) + d["select_hours"] + d["heldou
 assert d["passes"][0]["disk_bytes"] == d["disk_bytes"] > 0, d'
 }
 
-@test "score and floor are chosen by prompts that neither fit nor judge: the least of the logged losses" {
+@test "ranking and floor are chosen by prompts that neither fit nor judge: the least of the logged losses" {
     local small=(--model models/ckvc-tiny-4l --window 16 --continuation 16 --budget 32,0.5 -q) # a trained one, whose report finds more to say
     # a manifest that names who chooses: so it is, whatever --select says
     check '
@@ -405,14 +405,14 @@ for i, line in enumerate(sys.stdin):
     run -0 "$CKVC" compile "${small[@]:0:8}" --manifest "$DIR/named.jsonl" --out "$DIR/named" --resume
     [[ $output == *"note: at budget "*" this is not decided: "*" loses "*" more; more prompts of split select would decide"* ]]
     [[ $output == *"next: ckvc report $DIR/named/table.ckvt $DIR/named --out report"* ]]
-    fails 64 "has no shares, so that --c-min has nothing to say" "$CKVC" score --model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 --table "$DIR/loop/table.ckvt" --c-min 0.1
+    fails 64 "has no shares, so that --kept-floor has nothing to say" "$CKVC" score --model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 --table "$DIR/loop/table.ckvt" --kept-floor 0.1
     fails 64 '' "$CKVC" compile "${PAPER[@]}" "${small[@]}" --manifest "$DIR/prompts.jsonl" --select 0.5 --out "$DIR/x"
 }
 
 @test "the loop's options without its mode are refused, each with what to say" {
     default() { "$CKVC" compile --model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 --budget 16 -q --out "$DIR/x" "$@"; }
-    fails 64 "--mode shared --score paper" default --probe head-only
-    fails 64 "--probe head-only is a part of the loop" default --mode shared --probe head-only
+    fails 64 "--mode uniform --ranking paper" default --probe head-only
+    fails 64 "--probe head-only is a part of the loop" default --mode uniform --probe head-only
     fails 64 "leave out --tables" default --tables "$DIR/loop/table.ckvt"
     [ ! -e "$DIR/x" ]
 }
@@ -426,10 +426,10 @@ loop = dict(zip("head-grid beta-bud loss-reduction behaviour until-stable solver
                 "0.5,1 2 sum uniform 0.9 adamw raw safest 0.8,0.9 uniform 1 2,2".split()))
 loop |= zip("rounds variants rollouts check-rollouts cql-alpha shrink loss".split(), "2 24 plain 0.5 0.5 true kl".split())
 demand = dict(zip("select recent repeat no-repeat positions".split(), "0.4 4 Again true 64".split()))
-shares = {"c-min": "0.1", "floor": "0.1"}
+shares = {"kept-floor": "0.1", "demand-floor": "0.1"}
 learned = {"features": "2"}
 always = """model threads memory backend compute quiet json manifest split max-tokens skip-short chat-template chat-date limit holdout window
-    alpha keep-window seed continuation probe budget tables leak-check scan sample-prompts layer-budgets bootstrap mode score label out resume
+    alpha keep-window seed continuation probe budget tables leak-check scan sample-prompts layer-budgets bootstrap mode ranking label out resume
     shard-prompts max-failures limit-time dry-run""".split()
 run = lambda args, **env: subprocess.run(base + args, capture_output=True, text=True, env={**os.environ, **env})
 offered = {l.lstrip("# ").split()[0] for l in run(["--print-config"]).stdout.splitlines()}
@@ -444,15 +444,15 @@ def refused(options, of, mode):
             said = "ckvc compile: --%s belongs to %s: leave it out, or give that, too\n" % (name, of)
             assert r.returncode == 64 and r.stderr == said, (name, r)
 
-paper = ["--mode", "shared", "--score", "paper"]
-refused(loop, "--mode shared --score paper", [])
-refused(loop, "--mode shared --score paper", ["--mode", "layers"])
-refused(demand, "tables by demand (not --mode shared --score paper)", paper)
+paper = ["--mode", "uniform", "--ranking", "paper"]
+refused(loop, "--mode uniform --ranking paper", [])
+refused(loop, "--mode uniform --ranking paper", ["--mode", "layers"])
+refused(demand, "tables by demand (not --mode uniform --ranking paper)", paper)
 refused(shares, "--mode heads or layers", paper)
-refused(shares, "--mode heads or layers", ["--mode", "shared"])
-refused(learned, "tables by demand with --score learned", ["--score", "window"])
-refused(learned, "tables by demand with --score learned", paper)
-for mode, options in ([], loop), (paper, {**demand, **shares}), (["--mode", "shared"], shares): # a config file's are another compile's
+refused(shares, "--mode heads or layers", ["--mode", "uniform"])
+refused(learned, "tables by demand with --ranking learned", ["--ranking", "window"])
+refused(learned, "tables by demand with --ranking learned", paper)
+for mode, options in ([], loop), (paper, {**demand, **shares}), (["--mode", "uniform"], shares): # a config file's are another compile's
     with open(folder + "/any.conf", "w") as f:
         f.writelines("%s = %s\n" % o for o in options.items())
     r = run(mode + ["--config", folder + "/any.conf"])

@@ -46,7 +46,7 @@ for s in shards:
     killed "0.05 0.1 0.15 0.2 0.25 0.3" demand "$DIR/killed"
     diff <(shard_sums "$DIR/run") <(shard_sums "$DIR/killed")
     "$CKVC" verify "$DIR/killed"
-    for changed in "--floor 0.3" "--recent 4" "--no-repeat" "--repeat Again." "--budget 24"; do
+    for changed in "--demand-floor 0.3" "--recent 4" "--no-repeat" "--repeat Again." "--budget 24"; do
         fails 65 '' demand "$DIR/killed" --resume $changed
     done
 }
@@ -69,7 +69,7 @@ for s in shards:
 @test "no repeat pass, another text, another floor: recorded, and other numbers" {
     demand "$DIR/next" --no-repeat
     demand "$DIR/text" --repeat "Once more:"
-    demand "$DIR/floor" --floor 0 --recent 4
+    demand "$DIR/floor" --demand-floor 0 --recent 4
     for r in next text floor; do
         "$CKVC" verify "$DIR/$r"
         [ "$(shares "$DIR/run")" != "$(shares "$DIR/$r")" ]
@@ -92,7 +92,7 @@ for s in shards:
     refused "give 33 or more" --recent 32
     refused "one line of text" --repeat $'a\nb'
     refused "continuation" --no-repeat --continuation 1
-    refused "floor" --floor 1.5
+    refused "floor" --demand-floor 1.5
 }
 
 @test "who reads runs: a report shows its prompts, what wants records or a scan says that there are none" {

@@ -11,7 +11,7 @@ for i, line in enumerate(open(sys.argv[1] + "/prompts.jsonl")):
     print(json.dumps(p | {"document": "d%d" % i}), file=own)
     print(json.dumps(p | ({"document": "d%d" % (i // 4)} if i < 20 else {})), file=shared)' "$DIR"
     for m in prompts own shared; do
-        "$CKVC" compile --model "$MODEL" --manifest "$DIR/$m.jsonl" --window 16 --continuation 16 --budget 0.25 --score window --select 0 \
+        "$CKVC" compile --model "$MODEL" --manifest "$DIR/$m.jsonl" --window 16 --continuation 16 --budget 0.25 --ranking window --select 0 \
             --holdout 0.5 --seed 3 --shard-prompts 24 -q --json --out "$DIR/$m" >"$DIR/$m.json"
     done
 }
@@ -103,6 +103,6 @@ assert same and all(c["n_documents"] == c["n"] for c in own) and same[0]["standa
 b = [c["bootstrap"]["hi"] - c["bootstrap"]["lo"] for c in (hit[0], same[0])]
 assert b[0] != b[1] and "%d prompts of %d documents." % (n, G) in open(folder + "/report/report.html").read(), b
 PY
-    run -0 "$CKVC" fit "$DIR/shared" --score window --out "$DIR/again.ckvt"
+    run -0 "$CKVC" fit "$DIR/shared" --ranking window --out "$DIR/again.ckvt"
     [[ $output =~ "demand: "[0-9]+" prompts of "[0-9]+" documents" ]]
 }

@@ -114,7 +114,7 @@ assert lines[1][:4] == ["mean", "over", "tokens", str(mean["scored_tokens"])] an
     [[ $output == *"risk cells:"* && $output != *threshold*"rest on little"* ]]
     run small calibrate thin-none --side head --operator no-threshold
     [[ $output == *"risk cells:"* && $output != *"rest on little"* ]]
-    run -0 small compile thin-compile --mode shared --score paper --probe no-threshold --rounds 1
+    run -0 small compile thin-compile --mode uniform --ranking paper --probe no-threshold --rounds 1
     [[ $output != *"rest on little"* ]]
 }
 
@@ -506,7 +506,7 @@ EOF
     says 65 "p00*not finite*--max-failures" "$CKVC" calibrate "${SMALL[@]}" --model "$over" --manifest "$DIR/prompts.jsonl" --limit 2 --out "$DIR/over"
     # as many failures as are allowed: a pass that has measured nothing is no success, at once or resumed
     local none='none of the 2 prompts of * could be measured; the first, "p00": *not finite' all=(--model "$over" --manifest "$DIR/prompts.jsonl" --limit 2 --max-failures 2)
-    for verb in "calibrate --side demand" "calibrate --side head" "compile --mode shared --score paper"; do
+    for verb in "calibrate --side demand" "calibrate --side head" "compile --mode uniform --ranking paper"; do
         for go in "" --resume; do
             says 65 "ckvc ${verb%% *}: $DIR/none*: $none" "$CKVC" $verb "${SMALL[@]}" "${all[@]}" --out "$DIR/none-${verb// /}" $go 2>/dev/null
             [[ $output != *"next:"* ]]

@@ -8,8 +8,8 @@ setup_file() {
     tail -12 "$DIR/all.jsonl" >"$DIR/later.jsonl"
     demand "$DIR/later" --manifest "$DIR/later.jsonl"
     calibrate "$DIR/run" --holdout 0.3
-    "$CKVC" fit "$DIR/demand" --score window --out "$DIR/d.ckvt" --no-prov -q
-    "$CKVC" fit "$DIR/demand" "$DIR/run" --score window --out "$DIR/both.ckvt" --no-prov -q
+    "$CKVC" fit "$DIR/demand" --ranking window --out "$DIR/d.ckvt" --no-prov -q
+    "$CKVC" fit "$DIR/demand" "$DIR/run" --ranking window --out "$DIR/both.ckvt" --no-prov -q
 }
 
 # demand OUT [options]: budgets of $BUDGET
@@ -32,7 +32,7 @@ for k in sys.argv[3:]:
 }
 
 @test "demand alone makes a table: mean 1, weight 1, no thresholds, intervals around every share" {
-    says 0 "demand: * prompts; undecided: *400 resamples" "$CKVC" fit "$DIR/demand" --score window --out "$DIR/again.ckvt" --no-prov
+    says 0 "demand: * prompts; undecided: *400 resamples" "$CKVC" fit "$DIR/demand" --ranking window --out "$DIR/again.ckvt" --no-prov
     [[ $output == *"budget 16, "*" of 12 undecided, halves of the prompts agree at rho "* ]]
     [[ $output != *"nan"* && $output != *"no records"* ]]
     cmp "$DIR/again.ckvt" "$DIR/d.ckvt"
@@ -55,7 +55,7 @@ assert d["prompts"] < 12 and [b["heads"]["entries"] for b in d["by_budget"]] == 
     same "$DIR/both.ckvt" "$DIR/d.ckvt" SHARE SHARELAY CMIN SCORE sSHARE
     "$CKVC" fit "$DIR/run" --out "$DIR/sides.ckvt" -q
     same "$DIR/both.ckvt" "$DIR/sides.ckvt" WEIGHT TAU EDGEENT EDGEPPL NHEAD QGATE
-    "$CKVC" fit "$DIR/demand" --score window --tables "$DIR/sides.ckvt" --out "$DIR/after.ckvt" -q
+    "$CKVC" fit "$DIR/demand" --ranking window --tables "$DIR/sides.ckvt" --out "$DIR/after.ckvt" -q
     [ "$(content_id "$DIR/after.ckvt")" = "$(content_id "$DIR/both.ckvt")" ]
     says 0 "demand: no records; shares are the incoming table's" "$CKVC" fit "$DIR/run" --tables "$DIR/after.ckvt" --out "$DIR/before.ckvt"
     same "$DIR/before.ckvt" "$DIR/both.ckvt" SHARE SHARELAY CMIN SCORE sSHARE WEIGHT TAU NHEAD
@@ -65,8 +65,8 @@ assert d["prompts"] < 12 and [b["heads"]["entries"] for b in d["by_budget"]] == 
     "$CKVC" fit "$DIR/demand" "$DIR/later" --out "$DIR/pooled.ckvt" -q
     "$CKVC" fit "$DIR/later" "$DIR/demand" --out "$DIR/turned.ckvt" -q
     [ "$(content_id "$DIR/pooled.ckvt")" = "$(content_id "$DIR/turned.ckvt")" ]
-    demand "$DIR/floor" --floor 0.3
-    fails 65 "--floor 0." "$CKVC" fit "$DIR/demand" "$DIR/floor" --out "$DIR/x.ckvt"
+    demand "$DIR/floor" --demand-floor 0.3
+    fails 65 "--demand-floor 0." "$CKVC" fit "$DIR/demand" "$DIR/floor" --out "$DIR/x.ckvt"
     [[ $output == *0.05* && $output == *0.3* ]]
     BUDGET=16,0.25 demand "$DIR/other"
     fails 65 --budget "$CKVC" fit "$DIR/other" "$DIR/run" --out "$DIR/x.ckvt"
@@ -75,8 +75,8 @@ assert d["prompts"] < 12 and [b["heads"]["entries"] for b in d["by_budget"]] == 
 }
 
 @test "rewards of shares and of thresholds below them are gone: what asks for them, or holds them, is refused by one line" {
-    "$CKVC" fit "$DIR/demand" --mode layers --score window --out "$DIR/layers.ckvt" -q
-    "$CKVC" fit "$DIR/demand" --mode shared --score window --out "$DIR/shared.ckvt" -q
+    "$CKVC" fit "$DIR/demand" --mode layers --ranking window --out "$DIR/layers.ckvt" -q
+    "$CKVC" fit "$DIR/demand" --mode uniform --ranking window --out "$DIR/shared.ckvt" -q
     ask() { "$CKVC" calibrate "${OVER[@]}" --keep-window 0 --operator no-threshold --side "$1" --tables "$2" --dry-run -q; }
     fails 64 "--side head: $DIR/d.ckvt recommends budgets of heads, and ckvc no longer logs rewards of shares" ask head "$DIR/d.ckvt"
     fails 64 "--side gate: $DIR/layers.ckvt recommends budgets of layers, and ckvc no longer logs" ask gate "$DIR/layers.ckvt"
@@ -241,7 +241,7 @@ for key in "heldout_cross_entropy", "heldout_cross_entropy_window":
     assert some[key] != every[key] and abs(some[key] / every[key] - 1) < 0.01, (key, some, every)'
     args=(--model "$MODEL" --manifest "$DIR/later.jsonl" --window 16 --continuation 16 -B 16,0.5 -q)
     "$CKVC" score "${args[@]}" --table "$DIR/learned.ckvt" --out "$DIR/sl.jsonl" --sets 2>/dev/null
-    "$CKVC" score "${args[@]}" --table "$DIR/learned.ckvt" --score window --out "$DIR/sw.jsonl" --sets 2>/dev/null
+    "$CKVC" score "${args[@]}" --table "$DIR/learned.ckvt" --ranking window --out "$DIR/sw.jsonl" --sets 2>/dev/null
     "$CKVC" score "${args[@]}" --table "$DIR/d.ckvt" --out "$DIR/sd.jsonl" --sets 2>/dev/null
     check '
 learned, window, plain = ([json.loads(x) for x in open(f"{sys.argv[1]}/{n}.jsonl")] for n in ("sl", "sw", "sd"))
@@ -251,5 +251,5 @@ assert [r["sets"] for r in window] == [r["sets"] for r in plain] and [r["sets"] 
     run -65 "$CKVC" fit "$DIR/score" --out "$DIR/none.ckvt"
     [ ! -e "$DIR/none.ckvt" ]
     [[ $output == *"--side demand"* ]]
-    fails 65 "--side score" "$CKVC" score "${args[@]}" --table "$DIR/d.ckvt" --score learned --out "$DIR/none.jsonl"
+    fails 65 "--side score" "$CKVC" score "${args[@]}" --table "$DIR/d.ckvt" --ranking learned --out "$DIR/none.jsonl"
 }

@@ -84,11 +84,11 @@ for r in whole:
     [[ $stderr == *"cake has budgets of its own"* ]]
 }
 
-@test "score: the paper's tables stay as they are under --mode shared --score paper; the window's score keeps B in every layer" {
+@test "score: the paper's tables stay as they are under --mode uniform --ranking paper; the window's score keeps B in every layer" {
     score --table "$DIR/t.ckvt" >"$DIR/own.jsonl"
-    score --table "$DIR/t.ckvt" --mode shared --score paper >"$DIR/paper.jsonl"
+    score --table "$DIR/t.ckvt" --mode uniform --ranking paper >"$DIR/paper.jsonl"
     cmp "$DIR/own.jsonl" "$DIR/paper.jsonl"
-    score --table "$DIR/t.ckvt" --score window --policy pooled >"$DIR/window.jsonl"
+    score --table "$DIR/t.ckvt" --ranking window --policy pooled >"$DIR/window.jsonl"
     check '
 rows = [json.loads(line) for line in open(sys.argv[1])]
 assert len(rows) == 3 * 2 * 2

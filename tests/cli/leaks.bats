@@ -186,7 +186,7 @@ assert leaks["findings"][0]["prompt"] == "p4" and leaks["findings"][0]["words"] 
 }
 
 @test "compile scores held-out prompts, so it says what the check covers" {
-    local loop=(--mode shared --score paper --holdout 0.4 --rounds 1 --variants 8)
+    local loop=(--mode uniform --ranking paper --holdout 0.4 --rounds 1 --variants 8)
     run -0 "$CKVC" compile "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --out "$DIR/loop" "${loop[@]}"
     [ "$(grep -c '^warning: .*loop/table.ckvt: .*not checked for leaks' <<<"$output")" -eq 1 ]
     "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/prompts.jsonl" --holdout 0.4 --out "$DIR/own.json" >/dev/null
@@ -198,6 +198,6 @@ assert leaks["findings"][0]["prompt"] == "p4" and leaks["findings"][0]["words"] 
     [[ $output != *leak* ]]
     # nothing held out (by the split either), nothing said
     sed 's/"heldout"/"fit"/' "$DIR/prompts.jsonl" >"$DIR/all.jsonl"
-    run -0 "$CKVC" compile "${SMALL[@]}" --manifest "$DIR/all.jsonl" --out "$DIR/none" --mode shared --score paper --rounds 1 --variants 8
+    run -0 "$CKVC" compile "${SMALL[@]}" --manifest "$DIR/all.jsonl" --out "$DIR/none" --mode uniform --ranking paper --rounds 1 --variants 8
     [[ $output != *leak* ]]
 }

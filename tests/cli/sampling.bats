@@ -133,7 +133,7 @@ assert scan["prompts"] == 21 and scan["drawn"] is None and "drawn_cells" not in 
 @test "compile draws and tries what the verbs by hand do: the same shards and tables" {
     local common=("${OVER[@]}" --limit 6 -q --shard-prompts 4 --variants 4 --sample-prompts 3)
     local own=(--bins 2,2 --budget 0.5 --head-grid 0.8,1,1.2 --gate-grid 0.8,0.88,1)
-    "$CKVC" compile "${common[@]}" "${own[@]}" --mode shared --score paper --rounds 1 --out "$DIR/compiled"
+    "$CKVC" compile "${common[@]}" "${own[@]}" --mode uniform --ranking paper --rounds 1 --out "$DIR/compiled"
     "$CKVC" calibrate "${common[@]}" "${own[@]}" --side head --out "$DIR/hand-head"
     "$CKVC" fit "$DIR/hand-head" --out "$DIR/hand-head.ckvt" -q --no-prov
     "$CKVC" calibrate "${common[@]}" --side gate --tables "$DIR/hand-head.ckvt" --out "$DIR/hand-gate"

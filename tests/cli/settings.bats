@@ -15,7 +15,7 @@ score() { "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --windo
     refused "give --alpha visible" calibrate "${more[@]}" --window 16 --side gate
     refused "give --keep-window 4" calibrate "${more[@]}" --window 16 --side gate --alpha visible
     refused "give --window 16" calibrate "${more[@]}" --side gate --alpha visible --keep-window 4
-    refused "give --keep-window 4" compile "${more[@]}" --mode shared --score paper --window 16 --alpha visible
+    refused "give --keep-window 4" compile "${more[@]}" --mode uniform --ranking paper --window 16 --alpha visible
     [ ! -e "$DIR/x" ]
     run -65 score --table "$DIR/t.ckvt" --alpha visible
     [[ $output == *"t.ckvt: was made with --keep-window 4, this run has 0; give --keep-window 4" ]]

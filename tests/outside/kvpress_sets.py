@@ -28,7 +28,7 @@ def unlike(press, c):
 
 differ = 0
 for score in ("window", "learned"):
-    outside.run(a.ckvc, "fit", tmp / "demand", "--score", score, "--out", tmp / f"{score}.ckvt", "-q")
+    outside.run(a.ckvc, "fit", tmp / "demand", "--ranking", score, "--out", tmp / f"{score}.ckvt", "-q")
     for mode in ("heads", "layers", "shared"):
         press = ckvc.press.CompilerKVPress(str(tmp / f"{score}.ckvt"), 1 - BUDGET, mode)
         for at in (0, 600):

@@ -9,7 +9,7 @@ greedy texts against those of `ckvc score` and `ckvc generate` on the same sets;
     llama_compact.py ... --sequences 8                                        # the first prompt so often side by side, too
 
 The second way takes the first prompts of split `fresh` and prints a table. --llama: another file of the same weights; llama.cpp rounds what is
-multiplied by quantised ones. Tables are served as under --mode heads --c-min 1: every head keeps B.
+multiplied by quantised ones. Tables are served as under --mode heads --kept-floor 1: every head keeps B.
 """
 import contextlib
 import ctypes
@@ -376,7 +376,7 @@ path = a.llama or ours
 table = ckvc.library.Table.read(str(table))
 with outside.manifest(prompts) as m:
     common = ["--model", ours, "--manifest", m.name, "-W", a.window, "-C", a.continuation, "-q"]
-    lines = outside.run(a.ckvc, "score", *common, "--table", table.name, "--mode", "heads", "--score", "learned", "--c-min", 1, "-B", a.budget,
+    lines = outside.run(a.ckvc, "score", *common, "--table", table.name, "--mode", "heads", "--ranking", "learned", "--kept-floor", 1, "-B", a.budget,
                         "--nearest-budget").splitlines()
 scores = {s["id"]: s for s in map(json.loads, lines) if s.get("policy") == "table"}
 p = c.llama_model_default_params()

@@ -28,7 +28,7 @@ from transformers.cache_utils import DynamicCache, DynamicLayer, StaticCache  # 
 MODEL, T, tmp = outside.ROOT / "models/ckvc-tiny-8l", 200, outside.scratch()
 fitted = outside.manifest({"id": f"f{i}", "tokens": ids[10000 + 300 * i : 10300 + 300 * i]} for i in range(4))
 outside.run(a.ckvc, "calibrate", "--model", MODEL, "--manifest", fitted.name, "--side", "demand", "--window", 32, "--continuation", 32, "--budget", 0.25, "-q", "--out", tmp / "demand")
-outside.run(a.ckvc, "fit", tmp / "demand", "--score", "window", "-q", "--out", tmp / "t.ckvt")
+outside.run(a.ckvc, "fit", tmp / "demand", "--ranking", "window", "-q", "--out", tmp / "t.ckvt")
 model = transformers.AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32).eval()
 table, prompt, other = ckvc.Table.read(tmp / "t.ckvt"), torch.tensor([ids[:T]]), torch.tensor([ids[3000:3260]])
 plain_state = (dict(vars(model)), dict(vars(model.model)), model.config._attn_implementation)

@@ -30,7 +30,7 @@ def tables():
         outside.run(a.ckvc, "calibrate", "--side", side, *common, "--out", tmp / side)
         outside.run(a.ckvc, "calibrate", "--side", side, *common, "--window", WIDE, "--out", tmp / f"{side}-wide")
     demand, score = tmp / "demand", tmp / "score"
-    for name, *args in (("window", demand, "--score", "window"), ("paper-scores", demand, "--score", "paper"), ("learned", demand, score),
+    for name, *args in (("window", demand, "--ranking", "window"), ("paper-scores", demand, "--ranking", "paper"), ("learned", demand, score),
                         ("learned2", demand, score, "--features", 2), ("wide", tmp / "demand-wide", tmp / "score-wide")):
         outside.run(a.ckvc, "fit", *args, "--out", tmp / f"{name}.ckvt", "-q")
     outside.run(a.ckvc, "calibrate", "--side", "gate", "--bins", "3,2", "--variants", 40, *common, "--out", tmp / "bins")

@@ -165,7 +165,7 @@ def zapped():
     asked, few = ["--manifest", short.name, *COMMON, *given, *scored], outside.manifest([LINES[0], {"id": "few", "tokens": ids[:72]}])
     wrong += missed("want the same model", "score", MODELS[0], *asked, "--beside", lines)
     wrong += missed("KVzap: budget 0.5 is none of 0.25, which its folder has", "score", MODELS[0], *asked, "-B", 0.5)
-    wrong += missed("KVzapPress: keeps a set of each head: mode shared is for tables", "score", MODELS[0], *asked, "--policy", "KVzapPress", "--mode", "shared")
+    wrong += missed("KVzapPress: keeps a set of each head: other modes are for tables", "score", MODELS[0], *asked, "--policy", "KVzapPress", "--mode", "uniform")
     said = 'and last {}, more than the 10 tokens of prompt "few": want longer prompts'
     wrong += missed(said.format(json.loads((folder / "config.json").read_text())["ckvc"]["0.25"]["recent"]), "score", MODELS[0], "--manifest", few.name, *COMMON, *given, *scored[2:])
     for code, words, *more in ((1, said.format(8), few.name, "-B", "0.25"), (64, "kvzap.py: ", few.name, "-B", "0.25,x")):
@@ -187,7 +187,7 @@ def missed(words, *command):
 
 def repeated(model, table):
     """Lines of what is named twice; 1 is a token, and the document `paper` the name of two prompts."""
-    n = own("score", model, "--split", "heldout", "--table", f"{table},{table}", "--policy", "full,snapkv,full", "-B", "1,0.25,0.25", "--mode", "shared", "--out", tmp / f"{model.name}-repeated.jsonl")
+    n = own("score", model, "--split", "heldout", "--table", f"{table},{table}", "--policy", "full,snapkv,full", "-B", "1,0.25,0.25", "--mode", "uniform", "--out", tmp / f"{model.name}-repeated.jsonl")
     x = rows(tmp / f"{model.name}-repeated.jsonl")
     return (", 24 lines" not in n) + (len(x) != 24) + sum(of.get("document") != ("paper" if id in ("text", "whole") else None) for (id, *_), of in x.items())
 
@@ -281,7 +281,7 @@ def refused():
                 missed("--kvzap: goes with --policy KVzapPress or DMSPress", *scored, tmp / "no", "--table", table, "--kvzap", tmp),
                 missed("DMSPress: keeps by a threshold: want python3 -m ckvc score --kvzap FOLDER", *scored, tmp / "no", "--policy", "full,DMSPress", "--budget", 0.25),
                 missed("is an input", *scored, table, "--table", table),
-                missed("--c-min: got 1.5, wanted 0 to 1", *scored, tmp / "no", "--table", table, "--c-min", 1.5),
+                missed("--kept-floor: got 1.5, wanted 0 to 1", *scored, tmp / "no", "--table", table, "--kept-floor", 1.5),
                 missed("is not there, or nothing can be written to it", *scored, tmp / "no" / "where", "--table", table),
                 missed("SafetensorError", "score", cut, *scored[2:], tmp / "no", "--table", table), missed("ZeroDivisionError", "score", none, *scored[2:], tmp / "no", "--table", table),
                 missed("--budget: got inf", *scored, tmp / "no", "--policy", "full", "--budget", "inf"), missed("--window: got -1, wanted 1 to", *scored, tmp / "no", "--table", table, "--window", -1),
@@ -299,8 +299,8 @@ for model in MODELS:
     outside.run(a.ckvc, "fit", tmp / model.name, "--out", learned, "-q")
     outside.run(a.ckvc, "fit", tmp / model.name, "--features", 2, "--mix", 0.5, "--out", mixed, "-q")
     cases = [("references", "--table", learned, *REFERENCES), ("layers", "--table", learned, *REFERENCES, "--mode", "layers"),
-             ("shared", "--table", learned, "--policy", "snapkv,adakv", "--mode", "shared"),
-             ("window", "--table", learned, "--score", "window", "--c-min", 0.05), ("paper", "--table", mixed, "--score", "paper"), ("no rows", "--table", mixed)]
+             ("shared", "--table", learned, "--policy", "snapkv,adakv", "--mode", "uniform"),
+             ("window", "--table", learned, "--ranking", "window", "--kept-floor", 0.05), ("paper", "--table", mixed, "--ranking", "paper"), ("no rows", "--table", mixed)]
     if model == MODELS[0]:
         outside.run(a.ckvc, "calibrate", "--side", "gate", "--bins", "3,2", "--variants", 40, *common, "--out", tmp / "bins")
         outside.run(a.ckvc, "fit", tmp / "bins", "--out", tmp / "bins.ckvt", "-q")
@@ -317,7 +317,7 @@ if smollm2.is_dir():
     for version in (1, 2):
         outside.run(a.ckvc, "fit", tmp / "smollm2", "--features", version, "--out", tmp / f"smollm2-{version}.ckvt", "-q")
     both = ["--table", f"{tmp}/smollm2-1.ckvt,{tmp}/smollm2-2.ckvt"]
-    for name, *options in (("references", *both, *REFERENCES), ("layers", *both, "--mode", "layers"), ("window", *both[:-1], tmp / "smollm2-1.ckvt", "--score", "window")):
+    for name, *options in (("references", *both, *REFERENCES), ("layers", *both, "--mode", "layers"), ("window", *both[:-1], tmp / "smollm2-1.ckvt", "--ranking", "window")):
         parity(smollm2, name, *common, *options)
 else:
     print(f"no {smollm2}: its prompts are compared where `make model-smollm2` made it")

@@ -138,7 +138,7 @@ def test_head_scores():
     np.savetxt("duo/full_attention_heads.tsv", scores, delimiter="\t")
     put("heads.json", json.dumps({f"{l}-{h}": [float(x), float(x)] for l in range(L) for h, x in enumerate(per_query[l].reshape(-1))}))
     np.save("heads.npy", scores)
-    common = "--model", MODEL, "--budget", "0.125,64", "--c-min", "0.1", "-f"
+    common = "--model", MODEL, "--budget", "0.125,64", "--kept-floor", "0.1", "-f"
     for path, name in ("duo", "duo-attention"), ("heads.json", "headkv"), ("heads.npy", "kvzip"):
         refused("--model", "import", path, "--format", name, "--budget", "0.25", "--out", "x.ckvt")
         refused("--budget", "import", path, "--format", name, "--model", MODEL, "--out", "x.ckvt")

@@ -195,7 +195,7 @@ def test_fifos():
 def test_options():
     for words, *args in [("--length: got -100", "export", T, "--format", "compilerkv", "--length", "-100"), ("--full-share: got 5", "export", T, "--format", "duo-attention", "--full-share", "5"),
                          ("--full-share: got nan", "export", T, "--format", "duo-attention", "--full-share", "nan"),
-                         *((f"--c-min: got {x}", "import", T, "--format", "headkv", "--model", MODEL, "--budget", "0.5", "--c-min", x) for x in ("nan", "-1.0", "inf")),
+                         *((f"--kept-floor: got {x}", "import", T, "--format", "headkv", "--model", MODEL, "--budget", "0.5", "--kept-floor", x) for x in ("nan", "-1.0", "inf")),
                          *((f"--budget: got {x}", "import", T, "--format", "headkv", "--model", MODEL, "--budget", x) for x in ("inf", "nan", "0", "-1", "1.5", "0.5,inf", "1e300", "x"))]:
         refused(64, words, *args, "-o", "x")
 

@@ -220,7 +220,7 @@ def test_shares(world):
     ckvc("fit", world.at("demand"), "--out", world.at("shares.ckvt"), "--bootstrap", 0, "-q")
     table = ckvt.Table.read(world.at("shares.ckvt"))
     for mode in ("heads", "layers"):
-        lines, vectors = world.score(["shares"], "--mode", mode, "--score", "paper", "--policy", "top-k,streamingllm", "--equal-tokens")
+        lines, vectors = world.score(["shares"], "--mode", mode, "--ranking", "paper", "--policy", "top-k,streamingllm", "--equal-tokens")
         assert len(lines) == 5 * 2 * 3
         different = 0
         for row in lines:

@@ -286,7 +286,8 @@ TEST(runs_give_their_demand) {
 TEST(pools_are_checked) {
     const char *plain = fit_shard(fixture_of("demand", 0, 6), "plain.h5"),
                *records = fit_shard(fixture_of("both", 0, 6), "sides.h5"), *budget = NULL;
-    const char *const words[] = {"--floor 0.3", "--recent 4", "--repeat", "fingerprint", "33"};
+    const char *const words[] = {"--demand-floor 0.3", "--recent 4", "--repeat", "fingerprint",
+                                 "33"};
     for (int i = 0; i < 5; i++) {
         shard *s = fixture_of("demand", 10, 6);
         switch (i) {
