@@ -13,7 +13,7 @@
 typedef struct budgets_options {
     ckvc_mode mode;        /* in which sets the table recommends to keep entries ... */
     ckvc_score_kind score; /* ... and by what it recommends to rank them */
-    uint32_t features;     /* version of a learned score's features, CKVC_FEATURES_1 or 2 */
+    uint32_t features;     /* version of a learned ranking's features, CKVC_FEATURES_1 or 2 */
     /* The weight w of what continuations look at in the demand (calib/demand/demand_meter.h); it
      * must be one that was logged. */
     double mix;
@@ -40,7 +40,7 @@ typedef struct fitted_demand {
     demand_block *blocks; /* [nB] */
 } fitted_demand;
 
-/* What was found out about the learned score. Losses are cross-entropies of the targets, nats per
+/* What was found out about the learned ranking. Losses are cross-entropies of the targets, nats per
  * unit of target, a mean over heads and prompts. */
 typedef struct fitted_learned {
     bool fitted; /* had records */
@@ -54,6 +54,6 @@ typedef struct fitted_learned {
 
 /* The weight w of the demand that a table's shares under budget number b are of (fit --mix). */
 double budgets_mix(const table_file *t, uint32_t b);
-/* What META says under "diagnostics" of demand and of the learned score. New references. */
+/* What META says under "diagnostics" of demand and of the learned ranking. New references. */
 json_t *fitted_demand_json(const fitted_demand *d, const double *budgets);
 json_t *fitted_learned_json(const fitted_learned *l);

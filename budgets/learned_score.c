@@ -12,12 +12,12 @@
 
 #define RIDGE 1e-3 /* on standardised features, per unit of target */
 
-static size_t heads_of(const shard_header *h) { return (size_t)h->n_layers * h->n_kv_heads; }
+static size_t count_heads(const shard_header *h) { return (size_t)h->n_layers * h->n_kv_heads; }
 
 ckvc_status learned_records_add(learned_records *l, const shard *s, size_t p, uint64_t hash,
                                 size_t memory_max, const char *where, ckvc_err *err) {
     const bool heldout = strcmp(s->prompts[p].split, "heldout") == 0;
-    const size_t H = heads_of(&s->h), F = s->h.setting.n_features, P = s->h.setting.positions,
+    const size_t H = count_heads(&s->h), F = s->h.setting.n_features, P = s->h.setting.positions,
                  n_double = H * (3 + F), n_float = H * P * F,
                  bytes = n_double * sizeof(double) + n_float * sizeof(float);
     CKVC_FAIL_IF(s->h.setting.features != CKVC_FEATURES_1, err, CKVC_E_DATA,
@@ -85,7 +85,7 @@ static double *weights_of(const learned_records *l) {
 /* A head's part of all prompts, features from column `first` on. */
 static void head_prompts(const learned_records *l, size_t head, uint32_t first,
                          const double *weights, softmax_prompt *out) {
-    const size_t H = heads_of(&l->first), F = l->first.setting.n_features,
+    const size_t H = count_heads(&l->first), F = l->first.setting.n_features,
                  P = l->first.setting.positions;
     for (size_t k = 0; k < l->n_prompts; ++k) {
         const struct learned_prompt *p = &l->prompts[k];
@@ -121,7 +121,7 @@ void learned_records_table(learned_records *l, const budgets_options *o, ckvc_ta
                            fitted_learned *out) {
     const uint32_t P = l->first.setting.positions, first = ckvc_features_first(o->features),
                    F = l->first.setting.n_features - first;
-    const size_t H = heads_of(&l->first);
+    const size_t H = count_heads(&l->first);
     qsort(l->prompts, l->n_prompts, sizeof *l->prompts, by_hash);
     drop_fitted(l);
     const size_t n_held = l->n_prompts - l->n_fitted;

@@ -1,4 +1,4 @@
-/* Score records on their way into the learned score (formats/shard/shard.md, /prompt/features):
+/* Score records on their way into the learned ranking (formats/shard/shard.md, /prompt/features):
  * each prompt's targets and features are kept until all heads are fitted. */
 #pragma once
 
@@ -27,7 +27,7 @@ ckvc_status learned_records_add(learned_records *l, const shard *s, size_t p, ui
                                 size_t memory_max, const char *where,
                                 ckvc_err *err) CKVC_MUST_CHECK;
 /* Gives a table with shares theta, of the version of features that is asked for, and mass of every
- * head, and where asked recommends the learned score for all budgets. At least one prompt is
+ * head, and where asked recommends the learned ranking for all budgets. At least one prompt is
  * fitted. */
 void learned_records_table(learned_records *l, const budgets_options *o, ckvc_table *t,
                            fitted_learned *out);

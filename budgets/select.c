@@ -59,16 +59,16 @@ static size_t candidate_of(const select_losses *s, const score_row *r) {
     return i;
 }
 
-static uint32_t budget_of(const ckvc_table *t, const score_row *r) {
+static uint32_t find_budget(const ckvc_table *t, const score_row *r) {
     uint32_t b = 0;
     while (b < t->n_budgets && t->budgets[b] != r->budget) { b++; }
     return b;
 }
 
 /* Rows of the table itself, under budgets of its own. */
-static ckvc_status check_row(const scores *file, const score_row *r, const ckvc_table *t,
-                             ckvc_err *err) {
-    const uint32_t b = budget_of(t, r);
+static ckvc_status check_candidate_line(const scores *file, const score_row *r, const ckvc_table *t,
+                                        ckvc_err *err) {
+    const uint32_t b = find_budget(t, r);
     CKVC_FAIL_IF(b == t->n_budgets, err, CKVC_E_MISMATCH,
                  "%s:%u: budget %.10g is none of the table's budgets", file->path, r->line,
                  r->budget);
@@ -76,13 +76,13 @@ static ckvc_status check_row(const scores *file, const score_row *r, const ckvc_
                  "%s:%u: was scored in mode %s, but the table recommends %s", file->path, r->line,
                  ckvc_mode_name(r->setting.mode), ckvc_mode_name((ckvc_mode)t->score[b].mode));
     CKVC_FAIL_IF(r->setting.score == CKVC_SCORE_LEARNED && !t->theta, err, CKVC_E_MISMATCH,
-                 "%s:%u: was scored by a learned score, which the table does not have", file->path,
-                 r->line);
+                 "%s:%u: was scored by a learned ranking, which the table does not have",
+                 file->path, r->line);
     return CKVC_OK;
 }
 
 /* The number of the prompt among names, or n. */
-static size_t prompt_of(const score_row *const *first, size_t n, const score_row *r) {
+static size_t find_prompt(const score_row *const *first, size_t n, const score_row *r) {
     size_t i = n; /* lines of a prompt stand together */
     while (i > 0 && strcmp(first[i - 1]->id, r->id) != 0) { i--; }
     return i > 0 ? i - 1 : n;
@@ -98,12 +98,12 @@ typedef struct select_rows {
 static void rows_fini(select_rows *x) { CKVC_FREE(x->first, x->loss); }
 
 /* Where candidate 0 of a prompt and budget stands. */
-static size_t cell_of(const select_losses *s, size_t p, uint32_t b) {
+static size_t loss_offset(const select_losses *s, size_t p, uint32_t b) {
     return (p * s->n_budgets + b) * SELECT_MAX;
 }
 
 static bool has_line(const select_losses *s, const select_rows *x, size_t p, uint32_t b, size_t i) {
-    return !isnan(x->loss[cell_of(s, p, b) + i]);
+    return !isnan(x->loss[loss_offset(s, p, b) + i]);
 }
 
 /* Candidate i was not dropped at budget b. */
@@ -112,12 +112,12 @@ static bool is_left(const select_losses *s, const select_rows *x, uint32_t b, si
 }
 
 /* The least of the means at budget b over prompts that have all that are left. */
-static void choose(select_losses *s, const select_rows *x, uint32_t b) {
+static void choose_candidate(select_losses *s, const select_rows *x, uint32_t b) {
     const uint32_t nB = s->n_budgets;
     size_t counted = 0;
     for (size_t i = 0; i < s->n; i++) { s->loss[i * nB + b] = is_left(s, x, b, i) ? 0 : NAN; }
     for (size_t p = 0; p < s->n_prompts; p++) {
-        const double *of = x->loss + cell_of(s, p, b);
+        const double *of = x->loss + loss_offset(s, p, b);
         double sum = 0;
         for (size_t i = 0; i < s->n; i++) { sum += is_left(s, x, b, i) ? of[i] : 0; }
         if (!isfinite(sum)) { continue; }
@@ -142,7 +142,7 @@ static rank_interval more_than_chosen(const select_losses *s, const select_rows 
     CKVC_AUTO_FREE size_t *cluster = ckvc_alloc(s->n_prompts, sizeof *cluster);
     size_t n = 0;
     for (size_t p = 0; p < s->n_prompts && i < s->n; p++) {
-        const double *of = x->loss + cell_of(s, p, b);
+        const double *of = x->loss + loss_offset(s, p, b);
         documents[n] = x->first[p]->document;
         more[n] = of[i] - of[s->chosen[b]];
         n += isfinite(more[n]);
@@ -152,7 +152,7 @@ static rank_interval more_than_chosen(const select_losses *s, const select_rows 
 }
 
 /* Who loses at budget b, and by what the best of the others does. */
-static void compare(select_losses *s, const select_rows *x, uint32_t b) {
+static void compare_candidates(select_losses *s, const select_rows *x, uint32_t b) {
     const uint32_t nB = s->n_budgets;
     const size_t chosen = s->chosen[b];
     size_t next = s->n;
@@ -168,10 +168,10 @@ static void compare(select_losses *s, const select_rows *x, uint32_t b) {
 }
 
 /* One line of a table. */
-static ckvc_status add_row(select_losses *s, select_rows *x, const scores *file, const score_row *r,
-                           const ckvc_table *t, ckvc_err *err) {
-    CKVC_TRY(check_row(file, r, t, err));
-    const size_t p = prompt_of(x->first, s->n_prompts, r), i = candidate_of(s, r);
+static ckvc_status add_score_line(select_losses *s, select_rows *x, const scores *file,
+                                  const score_row *r, const ckvc_table *t, ckvc_err *err) {
+    CKVC_TRY(check_candidate_line(file, r, t, err));
+    const size_t p = find_prompt(x->first, s->n_prompts, r), i = candidate_of(s, r);
     CKVC_FAIL_IF(i == SELECT_MAX || (i == s->n && p > 0), err, CKVC_E_DATA,
                  "%s:%u: prompt \"%s\": its score, floor and mix are %s", file->path, r->line,
                  r->id, p > 0 ? "none that the first prompt has" : "more than can be chosen among");
@@ -180,7 +180,7 @@ static ckvc_status add_row(select_losses *s, select_rows *x, const scores *file,
         s->candidates[s->n++] =
             (select_candidate){r->setting.score, r->setting.floor, r->setting.mix};
     }
-    const size_t at = cell_of(s, p, budget_of(t, r)) + i;
+    const size_t at = loss_offset(s, p, find_budget(t, r)) + i;
     CKVC_FAIL_IF(!isnan(x->loss[at]), err, CKVC_E_DATA,
                  "%s:%u: prompt \"%s\": its line of this score, floor, mix and budget is there "
                  "twice, from different tables",
@@ -212,8 +212,8 @@ static ckvc_status check_lines(const select_losses *s, const select_rows *x, boo
 }
 
 /* All lines of tables. */
-static ckvc_status add_rows(select_losses *s, select_rows *x, const scores *file,
-                            const ckvc_table *t, bool drops, ckvc_err *err) {
+static ckvc_status add_score_lines(select_losses *s, select_rows *x, const scores *file,
+                                   const ckvc_table *t, bool drops, ckvc_err *err) {
     const size_t cells = file->n * s->n_budgets * SELECT_MAX;
     x->first = ckvc_alloc(file->n, sizeof(void *));
     x->loss = ckvc_alloc(cells, sizeof *x->loss);
@@ -225,7 +225,7 @@ static ckvc_status add_rows(select_losses *s, select_rows *x, const scores *file
     }
     for (size_t k = 0; k < file->n; k++) {
         const score_row *r = &file->rows[k];
-        if (strcmp(r->policy, "table") == 0) { CKVC_TRY(add_row(s, x, file, r, t, err)); }
+        if (strcmp(r->policy, "table") == 0) { CKVC_TRY(add_score_line(s, x, file, r, t, err)); }
     }
     CKVC_FAIL_IF(s->n_prompts == 0, err, CKVC_E_DATA, "%s: holds no lines of a table", file->path);
     return check_lines(s, x, drops, file->path, err);
@@ -239,14 +239,14 @@ ckvc_status select_read(const char *path, const ckvc_table *t, bool drops, selec
     const uint32_t nB = s->n_budgets = t->n_budgets;
     *out = NULL;
     CKVC_TRY(scores_read(path, &file, err));
-    CKVC_TRY(add_rows(s, &x, file, t, drops, err));
+    CKVC_TRY(add_score_lines(s, &x, file, t, drops, err));
     s->loss = ckvc_alloc(s->n * nB, sizeof *s->loss);
     s->lost = ckvc_alloc(s->n * nB, sizeof *s->lost);
     s->chosen = ckvc_alloc(nB, sizeof *s->chosen);
     s->more = ckvc_alloc(nB, sizeof *s->more);
     for (uint32_t b = 0; b < nB; b++) {
-        choose(s, &x, b);
-        compare(s, &x, b);
+        choose_candidate(s, &x, b);
+        compare_candidates(s, &x, b);
     }
     *out = ckvc_take(&s);
     return CKVC_OK;

@@ -1,5 +1,5 @@
-/* Which linear form of features gives positions the attention that they will get: the learned score
- * of one head (docs/method.md, section 5).
+/* Which linear form of features gives positions the attention that they will get: the learned
+ * ranking of one head (docs/method.md, section 5).
  *
  *   minimise over theta   sum_p [ y_p * log Z_p(theta) - theta . yf_p ] + ridge/2 |theta|^2,
  *   Z_p(theta) = sum_i w_pi exp(theta . f_pi)

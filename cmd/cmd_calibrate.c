@@ -175,7 +175,7 @@ static const opt calibrate_rows[] = {
     OPT_TITLE("--side demand, --side score"),
     OPT_ROWS(opts_repeat),
     OPT_COUNT("judges", log.judges, "N", 0, 1e9,
-              "Measure N held-out prompts as well, by which a fit judges its learned score.",
+              "Measure N held-out prompts as well, by which a fit judges its learned ranking.",
               .preset = "8"),
     OPT_TITLE("the fit to come, which --until-stable judges by"),
     OPT_CQL_ALPHA(log.until_cql_alpha),

@@ -38,8 +38,8 @@ static void on_pass(void *ctx, const compile_pass *p, const pass_counts *n) {
     say("%zu of %zu supported entries changed (%zu in all)\n", p->changed, p->supported, p->states);
     if (p->n_heldout) {
         say("  held-out reward %.5f", p->reward.mean);
-        gain_say(";", p->over[SCORE_IDENTITY]);
-        gain_say(" over identity,", p->over[SCORE_MATCHED]);
+        gain_say(";", p->over[POLICY_IDENTITY]);
+        gain_say(" over identity,", p->over[POLICY_MATCHED]);
         say(" at equal tokens kept; %zu prompts of %zu documents\n", p->reward.n,
             p->reward.n_clusters);
     }
@@ -80,19 +80,19 @@ static void print_rounds(const compile_result *r) {
                  round->supported ? 100.0 * (double)round->changed / (double)round->supported
                                   : 0.0);
         for (int k = 0; k < 2 && p->n_heldout; k++) {
-            const rank_interval *g = &p->over[k ? SCORE_MATCHED : SCORE_IDENTITY];
+            const rank_interval *g = &p->over[k ? POLICY_MATCHED : POLICY_IDENTITY];
             snprintf(over[k], sizeof over[k], "%+.5f [%+.5f, %+.5f]", g->mean, g->lo, g->hi);
         }
         say("%zu%-6s %-22s ", i + 1, i == r->best ? " *" : "", changed);
         if (p->n_heldout) {
             say("%12.5f  %-32s %-32s %.1f (identity %.1f)\n", p->reward.mean, over[0], over[1],
-                p->kept[SCORE_TABLE], p->kept[SCORE_IDENTITY]);
+                p->kept[POLICY_TABLE], p->kept[POLICY_IDENTITY]);
         } else {
             say("%12s\n", "not measured");
         }
     }
     if (best->n_heldout) {
-        const rank_interval *g = &best->over[SCORE_MATCHED];
+        const rank_interval *g = &best->over[POLICY_MATCHED];
         say("at equal tokens kept the table is %s on %zu held-out prompts of %zu documents\n",
             g->lo > 0   ? "better than identity"
             : g->hi < 0 ? "worse than identity"
@@ -106,14 +106,14 @@ static void print_references(const compile_pass *p) {
     if (!p->n_heldout) { return; }
     say("\n%-12s %14s  %s\n", "reference", "entries a head",
         "nats per token that the table loses less [95%]");
-    for (int k = 0; k < SCORE_KIND_COUNT; k++) {
+    for (int k = 0; k < POLICY_KIND_COUNT; k++) {
         if (!p->over[k].n) { continue; }
-        say("%-12s %14.1f ", score_kind_name((score_kind)k), p->kept[k]);
+        say("%-12s %14.1f ", policy_kind_name((policy_kind)k), p->kept[k]);
         gain_say("", p->over[k]);
         say("\n");
     }
     say("table        %14.1f  reward %.5f, %zu held-out prompts of %zu documents\n",
-        p->kept[SCORE_TABLE], p->reward.mean, p->n_heldout, p->reward.n_clusters);
+        p->kept[POLICY_TABLE], p->reward.mean, p->n_heldout, p->reward.n_clusters);
 }
 
 static void print_summary(const compile_cli *c, const run_setup *j, const compile_result *r) {
@@ -152,10 +152,10 @@ static json_t *pass_json(const compile_pass *p) {
     JSON_NUMBERS(o, {"changed", p->changed}, {"supported", p->supported}, {"states", p->states});
     if (p->n_heldout) {
         json_t *h = JSON_NUMBERS(json_object(), {"prompts", p->n_heldout},
-                                 {"reward", p->reward.mean}, {"kept", p->kept[SCORE_TABLE]});
-        for (int k = 0; k < SCORE_KIND_COUNT; k++) {
+                                 {"reward", p->reward.mean}, {"kept", p->kept[POLICY_TABLE]});
+        for (int k = 0; k < POLICY_KIND_COUNT; k++) {
             if (!p->over[k].n) { continue; }
-            const char *name = score_kind_name((score_kind)k);
+            const char *name = policy_kind_name((policy_kind)k);
             CKVC_AUTO_FREE char *over = ckvc_format("over_%s", name),
                                 *kept = ckvc_format("%s_kept", name);
             json_object_set_new(h, over, gain_json(p->over[k]));
@@ -427,7 +427,7 @@ const verb verb_compile = {
     .about =
         "make a table from prompts by what heads ask for, and score it; or run the paper's loop",
     .summary =
-        "make a table of a budget per head and a learned score from prompts. One pass "
+        "make a table of a budget per head and a learned ranking from prompts. One pass "
         "counts what\nheads ask for, a fit makes the table, held-out prompts choose its "
         "score and floor, and other held-out prompts judge it.\nWith --mode uniform --ranking "
         "paper the table is made the paper's way: head pass, fit, gate pass, fit, until "

@@ -192,10 +192,10 @@ static ckvc_status open_job(const eval_cli *c, eval_job *j, ckvc_err *err) {
         }
     }
     for (size_t i = 0; i < j->of.n; i++) {
-        USAGE_IF(j->of.list[i].kind == SCORE_MATCHED,
+        USAGE_IF(j->of.list[i].kind == POLICY_MATCHED,
                  "--policy matched needs a threshold that is found on held-out prompts, which "
                  "`ckvc score` alone does; leave it out here");
-        USAGE_IF(j->of.list[i].kind == SCORE_FULL,
+        USAGE_IF(j->of.list[i].kind == POLICY_FULL,
                  "--policy full: the full cache is always there; leave full out");
     }
     CKVC_TRY(policies_budgets(&c->of, &j->of, err));

@@ -125,7 +125,7 @@ static void print_demand(const fitted_demand *d, const double *budgets) {
 
 static void print_learned(const fitted_learned *l) {
     if (!l->fitted) { return; }
-    say("learned score: %" PRIu64 " prompts, %u positions of each head; cross-entropy of the "
+    say("learned ranking: %" PRIu64 " prompts, %u positions of each head; cross-entropy of the "
         "attention to come %.4f nats (gradient left %.1g)\n",
         l->n_prompts, l->positions, l->loss, l->gradient);
     if (l->n_heldout) {
@@ -162,8 +162,8 @@ static void print_result(const fit_result *r, const fit_cli *c) {
 }
 
 /* --choose: what each budget recommends, by scores of the table that was fitted here. */
-static ckvc_status choose(const fit_cli *c, const verb_call *call, const fit_options *o,
-                          fit_result *r, ckvc_err *err) {
+static ckvc_status choose_recommended(const fit_cli *c, const verb_call *call, const fit_options *o,
+                                      fit_result *r, ckvc_err *err) {
     table_file *t = r->table;
     CKVC_AUTO(select_free_at) select_losses *s = NULL;
     CKVC_AUTO(fit_mixes_free_at) fit_mixes *m = NULL;
@@ -212,7 +212,7 @@ static ckvc_status fit(const verb_call *call, ckvc_err *err) {
     o.leak_checks = checks.items;
     o.n_leak_checks = checks.n;
     CKVC_TRY(fit_records(call->items, call->n, &o, &result, err));
-    CKVC_TRY(choose(c, call, &o, result, err));
+    CKVC_TRY(choose_recommended(c, call, &o, result, err));
     if (!c->no_prov) { result->table->prov = provenance(call); }
     CKVC_TRY(table_file_write(result->table, c->out, c->force, err));
     print_result(result, c);

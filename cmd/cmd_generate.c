@@ -34,7 +34,7 @@ typedef struct generate_job {
     const generate_cli *c;
     opened_inputs e;
     table_file *table;
-    score_policy policy;
+    asked_policy policy;
     int32_t *then[MAX_TURNS]; /* tokens of later turns */
     size_t then_size[MAX_TURNS], n_then;
     way_total total[2]; /* the full cache, the policy */
@@ -49,7 +49,7 @@ static void job_fini(generate_job *j) {
 /* ---- what there is to do ---- */
 
 /* --prompt or standard input as a manifest of one line. */
-static ckvc_status take_text(const generate_cli *c, generate_job *j, ckvc_err *err) {
+static ckvc_status make_prompt_manifest(const generate_cli *c, generate_job *j, ckvc_err *err) {
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer in = {0};
     if (c->inputs.manifest) { return CKVC_OK; }
     if (!c->prompt) {
@@ -122,15 +122,15 @@ static ckvc_status take_turns(const generate_cli *c, generate_job *j, ckvc_err *
 
 static ckvc_status choose_policy(const generate_cli *c, const inputs_options *o, generate_job *j,
                                  ckvc_err *err) {
-    j->policy = (score_policy){.kind = SCORE_TABLE, .table = j->table};
+    j->policy = (asked_policy){.kind = POLICY_TABLE, .table = j->table};
     if (!c->policy) { return CKVC_OK; }
     CKVC_TRY(policy_named(c->policy, &j->policy.kind, err));
-    USAGE_IF(j->policy.kind == SCORE_MATCHED,
+    USAGE_IF(j->policy.kind == POLICY_MATCHED,
              "--policy matched needs a threshold that is found on held-out prompts, which `ckvc "
              "score` alone does; leave it out here");
-    USAGE_IF((score_is_control(j->policy.kind) || score_needs_table(j->policy.kind)) && !j->table,
+    USAGE_IF((policy_is_control(j->policy.kind) || policy_needs_table(j->policy.kind)) && !j->table,
              "--policy %s needs a --table", c->policy);
-    if (j->policy.kind != SCORE_KVZIP) { return CKVC_OK; }
+    if (j->policy.kind != POLICY_KVZIP) { return CKVC_OK; }
     return inputs_open_kvzip(o, &j->e, err);
 }
 
@@ -173,7 +173,7 @@ static ckvc_status check_memory(const inputs_options *o, const generate_options 
 /* ---- what came of it ---- */
 
 static const char *way_name(const generate_job *j, const generated *g) {
-    return g->compressed ? score_kind_name(j->policy.kind) : "full";
+    return g->compressed ? policy_kind_name(j->policy.kind) : "full";
 }
 
 /* NaN where there is nothing to divide. */
@@ -298,7 +298,7 @@ static void print_totals(const generate_job *j) {
         const way_total *t = &j->total[w];
         if (t->n < 2) { continue; }
         say("%-12s %zu prompts, %.2f MB a prompt, first token %.3f s, %.1f tokens/s side by side\n",
-            w ? score_kind_name(j->policy.kind) : "full", t->n,
+            w ? policy_kind_name(j->policy.kind) : "full", t->n,
             (double)t->bytes / 1e6 / (double)t->n, t->first_s / (double)t->n,
             per_second(t->later, t->decode_s));
     }
@@ -330,7 +330,7 @@ static ckvc_status generate_verb(const verb_call *call, ckvc_err *err) {
     }
     CKVC_TRY(choose_policy(c, &o, &j, err));
     if (!compressed) { o.setting.window = 1; } /* no statistic is asked for */
-    CKVC_TRY(take_text(c, &j, err));
+    CKVC_TRY(make_prompt_manifest(c, &j, err));
     if (!j.e.manifest) { CKVC_TRY(manifest_read(o.manifest, &j.e.manifest, err)); }
     CKVC_TRY(take_turns(c, &j, err));
     CKVC_TRY(open_prompts(&o, c, &j, err));

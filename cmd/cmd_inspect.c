@@ -235,21 +235,21 @@ static ckvc_status artifact_of(const char *path, const artifact **out, ckvc_err 
 /* ---- the verbs ---- */
 
 /* Least and most of nested lists of numbers. */
-static void spread_of(const json_t *v, double *least, double *most) {
+static void find_least_and_most(const json_t *v, double *least, double *most) {
     const double x = json_number_value(v);
     *least = json_is_number(v) ? fmin(*least, x) : *least;
     *most = json_is_number(v) ? fmax(*most, x) : *most;
     for (size_t i = 0; i < json_array_size(v); i++) {
-        spread_of(json_array_get(v, i), least, most);
+        find_least_and_most(json_array_get(v, i), least, most);
     }
 }
 
-/* For people: a learned score in one line. */
+/* For people: a learned ranking in one line. */
 static void shorten_features(json_t *what) {
     const json_t *f = json_object_get(what, "features");
     double least = INFINITY, most = -INFINITY;
     if (!f) { return; }
-    spread_of(json_object_get(f, "mass"), &least, &most);
+    find_least_and_most(json_object_get(f, "mass"), &least, &most);
     json_object_set_new(what, "features",
                         json_sprintf("version %lld, %lld a head, mass %.3g ... %.3g",
                                      (long long)json_integer_value(json_object_get(f, "version")),
@@ -260,7 +260,7 @@ static void shorten_features(json_t *what) {
 /* For people: the lists under `key` give way to their spread. */
 static void shorten(json_t *what, const char *key) {
     double least = INFINITY, most = -INFINITY;
-    spread_of(json_object_get(what, key), &least, &most);
+    find_least_and_most(json_object_get(what, key), &least, &most);
     if (most >= least) {
         json_object_set_new(what, key, json_sprintf("%.3g ... %.3g", least, most));
     }

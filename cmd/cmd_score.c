@@ -53,13 +53,13 @@ static void print_summary(const score_cli *c, const score_job *j) {
         "tokens kept", "mean reward", "mean KL");
     for (size_t i = 0; i < j->of.n * j->of.budgets.n; i++) {
         const score_summary *s = &j->summary[i];
-        say("%-18s %-14.12s %10.10g %8zu %12.1f ", score_kind_name(s->policy.kind),
+        say("%-18s %-14.12s %10.10g %8zu %12.1f ", policy_kind_name(s->policy.kind),
             s->policy.table ? s->policy.table->content_id : "-", s->budget, s->n, s->kept_mean);
         if (c->inputs.setting.continuation > 0) {
             say("%14.5f", s->reward_mean);
             if (!isnan(s->kl_mean)) { say(" %10.5f", s->kl_mean); /* lines of before have none */ }
         }
-        if (s->policy.kind == SCORE_MATCHED) {
+        if (s->policy.kind == POLICY_MATCHED) {
             const size_t n = j->e.prompts->n_heldout;
             say("  (threshold %.3f, by %zu %sprompts)", s->tau, n ? n : j->e.prompts->n,
                 n ? "held-out " : "");

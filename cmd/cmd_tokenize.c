@@ -51,8 +51,8 @@ static void write_ids(ckvc_buffer *out, const int32_t *ids, size_t n, bool json)
     ckvc_buffer_text(out, json ? "]\n" : "\n");
 }
 
-static ckvc_status decode(const tokenize_cli *c, const tokenizer *t, const ckvc_buffer *in,
-                          ckvc_buffer *out, ckvc_err *err) {
+static ckvc_status decode_ids(const tokenize_cli *c, const tokenizer *t, const ckvc_buffer *in,
+                              ckvc_buffer *out, ckvc_err *err) {
     CKVC_AUTO_FREE int32_t *ids = NULL;
     CKVC_AUTO_FREE char *text = NULL;
     size_t n = 0, size = 0;
@@ -68,8 +68,8 @@ static ckvc_status decode(const tokenize_cli *c, const tokenizer *t, const ckvc_
     return CKVC_OK;
 }
 
-static ckvc_status encode(const tokenize_cli *c, const tokenizer *t, const ckvc_buffer *in,
-                          ckvc_buffer *out, ckvc_err *err) {
+static ckvc_status encode_input(const tokenize_cli *c, const tokenizer *t, const ckvc_buffer *in,
+                                ckvc_buffer *out, ckvc_err *err) {
     CKVC_AUTO_FREE int32_t *ids = NULL;
     size_t n = 0;
     CKVC_TRY(tokenizer_encode(t, (char *)in->data, in->size, !c->no_special, &ids, &n, err));
@@ -85,7 +85,7 @@ static ckvc_status tokenize(const verb_call *call, ckvc_err *err) {
     CKVC_AUTO(tokenizer_free_at) tokenizer *t = NULL;
     CKVC_TRY(inputs_need_tokenizer(c->model, &t, err));
     CKVC_TRY(inputs_read_stdin(&in, err));
-    CKVC_TRY(c->decode ? decode(c, t, &in, &out, err) : encode(c, t, &in, &out, err));
+    CKVC_TRY(c->decode ? decode_ids(c, t, &in, &out, err) : encode_input(c, t, &in, &out, err));
     fwrite(out.data, 1, out.size, stdout);
     return CKVC_OK;
 }

@@ -2,7 +2,7 @@
  * bottom:
  *
  * compile_by_budgets.c, the recommended way (docs/method.md): log what heads ask for, fit shares
- * and a learned score; try scores and floors on the prompts of split `select`, take the best of
+ * and a learned ranking; try rankings and floors on the prompts of split `select`, take the best of
  * each budget; judge the table on the other held-out prompts.
  *
  * compile_by_rounds.c, the paper's (docs/paper.md, section 7): log heads, fit, judge; log the gate
@@ -23,14 +23,14 @@
 #include "calib/log/plan.h"
 #include "cql/rounds/alternation.h"
 #include "fit/fit_result.h"
-#include "formats/lines/score_kind.h"
+#include "formats/lines/policy_kind.h"
 #include "lib/base/names.h"
 #include "lib/stats/rank.h"
 
 typedef enum pass_kind {
     PASS_HEAD = CKVC_SIDE_HEAD, /* rewards of a side's actions -> its table */
     PASS_GATE = CKVC_SIDE_GATE,
-    PASS_DEMAND, /* what heads ask for -> shares; targets and features -> a learned score */
+    PASS_DEMAND, /* what heads ask for -> shares; targets and features -> a learned ranking */
     PASS_SELECT, /* losses of scores and floors -> what each budget recommends */
     PASS_KINDS
 } pass_kind;
@@ -43,9 +43,9 @@ typedef struct compile_pass {
     char content_id[CKVC_SHA256_HEX];
     size_t n_heldout;     /* held-out prompts; 0: the rest is not measured */
     rank_interval reward; /* of the table, nats per token */
-    /* By kind of policy; over[SCORE_TABLE] and where n is 0: none. */
-    rank_interval over[SCORE_KIND_COUNT]; /* the table's reward over theirs, paired */
-    double kept[SCORE_KIND_COUNT];        /* tokens per layer, or KV head */
+    /* By kind of policy; over[POLICY_TABLE] and where n is 0: none. */
+    rank_interval over[POLICY_KIND_COUNT]; /* the table's reward over theirs, paired */
+    double kept[POLICY_KIND_COUNT];        /* tokens per layer, or KV head */
 } compile_pass;
 
 typedef struct compile_result {
@@ -55,7 +55,7 @@ typedef struct compile_result {
     size_t last_pass[ALTERNATION_MAX_ROUNDS];         /* of each round, index into passes */
     size_t n_rounds, best;                            /* best: the round whose table goes out */
     stop_rule stop;
-    select_losses *select; /* what the table's score and floor were chosen by; NULL: nothing */
+    select_losses *select; /* what the table's ranking and floor were chosen by; NULL: nothing */
 } compile_result;
 void compile_result_free(compile_result *r);
 CKVC_AUTO_OF(compile_result, compile_result_free)

@@ -63,7 +63,7 @@ static ckvc_status ask_demand(steps *s, pass_counts *counts, ckvc_err *err) {
 /* Tables that are tried: the one that was fitted, and it with other shares. */
 typedef struct candidates {
     select_candidate list[SELECT_MAX];
-    score_policy policies[SELECT_MAX];
+    asked_policy policies[SELECT_MAX];
     size_t n;
     table_file *mixed[SHARD_N_MIXES];
 } candidates;
@@ -120,7 +120,7 @@ static ckvc_status open_candidates(steps *s, candidates *x, ckvc_err *err) {
     for (size_t i = 0; i < x->n; i++) {
         size_t k = 0;
         while (k < SHARD_N_MIXES && shard_mixes[k] != x->list[i].mix) { k++; }
-        x->policies[i] = (score_policy){.kind = SCORE_TABLE,
+        x->policies[i] = (asked_policy){.kind = POLICY_TABLE,
                                         .table = k < SHARD_N_MIXES ? x->mixed[k] : s->table,
                                         .score = &x->list[i].score,
                                         .floor = &x->list[i].floor};
@@ -189,12 +189,12 @@ static ckvc_status choose(steps *s, ckvc_err *err) {
 
 /* Beside top-k, a table is held against snapkv, adakv and cake, the strongest rules that read a
  * prompt once; they keep as many entries on every prompt. */
-static const score_kind by_head[] = {SCORE_IDENTITY, SCORE_TOP_K, SCORE_SNAPKV,
-                                     SCORE_ADAKV,    SCORE_CAKE,  SCORE_TABLE},
-                        by_layer[] = {SCORE_IDENTITY, SCORE_TOP_K, SCORE_SNAPKV,
-                                      SCORE_TOVA,     SCORE_CAKE,  SCORE_TABLE},
-                        of_one_size[] = {SCORE_IDENTITY, SCORE_TOP_K,   SCORE_SNAPKV,
-                                         SCORE_TOVA,     SCORE_KEYDIFF, SCORE_TABLE};
+static const policy_kind by_head[] = {POLICY_IDENTITY, POLICY_TOP_K, POLICY_SNAPKV,
+                                      POLICY_ADAKV,    POLICY_CAKE,  POLICY_TABLE},
+                         by_layer[] = {POLICY_IDENTITY, POLICY_TOP_K, POLICY_SNAPKV,
+                                       POLICY_TOVA,     POLICY_CAKE,  POLICY_TABLE},
+                         of_one_size[] = {POLICY_IDENTITY, POLICY_TOP_K,   POLICY_SNAPKV,
+                                          POLICY_TOVA,     POLICY_KEYDIFF, POLICY_TABLE};
 enum { REFERENCES = sizeof by_head / sizeof *by_head };
 
 static ckvc_status judge(steps *s, ckvc_err *err) {

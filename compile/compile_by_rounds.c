@@ -62,7 +62,7 @@ static const ckvc_table *table_before(const steps *s) {
 static void take_mean_gate(const steps *s, table_file *t) {
     const float *before = table_before(s)->tau;
     const size_t n = ckvc_tau_index(t->table, t->table->n_layers, 0, 0, 0);
-    ckvc_table *mean = score_control_table(SCORE_MEAN_GATE, t->table);
+    ckvc_table *mean = policy_control_table(POLICY_MEAN_GATE, t->table);
     size_t changed = 0;
     for (size_t i = 0; i < n; i++) {
         t->table->tau[i] = mean->tau[i];
@@ -104,7 +104,7 @@ static size_t diagnostic(const table_file *t, const char *side, const char *key)
     return v > 0 ? (size_t)v : 0;
 }
 
-static const score_kind judged[] = {SCORE_IDENTITY, SCORE_MATCHED, SCORE_TABLE};
+static const policy_kind judged[] = {POLICY_IDENTITY, POLICY_MATCHED, POLICY_TABLE};
 
 static ckvc_status run_side(steps *s, ckvc_side side, ckvc_err *err) {
     const char *name = ckvc_side_name(side);

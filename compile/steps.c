@@ -165,19 +165,19 @@ ckvc_status steps_score(const steps *s, const prompt_list *prompts, const step_p
     return run_checkpoint_file(s->run, file, lines.data, lines.size, err);
 }
 
-ckvc_status steps_judge(const steps *s, const table_file *table, const score_kind *kinds,
+ckvc_status steps_judge(const steps *s, const table_file *table, const policy_kind *kinds,
                         ckvc_mode mode, const char *file, heldout **out, ckvc_err *err) {
     CKVC_AUTO_FREE char *path = NULL;
-    score_policy list[SCORE_KIND_COUNT];
+    asked_policy list[POLICY_KIND_COUNT];
     step_policies policies = {.list = list, .mode = mode};
     heldout_free(*out);
     *out = NULL;
     if (s->judges.n == 0) { return CKVC_OK; }
     do {
-        const score_kind kind = kinds[policies.n];
-        const bool own = kind == SCORE_MATCHED || kind == SCORE_TABLE;
-        list[policies.n++] = (score_policy){.kind = kind, .table = own ? table : NULL};
-    } while (kinds[policies.n - 1] != SCORE_TABLE);
+        const policy_kind kind = kinds[policies.n];
+        const bool own = kind == POLICY_MATCHED || kind == POLICY_TABLE;
+        list[policies.n++] = (asked_policy){.kind = kind, .table = own ? table : NULL};
+    } while (kinds[policies.n - 1] != POLICY_TABLE);
     if (!run_has_file(s->run, file)) {
         CKVC_TRY(steps_score(s, &s->judges, &policies, "", file, err));
     }
@@ -185,19 +185,19 @@ ckvc_status steps_judge(const steps *s, const table_file *table, const score_kin
     return heldout_read(path, &s->judges, out, err);
 }
 
-ckvc_status steps_judge_pass(steps *s, compile_pass *p, const score_kind *kinds, ckvc_mode mode,
+ckvc_status steps_judge_pass(steps *s, compile_pass *p, const policy_kind *kinds, ckvc_mode mode,
                              ckvc_err *err) {
     char file[48];
     steps_file(file, "heldout/pass-%02zu.jsonl", s->result->n_passes);
     CKVC_TRY(steps_judge(s, s->table, kinds, mode, file, &s->scores, err));
     const heldout *h = s->scores;
     if (!h) { return CKVC_OK; }
-    const double *reward = h->reward[SCORE_TABLE];
+    const double *reward = h->reward[POLICY_TABLE];
     p->n_heldout = h->n;
     p->reward = heldout_gain(h, reward, NULL);
     memcpy(p->kept, h->kept, sizeof p->kept);
-    for (int k = 0; k < SCORE_KIND_COUNT; k++) {
-        if (k != SCORE_TABLE && h->reward[k]) {
+    for (int k = 0; k < POLICY_KIND_COUNT; k++) {
+        if (k != POLICY_TABLE && h->reward[k]) {
             p->over[k] = heldout_gain(h, reward, h->reward[k]);
         }
     }
@@ -217,9 +217,9 @@ void steps_end_round(steps *s, size_t first_pass, const heldout *start) {
     r->last_pass[r->n_rounds++] = r->n_passes - 1;
     const heldout *now = s->scores;
     if (!now) { return; }
-    const double *before = start ? start->reward[SCORE_TABLE] : now->reward[SCORE_IDENTITY];
-    round->reward = heldout_gain(now, now->reward[SCORE_TABLE], NULL).mean;
-    if (before) { round->gain = heldout_gain(now, now->reward[SCORE_TABLE], before); }
+    const double *before = start ? start->reward[POLICY_TABLE] : now->reward[POLICY_IDENTITY];
+    round->reward = heldout_gain(now, now->reward[POLICY_TABLE], NULL).mean;
+    if (before) { round->gain = heldout_gain(now, now->reward[POLICY_TABLE], before); }
 }
 
 /* Is a line of this kind there about this round? */

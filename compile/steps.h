@@ -48,20 +48,20 @@ ckvc_status steps_take_table(steps *s, compile_pass *p, ckvc_err *err) CKVC_MUST
 
 /* Policies of held-out prompts. */
 typedef struct step_policies {
-    const score_policy *list;
+    const asked_policy *list;
     size_t n;
     ckvc_mode mode; /* of rules; CKVC_MODE_COUNT: as each has it */
 } step_policies;
 /* Scores policies on prompts as checkpoint `file`, behind the lines of another ("": none). */
 ckvc_status steps_score(const steps *s, const prompt_list *prompts, const step_policies *policies,
                         const char *before, const char *file, ckvc_err *err) CKVC_MUST_CHECK;
-/* Scores a table and rules (kinds, the last of which is SCORE_TABLE) on the prompts that judge, as
+/* Scores a table and rules (kinds, the last of which is POLICY_TABLE) on the prompts that judge, as
  * checkpoint `file`, and reads the scores. *out becomes NULL without such prompts. */
-ckvc_status steps_judge(const steps *s, const table_file *table, const score_kind *kinds,
+ckvc_status steps_judge(const steps *s, const table_file *table, const policy_kind *kinds,
                         ckvc_mode mode, const char *file, heldout **out,
                         ckvc_err *err) CKVC_MUST_CHECK;
 /* Judges the pass's table so, and says in the pass what was found. */
-ckvc_status steps_judge_pass(steps *s, compile_pass *p, const score_kind *kinds, ckvc_mode mode,
+ckvc_status steps_judge_pass(steps *s, compile_pass *p, const policy_kind *kinds, ckvc_mode mode,
                              ckvc_err *err) CKVC_MUST_CHECK;
 
 /* A round ends: its numbers, held against `start` (NULL: against identity in its own scores), are

@@ -398,7 +398,7 @@ static ckvc_status shape_by_demand(fit_pool *pool, ckvc_err *err) {
     const shard_header *first;
     const char *where = first_without_side(pool, &first);
     CKVC_FAIL_IF(!pool->demand.where && !in, err, CKVC_E_DATA,
-                 "%s: holds a learned score, which is of use only beside shares: fit it together "
+                 "%s: holds a learned ranking, which is of use only beside shares: fit it together "
                  "with a run of --side demand, or give --tables with shares",
                  where);
     shard_header h = *first; /* arrays borrowed */

@@ -15,7 +15,7 @@
 #include "formats/lines/leak_record.h"
 #include "formats/shard/shard.h"
 
-/* What a pass may log: a side, demand, what a learned score is fitted to. */
+/* What a pass may log: a side, demand, what a learned ranking is fitted to. */
 enum { POOL_DEMAND = CKVC_SIDE_COUNT, POOL_SCORE, POOL_KINDS };
 
 typedef struct fit_pool {
@@ -45,7 +45,7 @@ ckvc_status fit_pool_read(fit_pool *pool, const char *const *paths, size_t n_pat
 void fit_pool_fini(fit_pool *pool);
 /* Names the first field in which two headers may not be pooled, with both values. The start tables
  * and, where the side pays one, the penalty are compared too of a side, side >= 0; what a learned
- * score is fitted to of POOL_SCORE. Scan shards have no
+ * ranking is fitted to of POOL_SCORE. Scan shards have no
  * tables: only the model and the window are compared; of demand and records, the model and the
  * budgets. */
 ckvc_status fit_match(const shard_header *a, const char *a_where, const shard_header *b,

@@ -46,7 +46,7 @@ static void fill_shape(ckvc_table *t, const shard_header *h) {
     memcpy(t->edges_ppl, h->edges_ppl, (h->n_ppl_bins - 1) * sizeof *t->edges_ppl);
 }
 
-static const char *kind_of(const json_t *meta, const char *object) {
+static const char *object_kind(const json_t *meta, const char *object) {
     const char *kind = json_string_value(json_object_get(json_object_get(meta, object), "kind"));
     return kind ? kind : "";
 }
@@ -64,9 +64,10 @@ static bool has_side_evidence(const table_file *in, ckvc_side side, const fit_op
         json_object_get(json_object_get(in->meta, "diagnostics"), ckvc_side_name(side)), "fitted");
     return json_is_true(fitted) &&
            json_real_value(json_object_get(in->meta, "cql_alpha")) == o->cql.cql_alpha &&
-           strcmp(kind_of(in->meta, "reward"),
+           strcmp(object_kind(in->meta, "reward"),
                   o->cql.reward == FIT_ADVANTAGE ? "advantage" : "raw") == 0 &&
-           strcmp(kind_of(in->meta, "solver"), o->cql.solver == FIT_EXACT ? "exact" : "adamw") == 0;
+           strcmp(object_kind(in->meta, "solver"),
+                  o->cql.solver == FIT_EXACT ? "exact" : "adamw") == 0;
 }
 
 static void carry_evidence(table_file *to, const table_file *in, ckvc_side side) {
@@ -115,7 +116,7 @@ static bool one_start(const fit_options *o, const fit_pool *pool, const fit_resu
 
 /* The operator's, whatever sides were fitted; else by the sides that are there. */
 static const char *probe_of(const fit_options *o, const fit_pool *pool, const fit_result *r,
-                            char *room, size_t size) {
+                            char *buffer, size_t size) {
     const ckvc_operator op = r->table->table->op;
     const char *only = NULL;
     int n = 0;
@@ -127,8 +128,8 @@ static const char *probe_of(const fit_options *o, const fit_pool *pool, const fi
     }
     if (op != CKVC_OPERATOR_PAPER) { return ckvc_operator_name(op); }
     if (o->probe) { return o->probe; }
-    snprintf(room, size, "%s-only", only ? only : "demand");
-    return n < 2 ? room : one_start(o, pool, r) ? "both-one-start" : "joint";
+    snprintf(buffer, size, "%s-only", only ? only : "demand");
+    return n < 2 ? buffer : one_start(o, pool, r) ? "both-one-start" : "joint";
 }
 
 /* The shards' setting, with the penalty of a side that paid it, and the text of the demand's repeat
@@ -370,7 +371,7 @@ ckvc_status fit_records(const char *const *paths, size_t n_paths, const fit_opti
     CKVC_TRY(fit_shares(&pool, o, r, err));
     if (pool.learned.n_fitted > 0) {
         CKVC_FAIL_IF(!r->table->table->share, err, CKVC_E_DATA,
-                     "%s: holds a learned score, which is of use only beside shares: fit it "
+                     "%s: holds a learned ranking, which is of use only beside shares: fit it "
                      "together with a run of --side demand, or give --tables with shares",
                      pool.learned.where);
         learned_records_table(&pool.learned, &o->budgets, r->table->table, &r->learned);

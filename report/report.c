@@ -50,8 +50,8 @@ static ckvc_status put_file(const ckvc_new_folder *to, const char *name, const c
     return ckvc_publish_bytes(path, b->data, b->size, false, err);
 }
 
-static ckvc_status publish(const report_options *o, const ckvc_buffer *json,
-                           const ckvc_buffer *page, ckvc_err *err) {
+static ckvc_status publish_report(const report_options *o, const ckvc_buffer *json,
+                                  const ckvc_buffer *page, ckvc_err *err) {
     CKVC_AUTO(ckvc_new_folder_abort) ckvc_new_folder to = {0};
     CKVC_TRY(ckvc_new_folder_begin(&to, o->out, err));
     CKVC_TRY(put_file(&to, "report.json", json, err));
@@ -74,7 +74,7 @@ static ckvc_status check_verdicts(const report_numbers *n, ckvc_err *err) {
 }
 
 /* The buffer's text, the caller's to free. */
-static char *text_of(const ckvc_buffer *b) {
+static char *copy_buffer_text(const ckvc_buffer *b) {
     return ckvc_strdup(b->data ? (const char *)b->data : "");
 }
 
@@ -91,10 +91,10 @@ ckvc_status report_write(const report_options *o, char **summary, char **json, c
     ckvc_json_append(&text, n.json);
     ckvc_buffer_text(&text, "\n");
     page_write(&page, n.json);
-    CKVC_TRY(publish(o, &text, &page, err));
+    CKVC_TRY(publish_report(o, &text, &page, err));
     findings_text(&n, &found);
-    *summary = text_of(&found);
-    *json = text_of(&text);
+    *summary = copy_buffer_text(&found);
+    *json = copy_buffer_text(&text);
     return o->require_deploy ? check_verdicts(&n, err) : CKVC_OK;
 }
 
@@ -104,12 +104,12 @@ ckvc_status report_answers(const uint8_t *lines, size_t n, char **text, ckvc_err
     CKVC_AUTO(inputs_free) inputs in = {.o = &o};
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer b = {0};
     CKVC_AUTO(numbers_free) report_numbers of = {.in = &in, .json = json_object()};
-    in.answers.files = room_for(&in.room, 1, sizeof(answers *));
+    in.answers.files = arena_alloc(&in.arena, 1, sizeof(answers *));
     CKVC_TRY(answers_read_lines("answers", lines, n, &in.answers.files[0], err));
     in.answers.n_files = 1;
     CKVC_TRY(answer_rows_take(&in, err));
     answer_numbers_make(&of);
     answers_text(&of, &b);
-    *text = text_of(&b);
+    *text = copy_buffer_text(&b);
     return CKVC_OK;
 }

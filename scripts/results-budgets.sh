@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The numbers of docs/results.md and docs/findings.md on budgets per head and learned scores: scripts/results-budgets.sh CKVC MODEL OUTDIR
+# The numbers of docs/results.md and docs/findings.md on budgets per head and learned rankings: scripts/results-budgets.sh CKVC MODEL OUTDIR
 #
 # MODEL is what `make model-smollm2` fetched, or another. PARTS names what to do: main (a table from PROMPTS technical prompts, a demand pass,
 # and one of the demand of as many narrative ones; HELDOUT prompts of both corpora under the tables and the references at equal kept entries), shares

@@ -16,7 +16,7 @@ ckvc_score table_sets_score(const table_sets_options *o, uint32_t block) {
     return s;
 }
 
-static uint32_t block_of(const table_sets *s, double budget) {
+static uint32_t nearest_block(const table_sets *s, double budget) {
     const ckvc_table *t = s->o.table;
     return ckvc_nearest_budget(t->budgets, t->n_budgets, budget, s->n_tokens);
 }
@@ -97,7 +97,7 @@ ckvc_status table_sets_begin(table_sets *s, const char *prompt, uint32_t n_token
     assert(n_tokens > s->o.table->window && n_tokens <= s->max_tokens);
     memset(s->prefill, 0, s->o.table->n_budgets * sizeof(ckvc_prefill *));
     for (uint32_t i = 0; i < s->o.n_budgets; i++) {
-        const uint32_t b = first_alike(s, block_of(s, s->o.budgets[i]));
+        const uint32_t b = first_alike(s, nearest_block(s, s->o.budgets[i]));
         char message[512];
         if (s->prefill[b]) { continue; }
         ckvc_request r = request_of(s, b, s->o.budgets[i]);
@@ -130,7 +130,7 @@ void table_sets_see(table_sets *s, const prefill_head *head) {
 }
 
 /* Copies the library's sets of a layer into s->kept. */
-static void take_layer(table_sets *s, const ckvc_prefill *p, uint32_t l) {
+static void copy_layer_sets(table_sets *s, const ckvc_prefill *p, uint32_t l) {
     uint32_t *offsets = s->offsets + (size_t)l * (s->G + 1),
              *positions = s->positions + (size_t)l * s->G * s->n_tokens;
     for (uint32_t g = 0; g < s->kept.n_sets; g++) {
@@ -154,13 +154,13 @@ static uint32_t ppl_bin(const ckvc_table *t, const prefill_stats *stats) {
 
 /* The library's state of the prompt in hand for budget number b. */
 static ckvc_prefill *prefill_of(const table_sets *s, uint32_t b) {
-    return s->prefill[first_alike(s, block_of(s, s->o.budgets[b]))];
+    return s->prefill[first_alike(s, nearest_block(s, s->o.budgets[b]))];
 }
 
 ckvc_status table_sets_keep(table_sets *s, uint32_t b, const double *floor,
                             const prefill_stats *stats, const table_kept **out, ckvc_err *err) {
     const ckvc_table *t = s->o.table;
-    const ckvc_score asked = s->scores[block_of(s, s->o.budgets[b])];
+    const ckvc_score asked = s->scores[nearest_block(s, s->o.budgets[b])];
     ckvc_prefill *p = prefill_of(s, b);
     *out = &s->kept;
     CKVC_FAIL_IF(ckvc_prefill_again(p, s->o.budgets[b], floor) ||
@@ -169,7 +169,7 @@ ckvc_status table_sets_keep(table_sets *s, uint32_t b, const double *floor,
     s->kept.mode = (ckvc_mode)asked.mode;
     s->kept.score = (ckvc_score_kind)asked.kind;
     s->kept.n_sets = asked.mode == CKVC_MODE_HEADS ? s->G : 1;
-    for (uint32_t l = 0; l < s->L; l++) { take_layer(s, p, l); }
+    for (uint32_t l = 0; l < s->L; l++) { copy_layer_sets(s, p, l); }
     return CKVC_OK;
 }
 

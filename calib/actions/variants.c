@@ -74,7 +74,7 @@ size_t variants_rollouts(const variant_list *v, uint32_t n_budgets) {
 /* ---- the hash table ---- */
 
 /* The slot that holds variant `index`, or the empty one into which it belongs. */
-static size_t slot_of(const variant_list *v, uint32_t index) {
+static size_t find_slot(const variant_list *v, uint32_t index) {
     size_t at = (size_t)v->items[index].key & (v->n_slots - 1);
     while (v->slots[at] && v->slots[at] != index + 1) { at = (at + 1) & (v->n_slots - 1); }
     return at;
@@ -92,7 +92,7 @@ static void grow_slots(variant_list *v, size_t n_variants) {
     free(v->slots);
     v->n_slots = slots_for(n_variants);
     v->slots = ckvc_calloc(v->n_slots, sizeof *v->slots);
-    for (uint32_t i = 0; i < v->n; i++) { v->slots[slot_of(v, i)] = i + 1; }
+    for (uint32_t i = 0; i < v->n; i++) { v->slots[find_slot(v, i)] = i + 1; }
 }
 
 /* ---- how large it can get ---- */
@@ -182,7 +182,7 @@ static uint32_t find_or_add(variant_list *v, const prompt_state *s, uint32_t n) 
                                .key = key};
     v->n_positions += n;
     const uint32_t index = (uint32_t)v->n++;
-    v->slots[slot_of(v, index)] = index + 1;
+    v->slots[find_slot(v, index)] = index + 1;
     return index;
 }
 
@@ -229,7 +229,7 @@ static bool take_states(draw *d, uint32_t state, uint32_t first, uint32_t n, uin
         }
     }
     while (v->n > n_variants) {
-        const size_t at = slot_of(v, (uint32_t)--v->n);
+        const size_t at = find_slot(v, (uint32_t)--v->n);
         v->slots[at] = 0;
     }
     v->n_positions = n_positions;

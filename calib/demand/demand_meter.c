@@ -17,7 +17,7 @@ static uint32_t rows_of(uint32_t n_continuation) {
     return n_continuation > 1 ? n_continuation - 1 : 0;
 }
 
-static size_t entries(const model_shape *s, uint32_t n_tokens) {
+static size_t count_entries(const model_shape *s, uint32_t n_tokens) {
     return (size_t)s->n_layers * (size_t)s->n_kv_heads * n_tokens;
 }
 
@@ -29,7 +29,7 @@ int64_t repeat_longest(int64_t context, uint32_t n_instruction) {
 }
 
 /* Prompt tokens that are repeated at a time. */
-static uint32_t chunk_of(const demand_meter *m, uint32_t n_tokens) {
+static uint32_t repeated_at_a_time(const demand_meter *m, uint32_t n_tokens) {
     const int64_t whole = 2 * (int64_t)n_tokens + m->o.n_instruction;
     return whole <= model_shape_context(m->shape) || n_tokens < CHUNK ? n_tokens : CHUNK;
 }
@@ -39,7 +39,7 @@ static uint32_t most_fed(const demand_meter *m, const prompt_list *prompts) {
     if (!m->o.n_instruction) { return rows_of(prompts->max_continuation); }
     uint32_t most = 0;
     for (size_t i = 0; i < prompts->n; i++) {
-        const uint32_t chunk = chunk_of(m, prompts->items[i].n_tokens);
+        const uint32_t chunk = repeated_at_a_time(m, prompts->items[i].n_tokens);
         most = chunk > most ? chunk : most;
     }
     return most ? m->o.n_instruction + most : 0;
@@ -53,9 +53,9 @@ static size_t demand_ranks_bytes(uint32_t n_units, uint32_t n_tokens) {
 void demand_need(const demand_options *o, const calibrate_inputs *in, worker_options *w) {
     const demand_meter m = {.o = *o, .shape = model_get_shape(in->model)};
     const uint32_t T = in->prompts->max_tokens, fed = most_fed(&m, in->prompts),
-                   n_units = (uint32_t)entries(m.shape, 1);
+                   n_units = (uint32_t)count_entries(m.shape, 1);
     w->max_targets = fed;
-    w->beside = entries(m.shape, T) * 3 * sizeof(double) + demand_ranks_bytes(n_units, T) +
+    w->beside = count_entries(m.shape, T) * 3 * sizeof(double) + demand_ranks_bytes(n_units, T) +
                 fed * sizeof(int32_t);
 }
 
@@ -64,15 +64,16 @@ ckvc_status demand_meter_open(demand_meter *m, const demand_options *o, const ca
     const model_shape *shape = model_get_shape(in->model);
     const uint32_t T = in->prompts->max_tokens;
     *m = (demand_meter){.o = *o, .shape = shape};
-    CKVC_FAIL_IF(entries(shape, T) > DEMAND_MAX_ENTRIES, err, CKVC_E_DATA,
+    CKVC_FAIL_IF(count_entries(shape, T) > DEMAND_MAX_ENTRIES, err, CKVC_E_DATA,
                  "a prompt of %u tokens has %zu entries over %d x %d KV heads, at most %u are "
                  "ranked; shorten prompts with --max-tokens",
-                 T, entries(shape, T), shape->n_layers, shape->n_kv_heads, DEMAND_MAX_ENTRIES);
+                 T, count_entries(shape, T), shape->n_layers, shape->n_kv_heads,
+                 DEMAND_MAX_ENTRIES);
     m->fed = ckvc_alloc(most_fed(m, in->prompts), sizeof *m->fed);
-    m->y_r = ckvc_alloc(entries(shape, T), sizeof *m->y_r);
-    m->y_c = ckvc_alloc(entries(shape, T), sizeof *m->y_c);
-    m->more = ckvc_alloc(entries(shape, T), sizeof *m->more);
-    demand_ranks_init(&m->ranks, (uint32_t)entries(shape, 1), T);
+    m->y_r = ckvc_alloc(count_entries(shape, T), sizeof *m->y_r);
+    m->y_c = ckvc_alloc(count_entries(shape, T), sizeof *m->y_c);
+    m->more = ckvc_alloc(count_entries(shape, T), sizeof *m->more);
+    demand_ranks_init(&m->ranks, (uint32_t)count_entries(shape, 1), T);
     return CKVC_OK;
 }
 
@@ -83,12 +84,13 @@ void demand_meter_close(demand_meter *m) {
 }
 
 static bool has_chunk(const demand_meter *m, const prompt *p, uint32_t at) {
-    return at * chunk_of(m, p->n_tokens) < p->n_tokens;
+    return at * repeated_at_a_time(m, p->n_tokens) < p->n_tokens;
 }
 
 /* The prompt's chunk `at`. */
 static target_job chunk_job(const demand_meter *m, const worker *w, const prompt *p, uint32_t at) {
-    const uint32_t I = m->o.n_instruction, chunk = chunk_of(m, p->n_tokens), first = at * chunk,
+    const uint32_t I = m->o.n_instruction, chunk = repeated_at_a_time(m, p->n_tokens),
+                   first = at * chunk,
                    n = p->n_tokens - first < chunk ? p->n_tokens - first : chunk;
     memcpy(m->fed, m->o.instruction, I * sizeof *m->fed);
     memcpy(m->fed + I, p->tokens + first, n * sizeof *m->fed);
@@ -111,14 +113,14 @@ static ckvc_status repeat_prompts(demand_meter *const *m, worker *const *w, cons
         if (n_jobs > 0) { CKVC_TRY(sessions_targets(jobs, n_jobs, err)); }
         for (int64_t k = 0; at > 0 && k < n; k++) {
             if (!has_chunk(m[k], p[k], at)) { continue; }
-            for (size_t i = 0; i < entries(m[k]->shape, p[k]->n_tokens); i++) {
+            for (size_t i = 0; i < count_entries(m[k]->shape, p[k]->n_tokens); i++) {
                 m[k]->y_r[i] = fmax(m[k]->y_r[i], m[k]->more[i]);
             }
         }
     }
     for (int64_t k = 0; k < n; k++) {
         const uint32_t T = p[k]->n_tokens;
-        for (size_t at = 0; at < entries(m[k]->shape, T); at += T) {
+        for (size_t at = 0; at < count_entries(m[k]->shape, T); at += T) {
             memset(m[k]->y_r + at, 0, (T < SINKS ? T : SINKS) * sizeof(double));
         }
     }
@@ -129,11 +131,11 @@ ckvc_status demand_measure(demand_meter *const *m, worker *const *w, const promp
                            int64_t n, ckvc_err *err) {
     const bool repeats = m[0]->o.n_instruction > 0;
     for (int64_t i = 0; i < n; i++) {
-        const size_t bytes = entries(m[i]->shape, p[i]->n_tokens) * sizeof(double);
+        const size_t bytes = count_entries(m[i]->shape, p[i]->n_tokens) * sizeof(double);
         memset(m[i]->y_c, 0, bytes); /* of a continuation of 1 token nothing is seen */
         memset(m[i]->y_r, 0, bytes);
         w[i]->attended = m[i]->y_c;
-        w[i]->fed = repeats ? m[i]->o.n_instruction + chunk_of(m[i], p[i]->n_tokens) : 0;
+        w[i]->fed = repeats ? m[i]->o.n_instruction + repeated_at_a_time(m[i], p[i]->n_tokens) : 0;
     }
     CKVC_TRY(workers_prefill(w, p, n, err));
     const ckvc_status st = workers_full(w, n, err);
@@ -145,7 +147,7 @@ ckvc_status demand_measure(demand_meter *const *m, worker *const *w, const promp
 ckvc_status demand_weigh(demand_meter *m, const worker *w, bool *finite, ckvc_err *err) {
     double sum = 0.0; /* of numbers that are not finite is not finite */
     CKVC_TRY(session_value_norms(w->session, m->more, err));
-    for (size_t i = 0; i < entries(m->shape, (uint32_t)w->stats.n_tokens); i++) {
+    for (size_t i = 0; i < count_entries(m->shape, (uint32_t)w->stats.n_tokens); i++) {
         m->y_r[i] *= m->more[i];
         m->y_c[i] *= m->more[i];
         sum += m->y_r[i] + m->y_c[i];
@@ -197,7 +199,7 @@ static void pool_heads(double *score, uint32_t L, uint32_t G, uint32_t n_tokens)
 void demand_entries(demand_meter *m, uint32_t n_tokens, double w, uint32_t *heads,
                     uint32_t *layers) {
     const uint32_t L = (uint32_t)m->shape->n_layers, G = (uint32_t)m->shape->n_kv_heads;
-    mix_scores(m, entries(m->shape, n_tokens), w);
+    mix_scores(m, count_entries(m->shape, n_tokens), w);
     demand_rank(&m->ranks, m->more, L * G, n_tokens);
     count_all(m, heads);
     pool_heads(m->more, L, G, n_tokens);

@@ -22,7 +22,7 @@ typedef struct pass {
     workers all;
     worker *w;            /* the prompt's in hand */
     demand_meter *demand; /* [all.n] of demand and score */
-    score_sampler sampler;
+    position_sampler sampler;
     shard *rows;             /* one prompt's */
     uint32_t n, n_ours;      /* prompts that the pass takes; of them this part of a run */
     uint32_t *prompts;       /* [n] their places in in->prompts */
@@ -161,7 +161,7 @@ static ckvc_status log_demand(pass *s, const prompt *p, size_t at, bool *finite,
     const shard_header *h = &s->rows->h;
     const size_t layers = (size_t)h->n_budgets * h->n_layers, heads = layers * h->n_kv_heads;
     const measured_prompt of = {m, w, p};
-    CKVC_TRY(score_sampler_measure(&s->sampler, &of, s->rows, at, finite, err));
+    CKVC_TRY(position_sampler_measure(&s->sampler, &of, s->rows, at, finite, err));
     if (s->kind == SHARD_SCORE || !*finite) { return CKVC_OK; }
     CKVC_TRY(demand_weigh(m, w, finite, err));
     if (!*finite) { return CKVC_OK; }
@@ -236,7 +236,8 @@ static void log_baselines(pass *s, const char **bad) {
 }
 
 /* The reward of a loss and a count of candidates, on an action's side and in its layer. */
-static double reward(const pass *s, const taken_action *t, double loss, uint32_t n_candidates) {
+static double action_reward(const pass *s, const taken_action *t, double loss,
+                            uint32_t n_candidates) {
     const rollouts *r = &s->w->losses;
     const uint32_t tokens = prompt_sets_at(r->sets, t->budget, t->layer)->tokens;
     return reward_of(r->full, loss, s->o->setting.reduction, r->n_continuation,
@@ -262,8 +263,9 @@ static void log_actions(pass *s, const char **bad) {
                                          .head = t->head,
                                          .budget = (uint16_t)base->block,
                                          .loss = loss,
-                                         .reward = reward(s, t, loss, t->n_candidates),
-                                         .baseline = reward(s, t, base_loss, base->n_candidates),
+                                         .reward = action_reward(s, t, loss, t->n_candidates),
+                                         .baseline =
+                                             action_reward(s, t, base_loss, base->n_candidates),
                                          .n_candidates = t->n_candidates,
                                          .n_kept = t->n_kept,
                                          .set_hash = t->set_hash};
@@ -378,12 +380,12 @@ static void pass_close(pass *s) {
     for (int64_t i = 0; s->demand && i < s->all.n; i++) { demand_meter_close(&s->demand[i]); }
     free(s->demand);
     workers_close(&s->all);
-    score_sampler_close(&s->sampler);
+    position_sampler_close(&s->sampler);
     shard_free(s->rows);
     CKVC_FREE(s->prompts, s->done);
 }
 
-static const prompt *prompt_of(const pass *s, uint32_t i) {
+static const prompt *pass_prompt(const pass *s, uint32_t i) {
     return &s->in->prompts->items[s->prompts[i]];
 }
 
@@ -400,13 +402,13 @@ static ckvc_status open_repeats(pass *s, ckvc_err *err) {
     const demand_options demand = {o->setting, o->instruction, o->n_instruction};
     worker_options options = calibrate_worker(o);
     demand_need(&demand, s->in, &options);
-    score_sampler_need(o->setting.positions, s->in, &options);
+    position_sampler_need(o->setting.positions, s->in, &options);
     CKVC_TRY(workers_open(&s->all, s->in, &options, NULL, err));
     s->demand = ckvc_calloc((size_t)s->all.n, sizeof *s->demand);
     for (int64_t i = 0; i < s->all.n; i++) {
         CKVC_TRY(demand_meter_open(&s->demand[i], &demand, s->in, err));
     }
-    score_sampler_open(&s->sampler, o->setting.positions, s->in);
+    position_sampler_open(&s->sampler, o->setting.positions, s->in);
     return CKVC_OK;
 }
 
@@ -445,7 +447,7 @@ static ckvc_status pass_open(pass *s, const char *kind, ckvc_err *err) {
     for (uint32_t i = 0; i < s->n; i++) {
         s->n_ours += run_is_ours(s->run, i);
         s->counts->resumed += s->done[i] && run_is_ours(s->run, i);
-        s->n_logged += !prompt_of(s, i)->heldout;
+        s->n_logged += !pass_prompt(s, i)->heldout;
     }
     const json_t *first;
     s->failures = count_failures(s->run, s->name, &first);
@@ -455,7 +457,7 @@ static ckvc_status pass_open(pass *s, const char *kind, ckvc_err *err) {
 
 /* n prompts, each by a worker of its own, as far as they go through the layers together. No
  * allocation. */
-static ckvc_status measure(pass *s, const prompt *const *p, int64_t n, ckvc_err *err) {
+static ckvc_status measure_prompts(pass *s, const prompt *const *p, int64_t n, ckvc_err *err) {
     worker *w[SESSIONS_TOGETHER];
     for (int64_t i = 0; i < n; i++) {
         w[i] = &s->all.items[i];
@@ -478,7 +480,7 @@ static ckvc_status (*const rows_of[])(pass *s, const prompt *p, const char **bad
 
 /* Prompt i of the pass, which s->w has measured: made durable. */
 static ckvc_status do_prompt(pass *s, uint32_t i, ckvc_err *err) {
-    const prompt *p = prompt_of(s, i);
+    const prompt *p = pass_prompt(s, i);
     epsilon_greedy *greedy = s->w->o.behaviour.greedy;
     const char *bad = NULL;
     shard_clear(s->rows);
@@ -511,10 +513,10 @@ static ckvc_status do_prompts(pass *s, ckvc_err *err) {
         int64_t n = 0;
         for (; i < s->n && n < s->all.n; i++) {
             if (!s->done[i]) {
-                p[n] = prompt_of(s, i);
+                p[n] = pass_prompt(s, i);
                 at[n++] = i;
             } else {
-                s->logged += !prompt_of(s, i)->heldout;
+                s->logged += !pass_prompt(s, i)->heldout;
             }
         }
         if (n == 0) { break; }
@@ -522,7 +524,7 @@ static ckvc_status do_prompts(pass *s, ckvc_err *err) {
                      "%s: stopped with %u of %u prompts done; the same command with --resume "
                      "goes on",
                      run_path(s->run), n_done(counts), s->n_ours);
-        CKVC_TRY(measure(s, p, n, err));
+        CKVC_TRY(measure_prompts(s, p, n, err));
         for (int64_t k = 0; !counts->stable && k < n; k++) {
             s->w = &s->all.items[k];
             CKVC_TRY(do_prompt(s, at[k], err));
@@ -701,7 +703,7 @@ ckvc_status calibrate_repeat_dry_run(const calibrate_inputs *in, const calibrate
     CKVC_TRY(worker_full(s.w, err));
     out->single_s = ckvc_now_s() - start_s;
     start_s = ckvc_now_s();
-    CKVC_TRY(measure(&s, &p, 1, err));
+    CKVC_TRY(measure_prompts(&s, &p, 1, err));
     CKVC_TRY(rows_of[s.kind](&s, p, &bad, err));
     out->prompt_s = ckvc_now_s() - start_s;
     const double passes = repeats(s.kind) ? 3 : 2, /* prefill, continuation, repetition */

@@ -6,7 +6,7 @@
  * prompt before the first one. */
 #pragma once
 
-#include "calib/demand/score_sampler.h"
+#include "calib/demand/position_sampler.h"
 #include "calib/rollout/memory_plan.h"
 #include "calib/rollout/worker.h"
 #include "lib/stats/gate_binding.h"
@@ -32,8 +32,8 @@ typedef struct calibrate_options {
     setting setting; /* borrows; each layer's own budget goes under the table's block nearest to it
                         (prompt_sets.h) */
     bool sides[CKVC_SIDE_COUNT];
-    /* SHARD_LOGGED: actions of these sides; or neither's: what heads ask for, what a learned score
-     * is fitted to. */
+    /* SHARD_LOGGED: actions of these sides; or neither's: what heads ask for, what a learned
+     * ranking is fitted to. */
     shard_kind kind;
     /* Of the last two of those: ids of setting.repeat behind a blank line; none: no repeat pass.
      * Borrowed. */

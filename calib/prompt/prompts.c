@@ -101,8 +101,8 @@ static ckvc_status CKVC_PRINTF(4, 5)
     return ckvc_fail(err, status, "%s:%u: prompt \"%s\"%s", s->m->path, s->e->line, s->e->id, text);
 }
 
-static ckvc_status encode(const source *s, const char *text, size_t size, bool bos, ids *out,
-                          ckvc_err *err) {
+static ckvc_status encode_text(const source *s, const char *text, size_t size, bool bos, ids *out,
+                               ckvc_err *err) {
     if (!s->tok) {
         return refuse(s, err, CKVC_E_DATA,
                       " is text, but the model has no tokenizer; add its tokenizer.json or give "
@@ -125,7 +125,7 @@ static ckvc_status encode_messages(const source *s, const prompt_options *o, ids
     ckvc_err inner = {0};
     const ckvc_status st = chat_render(&o->chat, e->messages, n, &text, &size, &inner);
     if (st != CKVC_OK) { return refuse(s, err, st, ": %s", inner.text); }
-    CKVC_TRY(encode(s, text, size, false, out, err));
+    CKVC_TRY(encode_text(s, text, size, false, out, err));
     if (n == e->n_messages) { return CKVC_OK; }
     if (chat_render(&o->chat, e->messages, e->n_messages, &whole, &all, &inner) != CKVC_OK ||
         all < size || memcmp(text, whole, size) != 0) {
@@ -134,7 +134,7 @@ static ckvc_status encode_messages(const source *s, const prompt_options *o, ids
                       "follow, so --compress-after first cannot cut behind it%s%s",
                       *inner.text ? ": " : "", inner.text);
     }
-    return encode(s, whole + size, all - size, false, later, err);
+    return encode_text(s, whole + size, all - size, false, later, err);
 }
 
 static ckvc_status ids_of(const source *s, const prompt_options *o, ids *out, ids *later,
@@ -145,15 +145,16 @@ static ckvc_status ids_of(const source *s, const prompt_options *o, ids *out, id
         return CKVC_OK;
     }
     return e->n_messages ? encode_messages(s, o, out, later, err)
-                         : encode(s, e->text, e->text_size, true, out, err);
+                         : encode_text(s, e->text, e->text_size, true, out, err);
 }
 
 /* The line's own continuation; n 0 where it has none. */
 static ckvc_status continuation_of(const source *s, ids *out, ckvc_err *err) {
     const manifest_entry *e = s->e;
     if (!e->continuation_tokens) {
-        return e->continuation ? encode(s, e->continuation, e->continuation_size, false, out, err)
-                               : CKVC_OK;
+        return e->continuation
+                   ? encode_text(s, e->continuation, e->continuation_size, false, out, err)
+                   : CKVC_OK;
     }
     *out = (ids){ckvc_copy(e->continuation_tokens, e->n_continuation_tokens, sizeof *out->items),
                  e->n_continuation_tokens};

@@ -84,7 +84,7 @@ static const run_pass *find_scan(const run_dir *run) {
     return NULL;
 }
 
-static void take_prompt(scanned *out, const struct shard_prompt *p) {
+static void append_prompt(scanned *out, const struct shard_prompt *p) {
     CKVC_GROW(out->items, out->capacity, out->n + 1);
     out->items[out->n++] = (struct scanned_prompt){.id = ckvc_strdup(p->id),
                                                    .source = ckvc_strdup(p->source),
@@ -104,7 +104,9 @@ ckvc_status scanned_read(const run_dir *run, scanned *out, ckvc_err *err) {
         CKVC_AUTO(shard_free_at) shard *s = NULL;
         CKVC_TRY(run_read_shard(run, scan, k, &s, err));
         for (size_t i = 0; i < s->n_prompts; i++) {
-            if (strcmp(s->prompts[i].split, "heldout") != 0) { take_prompt(&all, &s->prompts[i]); }
+            if (strcmp(s->prompts[i].split, "heldout") != 0) {
+                append_prompt(&all, &s->prompts[i]);
+            }
         }
     }
     *out = all;

@@ -115,8 +115,8 @@ static bool is_chosen(const rollouts_sample *of, uint64_t key) {
 }
 
 /* Two losses of one rollout; CKVC_CHECK_FAILED where they differ by more than CHECK_TOLERANCE. */
-static ckvc_status compare(const char *prompt_id, const char *what, double got, double plain,
-                           ckvc_err *err) {
+static ckvc_status check_same_loss(const char *prompt_id, const char *what, double got,
+                                   double plain, ckvc_err *err) {
     if (fabs(got - plain) <= CHECK_TOLERANCE || (isnan(got) && isnan(plain)) || got == plain) {
         return CKVC_OK;
     }
@@ -127,7 +127,7 @@ static ckvc_status compare(const char *prompt_id, const char *what, double got, 
 }
 
 /* The first action that keeps the variant's set, in words. */
-static void describe(const variant_list *v, size_t i, char *text, size_t size) {
+static void describe_variant(const variant_list *v, size_t i, char *text, size_t size) {
     size_t a = 0;
     while (a < v->n_actions && v->actions[a].variant != i) { a++; }
     const taken_action *t = &v->actions[a];
@@ -151,21 +151,23 @@ ckvc_status rollouts_check(rollout_scratch *w, const rollouts *r, const rollouts
         if (v->group[b] != b || !is_chosen(of, b)) { continue; }
         CKVC_TRY(rollout_baseline(w, r, b, &loss, err));
         snprintf(what, sizeof what, "the baseline of budget %u", b);
-        CKVC_TRY(compare(of->prompt_id, what, r->baseline[b], loss, err));
+        CKVC_TRY(check_same_loss(of->prompt_id, what, r->baseline[b], loss, err));
         ++*n_checked;
     }
     for (size_t i = 0; i < v->n; i++) {
         if (!is_chosen(of, v->items[i].key)) { continue; }
         CKVC_TRY(rollout_variant(w, r, i, &loss, err));
-        describe(v, i, what, sizeof what);
-        CKVC_TRY(compare(of->prompt_id, what, v->items[i].loss, loss, err));
+        describe_variant(v, i, what, sizeof what);
+        CKVC_TRY(check_same_loss(of->prompt_id, what, v->items[i].loss, loss, err));
         ++*n_checked;
     }
     return CKVC_OK;
 }
 
 /* Whose baseline a variant leaves. */
-static uint32_t group_of(const variant_list *v, uint32_t i) { return v->group[v->items[i].budget]; }
+static uint32_t variant_group(const variant_list *v, uint32_t i) {
+    return v->group[v->items[i].budget];
+}
 
 /* w->order: the variants by (group, layer), counted, in the list's order within. */
 static void sort_variants(rollout_scratch *w, const rollouts *r) {
@@ -174,11 +176,11 @@ static void sort_variants(rollout_scratch *w, const rollouts *r) {
     const size_t n_keys = (size_t)r->sets->n_budgets * L;
     memset(w->first, 0, (n_keys + 1) * sizeof *w->first);
     for (uint32_t i = 0; i < v->n; i++) {
-        w->first[(size_t)group_of(v, i) * L + v->items[i].layer + 1]++;
+        w->first[(size_t)variant_group(v, i) * L + v->items[i].layer + 1]++;
     }
     for (size_t i = 0; i < n_keys; i++) { w->first[i + 1] += w->first[i]; }
     for (uint32_t i = 0; i < v->n; i++) {
-        w->order[w->first[(size_t)group_of(v, i) * L + v->items[i].layer]++] = i;
+        w->order[w->first[(size_t)variant_group(v, i) * L + v->items[i].layer]++] = i;
     }
 }
 
@@ -212,7 +214,7 @@ static bool next_batch(rollout_scratch *w, const rollouts *r, what_is_left *left
     if (left->full) { b->full = b->n_starts++; }
     left->full = false;
     for (; left->next < v->n; left->next++) {
-        const uint32_t g = group_of(v, w->order[left->next]);
+        const uint32_t g = variant_group(v, w->order[left->next]);
         const int64_t needs = b->start[g] < 0 ? 2 : 1;
         if (b->n_starts + b->n_variants + needs > w->most.max_lanes) { return true; }
         if (b->start[g] < 0) { add_start(b, left, g); }
@@ -240,7 +242,7 @@ static void fill_lanes(rollout_scratch *w, const rollouts *r, const batch *b) {
             if (v->items[at].layer != l) { continue; }
             w->of_lane[n] = at;
             w->kept[n] = variant_set(v, at);
-            w->lanes[n] = (rollout_lane){.parent = (int32_t)b->start[group_of(v, at)],
+            w->lanes[n] = (rollout_lane){.parent = (int32_t)b->start[variant_group(v, at)],
                                          .layer = (int32_t)l,
                                          .kept = &w->kept[n]};
             n++;

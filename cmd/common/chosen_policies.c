@@ -6,8 +6,8 @@
 /* What --policy names, in words. */
 #define NAME(ID, id, name, ...) name ", "
 #define POLICY_NAMES                                                                               \
-    SCORE_RULES(NAME)                                                                              \
-    "identity; of each table: " SCORE_TABLE_RULES(                                                 \
+    POLICY_RULES(NAME)                                                                             \
+    "identity; of each table: " POLICY_TABLE_RULES(                                                \
         NAME) "matched, no-utility, no-threshold, mean-gate, mean-pool, head-only, gate-only"
 
 void policies_explain(void) {
@@ -16,10 +16,10 @@ void policies_explain(void) {
          "and so serves the question that stands there. It keeps exactly as many entries as it is "
          "told, or about as many. Beside the\n"
          "prefill it costs what the fourth column names.\n");
-    for (score_kind kind = 0; kind < SCORE_KIND_COUNT; kind++) {
-        const policy_properties *is = score_policy_properties(kind);
+    for (policy_kind kind = 0; kind < POLICY_KIND_COUNT; kind++) {
+        const policy_properties *is = policy_properties_of(kind);
         if (!is->source) { continue; }
-        tell("  %-20s %-7s %-8s %-22s %s\n", score_kind_name(kind),
+        tell("  %-20s %-7s %-8s %-22s %s\n", policy_kind_name(kind),
              is->query_aware ? "seen" : "unseen", is->exact ? "as many" : "about",
              is->cost ? is->cost : "nothing", is->source);
     }
@@ -40,29 +40,29 @@ const opt opts_policies[] = {
 ckvc_status policies_open_kvzip(const policies_options *o, const inputs_options *inputs,
                                 opened_inputs *e, ckvc_err *err) {
     for (size_t i = 0; i < o->names.n; i++) {
-        if (score_kind_named(o->names.items[i]) == SCORE_KVZIP && !e->instruction) {
+        if (policy_kind_named(o->names.items[i]) == POLICY_KVZIP && !e->instruction) {
             CKVC_TRY(inputs_open_kvzip(inputs, e, err));
         }
     }
     return CKVC_OK;
 }
 
-ckvc_status policy_named(const char *name, score_kind *kind, ckvc_err *err) {
+ckvc_status policy_named(const char *name, policy_kind *kind, ckvc_err *err) {
     nearest near = {.word = name};
-    for (score_kind k = SCORE_TABLE + 1; k < SCORE_KIND_COUNT; k++) {
-        nearest_try(&near, score_kind_name(k));
+    for (policy_kind k = POLICY_TABLE + 1; k < POLICY_KIND_COUNT; k++) {
+        nearest_try(&near, policy_kind_name(k));
     }
     CKVC_AUTO_FREE char *hint = nearest_hint(&near, "; did you mean '", "'?");
-    *kind = score_kind_named(name);
-    USAGE_IF(*kind >= SCORE_KIND_COUNT || *kind == SCORE_TABLE,
+    *kind = policy_kind_named(name);
+    USAGE_IF(*kind >= POLICY_KIND_COUNT || *kind == POLICY_TABLE,
              "--policy: got '%s', wanted " POLICY_NAMES "%s", name, hint);
     return CKVC_OK;
 }
 
 /* Does this policy stand beside each table, or once beside all? */
-static bool beside_each_table(const policies_options *o, score_kind kind) {
-    return kind == SCORE_MATCHED || score_is_control(kind) || score_needs_table(kind) ||
-           (o->equal_tokens && score_is_reference(kind));
+static bool beside_each_table(const policies_options *o, policy_kind kind) {
+    return kind == POLICY_MATCHED || policy_is_control(kind) || policy_needs_table(kind) ||
+           (o->equal_tokens && policy_is_reference(kind));
 }
 
 ckvc_status policies_open(const policies_options *o, const inputs_options *inputs,
@@ -76,22 +76,22 @@ ckvc_status policies_open(const policies_options *o, const inputs_options *input
     out->list = ckvc_calloc((out->n_tables + 1) * (o->names.n + 1), sizeof *out->list);
     for (size_t i = 0; i < o->names.n; i++) {
         const char *name = o->names.items[i];
-        score_kind kind;
+        policy_kind kind;
         CKVC_TRY(policy_named(name, &kind, err));
         for (size_t k = 0; k < i; k++) {
             USAGE_IF(strcmp(o->names.items[k], name) == 0, "--policy: %s is given twice", name);
         }
         const bool each = beside_each_table(o, kind);
         USAGE_IF(each && out->n_tables == 0, "--policy %s%s needs a --table", name,
-                 score_is_reference(kind) && !score_needs_table(kind) ? " with --equal-tokens"
-                                                                      : "");
+                 policy_is_reference(kind) && !policy_needs_table(kind) ? " with --equal-tokens"
+                                                                        : "");
         for (size_t t = 0; t < (each ? out->n_tables : 1); t++) {
             out->list[out->n++] =
-                (score_policy){.kind = kind, .table = each ? out->tables[t] : NULL};
+                (asked_policy){.kind = kind, .table = each ? out->tables[t] : NULL};
         }
     }
     for (size_t t = 0; t < out->n_tables; t++) {
-        out->list[out->n++] = (score_policy){.kind = SCORE_TABLE, .table = out->tables[t]};
+        out->list[out->n++] = (asked_policy){.kind = POLICY_TABLE, .table = out->tables[t]};
     }
     return CKVC_OK;
 }

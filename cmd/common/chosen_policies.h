@@ -18,12 +18,12 @@ extern const opt opts_policies[]; /* rows of policies_options */
 void policies_explain(void);
 
 /* The policy that --policy means by a name. */
-ckvc_status policy_named(const char *name, score_kind *kind, ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status policy_named(const char *name, policy_kind *kind, ckvc_err *err) CKVC_MUST_CHECK;
 
 typedef struct chosen_policies {
     table_file *tables[MAX_TABLES];
     size_t n_tables;
-    score_policy *list; /* what --policy names, each beside each table that it needs; then tables */
+    asked_policy *list; /* what --policy names, each beside each table that it needs; then tables */
     size_t n;
     setting_list budgets; /* borrowed: of the options, or of the first table */
 } chosen_policies;

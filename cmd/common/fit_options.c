@@ -23,7 +23,7 @@ const opt opts_fit[] = {
              "is taken.",
              .preset = "learned", .was = "score"),
     OPT_COUNT("features", budgets.features, "1|2", 1, 2,
-              "Fit the learned score on this set of features; set 2 is without those of the "
+              "Fit the learned ranking on this set of features; set 2 is without those of the "
               "attention's last rows.",
               .preset = "1"),
     OPT_DOUBLE(
@@ -83,7 +83,9 @@ static bool batch_shell(const launcher *l) {
            !getenv("SLURM_STEP_ID");
 }
 
-static bool differ(run_part a, run_part b) { return a.index != b.index || a.count != b.count; }
+static bool parts_differ(run_part a, run_part b) {
+    return a.index != b.index || a.count != b.count;
+}
 
 static ckvc_status ask_all(run_part *out, ckvc_err *err) {
     const launcher *by = NULL;
@@ -96,7 +98,7 @@ static ckvc_status ask_all(run_part *out, ckvc_err *err) {
         CKVC_TRY(read_launcher(l, &part, err));
         within = within || l->within;
         if (by && part.count == 1) { continue; } /* one task in each of an array's */
-        USAGE_IF(by && out->count > 1 && differ(part, *out),
+        USAGE_IF(by && out->count > 1 && parts_differ(part, *out),
                  "--shard auto: %s says %u/%u, and %s %u/%u; say --shard I/N", by->index,
                  out->index, out->count, l->index, part.index, part.count);
         by = l;

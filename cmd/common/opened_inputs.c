@@ -292,7 +292,7 @@ ckvc_status inputs_read_table(const inputs_options *o, const opened_inputs *e, c
     FAIL_IF(t->theta &&
                 t->n_features != ckvc_features_count(t->score[0].features, (uint32_t)s->head_dim),
             CKVC_E_MISMATCH,
-            "%s: its learned score has %u features, for keys of another length than the model's "
+            "%s: its learned ranking has %u features, for keys of another length than the model's "
             "%d; calibrate it for this model",
             path, t->n_features, s->head_dim);
     CKVC_TRY(inputs_same_model(e, path, json_string_value(json_object_get(f->meta, "model_name")),

@@ -31,7 +31,7 @@ bool opt_is_named(const opt *o, const char *name, size_t n) {
     return o->type != OPT_IS_TITLE && (is_word(o->name, name, n) || is_word(o->was, name, n));
 }
 
-static opt_value *find(opt_values *v, const char *name, size_t n) {
+static opt_value *find_option(opt_values *v, const char *name, size_t n) {
     for (size_t i = 0; i < v->n; i++) {
         if (opt_is_named(v->items[i].o, name, n)) { return &v->items[i]; }
     }
@@ -47,7 +47,7 @@ static void warn_of_old_name(const opt *o, const char *name, size_t n, const cha
 }
 
 static opt_origin origin_of(const char *name) {
-    const opt_value *v = running ? find(running, name, strlen(name)) : NULL;
+    const opt_value *v = running ? find_option(running, name, strlen(name)) : NULL;
     return v ? v->from : FROM_DEFAULT;
 }
 
@@ -69,7 +69,7 @@ const char *opt_metavar(const opt *o) {
 
 char *opt_value_text(const opt_value *v) {
     const char *const *text = v->at;
-    char room[SETTING_TEXT_SIZE];
+    char buffer[SETTING_TEXT_SIZE];
     switch (v->o->type) {
     case OPT_IS_FLAG: return ckvc_strdup(*(bool *)v->at ? "true" : "false");
     case OPT_IS_INT:
@@ -82,7 +82,8 @@ char *opt_value_text(const opt_value *v) {
     case OPT_IS_OUTPUT: return *text ? ckvc_strdup(*text) : NULL;
     case OPT_IS_ENUM: return word_at(v->o->metavar, *(unsigned *)v->at);
     case OPT_IS_SETTING:
-        return ckvc_strdup(setting_name(setting_of_option(v->o->name), v->at, room, sizeof room));
+        return ckvc_strdup(
+            setting_name(setting_of_option(v->o->name), v->at, buffer, sizeof buffer));
     case OPT_IS_LIST:
     case OPT_IS_INPUTS: {
         const opt_list *list = v->at;
@@ -275,11 +276,11 @@ static void set_preset(opt_value *v) {
     assert(err.status == CKVC_OK);
 }
 
-static void add_rows(opt_values *v, const opt *table, void *base, bool offered) {
+static void add_table(opt_values *v, const opt *table, void *base, bool offered) {
     for (const opt *o = table; o && o->name; o++) {
         opt_value value = {o, (char *)base + o->at, FROM_DEFAULT};
         if (o->type == OPT_IS_GROUP || o->type == OPT_IS_PRESET) {
-            add_rows(v, o->group, value.at, offered && o->type == OPT_IS_GROUP);
+            add_table(v, o->group, value.at, offered && o->type == OPT_IS_GROUP);
             continue;
         }
         if (o->type != OPT_IS_TITLE) { set_preset(&value); }
@@ -290,7 +291,7 @@ static void add_rows(opt_values *v, const opt *table, void *base, bool offered) 
 
 void opt_values_add(opt_values *v, const opt *table, void *base) {
     running = running ? running : v;
-    add_rows(v, table, base, true);
+    add_table(v, table, base, true);
 }
 
 void opt_values_fini(opt_values *v) {
@@ -360,7 +361,7 @@ ckvc_status opt_values_config(opt_values *v, const char *path, opt_known_fn *kno
         FAIL_IF(!equals, CKVC_E_CONFIG, "%s:%d: got '%s', wanted option = value", found, line, key);
         *equals = 0;
         key = trim(key);
-        opt_value *value = find(v, key, strlen(key));
+        opt_value *value = find_option(v, key, strlen(key));
         nearest near = {.word = key};
         if (value) {
             CKVC_AUTO_FREE char *where = ckvc_format("%s:%d: %s", found, line, key);
@@ -399,7 +400,7 @@ ckvc_status opt_values_environment(opt_values *v, opt_known_fn *known, ckvc_err 
         *value = 0;
         CKVC_AUTO_FREE char *option = ckvc_strdup(variable + 5);
         rename_word(option, false);
-        opt_value *at = find(v, option, strlen(option));
+        opt_value *at = find_option(v, option, strlen(option));
         nearest near = {.word = option};
         if (at) {
             warn_of_old_name(at->o, option, strlen(option), variable);
@@ -424,7 +425,7 @@ static opt_value *find_flag(opt_values *v, const char *word, size_t n, ckvc_err 
         ckvc_fail(err, CKVC_E_USAGE, "unknown option %s; see --help", word);
         return NULL;
     }
-    opt_value *at = find(v, word + 2, n);
+    opt_value *at = find_option(v, word + 2, n);
     if (at) { return at; }
     CKVC_AUTO_FREE char *name = ckvc_format("%.*s", (int)n, word + 2);
     nearest near = {.word = name};

@@ -18,11 +18,12 @@ const opt opts_inputs[] = {OPT_GROUP(opts_model, inputs),
                            {0}};
 
 const opt opts_log[] = {
-    OPT_CHOICE("side", side, "head|gate|both|demand|score",
-               "Try head weights, gate thresholds or both. demand tries nothing, but logs how many "
-               "entries each head asks for, and what a learned score is fitted to; score logs only "
-               "the latter.",
-               .preset = "both"),
+    OPT_CHOICE(
+        "side", side, "head|gate|both|demand|score",
+        "Try head weights, gate thresholds or both. demand tries nothing, but logs how many "
+        "entries each head asks for, and what a learned ranking is fitted to; score logs only "
+        "the latter.",
+        .preset = "both"),
     OPT_LAYER_BUDGETS(layer_budgets),
     OPT_SETTING_NAME("operator", inputs.setting,
                      "Choose the kept positions as the paper does, without value norms, without "
@@ -45,7 +46,7 @@ const opt opts_repeat[] = {
     /* Half of them are the ends of a prompt, 12, and where the attention went: fewer than 32 hold
      * next to nothing of that. */
     OPT_SETTING("positions", inputs.setting, "N", 32, 65536,
-                "Log the features of N positions of each head, for a learned score.",
+                "Log the features of N positions of each head, for a learned ranking.",
                 .preset = "128"),
     {0}};
 
@@ -367,7 +368,7 @@ ckvc_status run_setup_begin_run(const run_setup_options *c, run_setup *j, const 
 }
 
 /* Takes o. All parts of a run would write the same: the first one does. */
-static ckvc_status publish(const run_setup *j, const char *name, json_t *o, ckvc_err *err) {
+static ckvc_status publish_json(const run_setup *j, const char *name, json_t *o, ckvc_err *err) {
     CKVC_AUTO_FREE char *text = ckvc_json_canonical(o);
     json_decref(o);
     return j->part.index == 0 ? run_publish_file(j->run, name, text, strlen(text), err) : CKVC_OK;
@@ -385,12 +386,12 @@ static ckvc_status edges_from_scan(run_setup *j, const scanned *s, const run_dir
         cells[ckvc_bin_index(t->edges_entropy, E - 1, s->items[i].r_struct) * P +
               ckvc_bin_index(t->edges_ppl, P - 1, s->items[i].r_sem)]++;
     }
-    return publish(j, "scan/edges.json",
-                   json_pack("{s:o,s:o,s:o,s:s}", "edges_entropy",
-                             ckvc_json_reals(t->edges_entropy, E - 1), "edges_perplexity",
-                             ckvc_json_reals(t->edges_ppl, P - 1), "occupancy",
-                             ckvc_json_u32s(cells, (size_t)E * P), "from", j->plan.edges_from),
-                   err);
+    return publish_json(j, "scan/edges.json",
+                        json_pack("{s:o,s:o,s:o,s:s}", "edges_entropy",
+                                  ckvc_json_reals(t->edges_entropy, E - 1), "edges_perplexity",
+                                  ckvc_json_reals(t->edges_ppl, P - 1), "occupancy",
+                                  ckvc_json_u32s(cells, (size_t)E * P), "from", j->plan.edges_from),
+                        err);
 }
 
 ckvc_status run_setup_set_edges(const run_setup_options *c, run_setup *j, ckvc_err *err) {
@@ -413,7 +414,7 @@ ckvc_status run_setup_set_edges(const run_setup_options *c, run_setup *j, ckvc_e
         .sample = c->sample,
         .seed = j->options.setting.seed};
     CKVC_TRY(sample_prompts(&s, &o, j->e.prompts, &cover, err));
-    CKVC_TRY(publish(j, COVERAGE_FILE, coverage_json(&cover), err));
+    CKVC_TRY(publish_json(j, COVERAGE_FILE, coverage_json(&cover), err));
     const bool thresholds = j->options.sides[CKVC_SIDE_GATE] && t->op != CKVC_OPERATOR_NO_THRESHOLD;
     if (!c->inputs.quiet) { coverage_say(&cover, thresholds); }
     return CKVC_OK;
@@ -430,7 +431,7 @@ ckvc_status run_setup_scan_coverage(run_setup *j, coverage *out, ckvc_err *err) 
         .edges = {E, P, edges, edges + E}, .min_cell = j->plan.min_cell, .from = "this run's scan"};
     CKVC_TRY(scanned_edges(&s, j->run, j->plan.edges, &o.edges, err));
     CKVC_TRY(sample_prompts(&s, &o, j->e.prompts, out, err));
-    return publish(j, COVERAGE_FILE, coverage_json(out), err);
+    return publish_json(j, COVERAGE_FILE, coverage_json(out), err);
 }
 
 ckvc_status run_setup_dry_run(const run_setup_options *c, run_setup *j, dry_run *out,

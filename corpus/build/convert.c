@@ -57,7 +57,7 @@ static void rst_text(const char *text, size_t n, ckvc_buffer *out) {
 }
 
 /* What a character beyond ASCII becomes; NULL: it stays. */
-static const char *fold(const char *p, size_t step, bool typographic) {
+static const char *plain_character(const char *p, size_t step, bool typographic) {
     static const char *const pairs[][2] = {
         {"\u00A0", " "},  {"\u00AD", ""},    {"\uFEFF", ""}, /* in every text; the others: */
         {"\u2018", "'"},  {"\u2019", "'"},   {"\u201C", "\""}, {"\u201D", "\""}, {"\u2013", "-"},
@@ -85,7 +85,7 @@ static void tidy(const char *text, size_t n, bool typographic, ckvc_buffer *out)
         step = 1;
         if ((uint8_t)c >= 0x80) {
             step = ckvc_utf8_step(text + i, n - i, NULL);
-            const char *ascii = step > 1 ? fold(text + i, step, typographic) : NULL;
+            const char *ascii = step > 1 ? plain_character(text + i, step, typographic) : NULL;
             ckvc_buffer_append(out, ascii ? ascii : text + i, ascii ? strlen(ascii) : step);
             step = step ? step : 1;
             newlines = 0;

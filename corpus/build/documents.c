@@ -172,8 +172,8 @@ static void end_iconv(iconv_t *i) {
 }
 
 /* Appends bytes that are no UTF-8 from `bad` on as UTF-8, by the encoding that the user named. */
-static ckvc_status decode(const corpus *c, const char *path, const char *bytes, size_t n,
-                          size_t bad, ckvc_buffer *out, ckvc_err *err) {
+static ckvc_status decode_to_utf8(const corpus *c, const char *path, const char *bytes, size_t n,
+                                  size_t bad, ckvc_buffer *out, ckvc_err *err) {
     CKVC_FAIL_IF(!c->encoding, err, CKVC_E_DATA,
                  "%s: byte %zu (0x%02x) is no UTF-8; say which encoding its text has, as in "
                  "--encoding latin1, or mend the file or leave it out",
@@ -240,7 +240,7 @@ static ckvc_status add_bytes(corpus *c, const char *source, const char *path, co
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer text = {0}, decoded = {0};
     const size_t bad = ckvc_utf8_check(bytes, n);
     if (bad < n) {
-        CKVC_TRY(decode(c, path, bytes, n, bad, &decoded, err));
+        CKVC_TRY(decode_to_utf8(c, path, bytes, n, bad, &decoded, err));
         bytes = (const char *)decoded.data;
         n = decoded.size;
     }
@@ -271,8 +271,8 @@ static ckvc_status add_bytes(corpus *c, const char *source, const char *path, co
     return CKVC_OK;
 }
 
-static ckvc_status add_file(corpus *c, const char *source, const char *path, const char *name,
-                            ckvc_err *err) {
+static ckvc_status add_text_file(corpus *c, const char *source, const char *path, const char *name,
+                                 ckvc_err *err) {
     CKVC_AUTO_FREE char *raw = NULL;
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer unpacked = {0};
     size_t n = 0;
@@ -315,7 +315,7 @@ static ckvc_status add_folder(corpus *c, const char *source, const char *path, c
         CKVC_FAIL_ERRNO_IF(at->fts_info == FTS_DNR, err, CKVC_E_NOINPUT, "%s", at->fts_path);
         if (at->fts_info != FTS_F) { continue; }
         const char *name = at->fts_path + strlen(root);
-        CKVC_TRY(add_file(c, source, at->fts_path, name + strspn(name, "/"), err));
+        CKVC_TRY(add_text_file(c, source, at->fts_path, name + strspn(name, "/"), err));
     }
     return CKVC_OK;
 }
@@ -324,7 +324,7 @@ ckvc_status corpus_add(corpus *c, const char *source, const char *path, ckvc_err
     const char *slash = strrchr(path, '/');
     const size_t before = c->n_files;
     CKVC_TRY(ckvc_is_dir(path) ? add_folder(c, source, path, err)
-                               : add_file(c, source, path, slash ? slash + 1 : path, err));
+                               : add_text_file(c, source, path, slash ? slash + 1 : path, err));
     CKVC_FAIL_IF(c->n_files == before, err, CKVC_E_DATA,
                  "%s: holds no text file; read are plain text and reStructuredText, each also as "
                  ".gz, and what scripts/plain_text.py makes of HTML, man pages and info",

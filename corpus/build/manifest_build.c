@@ -65,8 +65,8 @@ static void builder_fini(builder *b) {
 
 /* ---- lengths ---- */
 
-static ckvc_status measure(const builder *b, const char *text, size_t n, bool special,
-                           int64_t *length) {
+static ckvc_status measure_length(const builder *b, const char *text, size_t n, bool special,
+                                  int64_t *length) {
     return text_length(b->o->tok, text, n, special, length, b->err);
 }
 
@@ -97,12 +97,12 @@ static size_t search_window(size_t n, int64_t length) {
 }
 
 /* Longest beginning that ends at a cut and has at most `most` tokens; 0 when there is none. */
-static ckvc_status longest(const builder *b, const char *text, size_t n, int64_t most, size_t *cut,
-                           int64_t *length) {
+static ckvc_status longest_beginning(const builder *b, const char *text, size_t n, int64_t most,
+                                     size_t *cut, int64_t *length) {
     n = ckvc_utf8_floor(text, search_window(n, most));
     CKVC_TRY(locate(b, text, n, true, most, cut));
     for (*cut = cut_before(text, n, *cut); *cut > 0; *cut = cut_before(text, n, *cut - 1)) {
-        CKVC_TRY(measure(b, text, *cut, true, length));
+        CKVC_TRY(measure_length(b, text, *cut, true, length));
         if (*length <= most) { break; }
     }
     return CKVC_OK;
@@ -116,7 +116,7 @@ static ckvc_status shortest(const builder *b, const char *text, size_t n, int64_
     CKVC_TRY(locate(b, text, ckvc_utf8_floor(text, search_window(n, least)), false, least, &at));
     for (at = cut_after(text, n, at);; at = cut_after(text, n, at + 1)) {
         int64_t length;
-        CKVC_TRY(measure(b, text, at, false, &length));
+        CKVC_TRY(measure_length(b, text, at, false, &length));
         *cut = length >= least ? at : 0;
         if (*cut || at >= n) { return CKVC_OK; }
     }
@@ -137,10 +137,10 @@ static ckvc_status cut_span(const builder *b, int64_t wanted, span *s) {
     const char *text = s->document->text + s->start;
     const size_t n = s->document->size - s->start;
     size_t cut = 0, tail = 0;
-    CKVC_TRY(longest(b, text, n, wanted, &cut, &s->length));
+    CKVC_TRY(longest_beginning(b, text, n, wanted, &cut, &s->length));
     while (cut > 0 && s->length < o->min_length && cut < n) { /* a word or two below */
         cut = cut_after_fine(text, n, cut + 1);
-        CKVC_TRY(measure(b, text, cut, true, &s->length));
+        CKVC_TRY(measure_length(b, text, cut, true, &s->length));
     }
     if (cut == 0 || s->length < o->min_length || s->length > o->max_length) { return CKVC_OK; }
     CKVC_TRY(shortest(b, text + cut, n - cut, o->continuation, &tail));
@@ -169,10 +169,10 @@ static ckvc_status whole_conversation(builder *b, const corpus_document *d, span
     ckvc_err why = {0};
     const ckvc_status st =
         o->tok ? messages_length(o->tok, &o->chat, e->messages, e->n_messages, &length, &why)
-               : measure(b, d->text, e->text_size, false, &length);
+               : measure_length(b, d->text, e->text_size, false, &length);
     CKVC_FAIL_IF(st != CKVC_OK, b->err, st, "%s: %s", e->id, why.text);
     const piece answer = answer_of(o, (piece){e->continuation, e->continuation_size});
-    CKVC_TRY(measure(b, answer.text, answer.n, false, &tail));
+    CKVC_TRY(measure_length(b, answer.text, answer.n, false, &tail));
     const bool fits = length >= o->min_length && length <= o->max_length && tail >= o->continuation;
     b->out->n_other_lengths += !fits;
     *s = fits ? (span){d, 0, e->text_size, d->size, length} : (span){0};
@@ -233,7 +233,7 @@ static ckvc_status take_span(builder *b, span *s) {
 /* ---- entries ---- */
 
 /* Where a document or prompt stands in the draw of splits: from 0 to 1, by its name alone. */
-static double place_of(const build_options *o, const char *source, const char *name) {
+static double draw_fraction(const build_options *o, const char *source, const char *name) {
     CKVC_AUTO_FREE char *named =
         ckvc_format("%llu\n%s\n%s", (unsigned long long)o->seed, source, name);
     uint8_t digest[CKVC_SHA256_BYTES];
@@ -245,7 +245,7 @@ static double place_of(const build_options *o, const char *source, const char *n
 
 /* A split's number; n_splits: the rest. */
 static int split_of(const build_options *o, const corpus_document *d) {
-    const double place = place_of(o, d->source, d->name);
+    const double place = draw_fraction(o, d->source, d->name);
     double upto = 0.0;
     for (int i = 0; i < o->n_splits; i++) {
         upto += o->splits[i].share;
@@ -319,7 +319,7 @@ static ckvc_status enough_answers(const builder *b, const retrieval_plan *plan, 
                                   int64_t *length) {
     for (int asked = 1; asked <= plan->n_facts; asked++) {
         retrieval_answers(plan, asked, out);
-        CKVC_TRY(measure(b, (const char *)out->data, out->size, false, length));
+        CKVC_TRY(measure_length(b, (const char *)out->data, out->size, false, length));
         if (*length >= b->o->continuation) { break; }
     }
     return CKVC_OK;
@@ -337,7 +337,7 @@ static ckvc_status draw_facts(const builder *b, ckvc_rng rng, int64_t wanted, re
         retrieval_draw(plan, &again, &b->words, n_facts);
         CKVC_TRY(enough_answers(b, plan, answers, &tail));
         retrieval_prompt(plan, "", 0, &bare);
-        CKVC_TRY(measure(b, (const char *)bare.data, bare.size, true, &length));
+        CKVC_TRY(measure_length(b, (const char *)bare.data, bare.size, true, &length));
         if (2 * length > wanted && n_facts > 1) {
             most = --n_facts;
         } else if (tail < b->o->continuation && n_facts < most) {
@@ -356,7 +356,7 @@ static ckvc_status fit_filler(const builder *b, const retrieval_plan *plan, piec
     for (size_t at = 0; low <= high;) {
         int64_t measured;
         retrieval_prompt(plan, filler.text, at, out);
-        CKVC_TRY(measure(b, (const char *)out->data, out->size, true, &measured));
+        CKVC_TRY(measure_length(b, (const char *)out->data, out->size, true, &measured));
         if (measured <= wanted) {
             low = at;
             *length = measured;
@@ -486,7 +486,7 @@ static ckvc_status deal_few(builder *b) {
     CKVC_AUTO_FREE placed *order = ckvc_alloc(m->n_entries, sizeof *order);
     for (size_t i = 0; i < m->n_entries; i++) {
         manifest_entry *e = &m->entries[i];
-        order[i] = (placed){place_of(o, e->source, e->id), e};
+        order[i] = (placed){draw_fraction(o, e->source, e->id), e};
     }
     qsort(order, m->n_entries, sizeof *order, ckvc_order_double);
     int split = 0;

@@ -69,8 +69,8 @@ static void guard_fini(guard *g) {
 /* ---- the manifest's side ---- */
 
 /* What an entry of the manifest `path` says, tokens decoded: a copy, the caller's to free. */
-static ckvc_status text_of(const char *path, const manifest_entry *e, bool continuation,
-                           const tokenizer *tok, char **text, size_t *n, ckvc_err *err) {
+static ckvc_status copy_entry_text(const char *path, const manifest_entry *e, bool continuation,
+                                   const tokenizer *tok, char **text, size_t *n, ckvc_err *err) {
     const entry_part part = entry_part_of(e, continuation);
     if (!part.is_ids) {
         *text = ckvc_copy(part.text, part.size, 1);
@@ -91,7 +91,7 @@ static ckvc_status add_text(guard *g, const manifest_entry *e, bool continuation
     const size_t first = g->words.n;
     CKVC_AUTO_FREE char *text = NULL;
     size_t n;
-    CKVC_TRY(text_of(g->m->path, e, continuation, g->o->tok, &text, &n, err));
+    CKVC_TRY(copy_entry_text(g->m->path, e, continuation, g->o->tok, &text, &n, err));
     CKVC_TRY(words_append(&g->words, text, n, err));
     g->texts[g->n_texts++] = (leak_text){(uint32_t)first, (uint32_t)(g->words.n - first), owner};
     return CKVC_OK;
@@ -246,7 +246,7 @@ static ckvc_status look_at_references(guard *g, const char *text, size_t n, ckvc
         CKVC_AUTO_FREE char *found = NULL;
         size_t size;
         if (!fields[k]) { continue; }
-        CKVC_TRY(text_of(g->path, &e, k == 1, g->o->tok, &found, &size, err));
+        CKVC_TRY(copy_entry_text(g->path, &e, k == 1, g->o->tok, &found, &size, err));
         CKVC_TRY(look_at_text(g, fields[k], found, size, err));
     }
     return CKVC_OK;
@@ -341,7 +341,8 @@ static ckvc_status look_at_file(guard *g, const char *path, size_t number, ckvc_
     return CKVC_OK;
 }
 
-static ckvc_status check(guard *g, const char *const *paths, size_t n_paths, ckvc_err *err) {
+static ckvc_status check_against_files(guard *g, const char *const *paths, size_t n_paths,
+                                       ckvc_err *err) {
     leak_record *r = &g->out->record;
     CKVC_FAIL_IF(n_paths == 0 || n_paths > LEAK_RECORD_MAX_AGAINST, err, CKVC_E_USAGE,
                  "%zu files to compare with; want 1 to %d", n_paths, LEAK_RECORD_MAX_AGAINST);
@@ -365,7 +366,7 @@ ckvc_status leak_check(const manifest *m, const char *const *paths, size_t n_pat
     CKVC_AUTO(guard_fini) guard g = {.m = m, .o = o, .out = out};
     *out = (leak_result){.record = {.ngram = LEAK_GRAM, .shingle = NEAR_SHINGLE, .near = o->near}};
     memcpy(out->record.manifest, m->sha256, sizeof out->record.manifest);
-    const ckvc_status st = check(&g, paths, n_paths, err);
+    const ckvc_status st = check_against_files(&g, paths, n_paths, err);
     if (st != CKVC_OK) { leak_result_fini(out); }
     return st;
 }

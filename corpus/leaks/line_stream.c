@@ -65,7 +65,7 @@ static ckvc_status read_raw(line_stream *s, size_t *n, ckvc_err *err) {
     return CKVC_OK;
 }
 
-static ckvc_status unpack(line_stream *s, ckvc_err *err) {
+static ckvc_status inflate_more(line_stream *s, ckvc_err *err) {
     if (s->z.avail_in == 0) {
         size_t n;
         CKVC_TRY(read_raw(s, &n, err));
@@ -91,7 +91,7 @@ static ckvc_status unpack(line_stream *s, ckvc_err *err) {
 }
 
 /* More text behind end. */
-static ckvc_status fill(line_stream *s, ckvc_err *err) {
+static ckvc_status read_more(line_stream *s, ckvc_err *err) {
     size_t n;
     if (s->begin) {
         memmove(s->text, s->text + s->begin, s->end - s->begin);
@@ -99,12 +99,12 @@ static ckvc_status fill(line_stream *s, ckvc_err *err) {
         s->begin = 0;
     }
     CKVC_GROW(s->text, s->capacity, s->end + BLOCK_BYTES + 1);
-    if (s->packed) { return unpack(s, err); }
+    if (s->packed) { return inflate_more(s, err); }
     CKVC_TRY(read_raw(s, &n, err));
     if (s->packed) { /* seen by its first bytes */
         s->z.next_in = s->raw;
         s->z.avail_in = (unsigned)n;
-        return unpack(s, err);
+        return inflate_more(s, err);
     }
     s->at_end = n == 0;
     memcpy(s->text + s->end, s->raw, n);
@@ -137,7 +137,7 @@ ckvc_status line_stream_next(line_stream *s, char **text, size_t *n, uint64_t *l
             return CKVC_OK;
         }
         looked = have;
-        CKVC_TRY(fill(s, err));
+        CKVC_TRY(read_more(s, err));
     }
 }
 

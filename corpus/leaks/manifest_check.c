@@ -72,7 +72,7 @@ static void find_split_documents(const manifest *m, manifest_facts *out) {
     out->n_split_documents = json_object_size(several);
 }
 
-static check_group *group_of(manifest_facts *out, const manifest_entry *e) {
+static check_group *find_group(manifest_facts *out, const manifest_entry *e) {
     const char *source = e->source ? e->source : "", *split = e->split ? e->split : "";
     for (size_t i = 0; i < out->n_groups; i++) {
         check_group *group = &out->groups[i];
@@ -88,7 +88,7 @@ static check_group *group_of(manifest_facts *out, const manifest_entry *e) {
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-static void count(check_group *of, int64_t length) {
+static void count_length(check_group *of, int64_t length) {
     of->n++;
     of->total += length;
     of->shortest = smaller(length, of->shortest);
@@ -98,7 +98,7 @@ static void count(check_group *of, int64_t length) {
 static ckvc_status look_at(const manifest *m, const manifest_entry *e, const tokenizer *tok,
                            const chat_template *chat, int64_t min_length, manifest_facts *out,
                            ckvc_err *err) {
-    check_group *group = group_of(out, e);
+    check_group *group = find_group(out, e);
     int64_t length, tail;
     CKVC_TRY(length_of(m, e, tok, chat, false, &length, err));
     if (e->continuation || e->continuation_tokens) {
@@ -106,8 +106,8 @@ static ckvc_status look_at(const manifest *m, const manifest_entry *e, const tok
         out->shortest_continuation =
             out->shortest_continuation < 0 ? tail : smaller(tail, out->shortest_continuation);
     }
-    count(group, length);
-    count(&out->all, length);
+    count_length(group, length);
+    count_length(&out->all, length);
     if (length < min_length) {
         out->n_short++;
         out->first_short = out->first_short ? out->first_short : e->line;

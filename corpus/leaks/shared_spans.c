@@ -52,8 +52,8 @@ static const leak_text *text_at(const leak_index *x, uint32_t p) {
 }
 
 /* The gram of `text` at word i, or NOWHERE; *slot is where it would stand. */
-static uint32_t look_up(const leak_index *x, const word_list *text, size_t i, uint64_t hash,
-                        size_t *slot) {
+static uint32_t find_gram(const leak_index *x, const word_list *text, size_t i, uint64_t hash,
+                          size_t *slot) {
     size_t s = hash_mixed(hash) & x->slot_mask;
     for (; x->slots[s]; s = (s + 1) & x->slot_mask) {
         const gram *g = &x->grams[x->slots[s] - 1];
@@ -68,7 +68,7 @@ static uint32_t look_up(const leak_index *x, const word_list *text, size_t i, ui
 
 static void insert(leak_index *x, uint32_t place, uint64_t hash) {
     size_t slot;
-    uint32_t g = look_up(x, x->words, place, hash, &slot);
+    uint32_t g = find_gram(x, x->words, place, hash, &slot);
     if (g == NOWHERE) {
         g = (uint32_t)x->n_grams++;
         x->grams[g] = (gram){hash, place, place};
@@ -121,7 +121,7 @@ bool leak_next(leak_index *x, const word_list *text, const uint64_t *grams, size
     for (size_t i = *from; i + LEAK_GRAM <= text->n; i++) {
         size_t slot;
         if (!hash_filter_may_have(&x->filter, grams[i])) { continue; }
-        uint32_t g = look_up(x, text, i, grams[i], &slot);
+        uint32_t g = find_gram(x, text, i, grams[i], &slot);
         if (g == NOWHERE) { continue; }
         *span = (leak_span){.at = i};
         uint32_t place = x->grams[g].first;
@@ -203,14 +203,14 @@ static size_t distinct(uint64_t *v, size_t n) {
 }
 
 /* ceil(t * n), never too large by rounding: a prefix may be longer than needed, not shorter. */
-static size_t share_of(double t, size_t n) {
+static size_t shared_at_least(double t, size_t n) {
     double least = ceil(t * (double)n - 1e-9 * (double)n);
     return least < 1 ? 1 : (size_t)least;
 }
 
 /* Shingles of n of which two sets that are near have to share one. */
 static size_t prefix_length(const near_index *x, size_t n) {
-    return n ? n - share_of(x->threshold, n) + 1 : 0;
+    return n ? n - shared_at_least(x->threshold, n) + 1 : 0;
 }
 
 near_index *near_index_create(double threshold) {
@@ -243,14 +243,14 @@ ckvc_status near_index_add(near_index *x, const word_list *w, size_t first, size
 }
 
 /* The shingle's slot, or the free one where it would stand. */
-static shingle *slot_of(const near_index *x, uint64_t hash) {
+static shingle *find_slot(const near_index *x, uint64_t hash) {
     size_t s = hash_mixed(hash) & x->slot_mask;
     while (x->slots[s].texts && x->slots[s].hash != hash) { s = (s + 1) & x->slot_mask; }
     return &x->slots[s];
 }
 
 static uint32_t texts_with(const near_index *x, uint64_t hash) {
-    return hash_filter_may_have(&x->filter, hash) ? slot_of(x, hash)->texts : 0;
+    return hash_filter_may_have(&x->filter, hash) ? find_slot(x, hash)->texts : 0;
 }
 
 static int by_rarity(const void *a, const void *b, void *ctx) {
@@ -278,7 +278,7 @@ void near_index_build(near_index *x) {
     x->postings = ckvc_alloc(n_postings, sizeof *x->postings);
     x->seen = ckvc_calloc(x->n_sets, sizeof *x->seen);
     for (size_t i = 0; i < x->n_hashes; i++) {
-        shingle *s = slot_of(x, x->hashes[i]);
+        shingle *s = find_slot(x, x->hashes[i]);
         s->hash = x->hashes[i];
         s->texts++;
         hash_filter_add(&x->filter, s->hash);
@@ -286,7 +286,7 @@ void near_index_build(near_index *x) {
     for (size_t i = x->n_sets; i-- > 0;) {
         const size_t prefix = prefix_of(x, x->hashes + x->sets[i].begin, x->sets[i].n);
         for (size_t j = 0; j < prefix; j++) {
-            shingle *s = slot_of(x, x->order[j]);
+            shingle *s = find_slot(x, x->order[j]);
             x->postings[k++] = (posting){(uint32_t)i, s->first};
             s->first = (uint32_t)k;
         }
@@ -305,7 +305,8 @@ static double jaccard_of(const uint64_t *a, size_t n, const uint64_t *b, size_t 
 }
 
 /* query [n] ascending and distinct; texts from `end` on are not looked at. */
-static bool find(near_index *x, const uint64_t *query, size_t n, size_t end, near_match *match) {
+static bool find_near_duplicate(near_index *x, const uint64_t *query, size_t n, size_t end,
+                                near_match *match) {
     if (++x->search == 0) { /* after 2^32 searches old marks would look new */
         memset(x->seen, 0, x->n_sets * sizeof *x->seen);
         x->search = 1;
@@ -313,13 +314,15 @@ static bool find(near_index *x, const uint64_t *query, size_t n, size_t end, nea
     const size_t prefix = prefix_of(x, query, n);
     for (size_t j = 0; j < prefix; j++) {
         if (!texts_with(x, x->order[j])) { continue; }
-        for (uint32_t k = slot_of(x, x->order[j])->first; k; k = x->postings[k - 1].next) {
+        for (uint32_t k = find_slot(x, x->order[j])->first; k; k = x->postings[k - 1].next) {
             const uint32_t i = x->postings[k - 1].text;
             if (i >= end) { break; /* ascending */ }
             if (x->seen[i] == x->search) { continue; }
             x->seen[i] = x->search;
             const size_t m = x->sets[i].n;
-            if (m < share_of(x->threshold, n) || n < share_of(x->threshold, m)) { continue; }
+            if (m < shared_at_least(x->threshold, n) || n < shared_at_least(x->threshold, m)) {
+                continue;
+            }
             *match = (near_match){i, jaccard_of(query, n, x->hashes + x->sets[i].begin, m)};
             if (match->jaccard >= x->threshold) { return true; }
         }
@@ -360,10 +363,11 @@ bool near_find(near_index *x, const word_list *w, near_match *match) {
         return false;
     }
     n = distinct(x->query, n);
-    return count_known(x, x->query, n) >= share_of(x->threshold, n) &&
-           find(x, x->query, n, x->n_sets, match);
+    return count_known(x, x->query, n) >= shared_at_least(x->threshold, n) &&
+           find_near_duplicate(x, x->query, n, x->n_sets, match);
 }
 
 bool near_find_earlier(near_index *x, size_t i, near_match *match) {
-    return x->sets[i].n && find(x, x->hashes + x->sets[i].begin, x->sets[i].n, i, match);
+    return x->sets[i].n &&
+           find_near_duplicate(x, x->hashes + x->sets[i].begin, x->sets[i].n, i, match);
 }

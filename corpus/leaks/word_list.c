@@ -12,7 +12,7 @@
 enum { MAX_DECOMPOSED = 32 };
 
 /* Room for `more` bytes of words, and for the words in them: none is taken while a text is read. */
-static ckvc_status make_room(word_list *w, size_t more, ckvc_err *err) {
+static ckvc_status reserve_words(word_list *w, size_t more, ckvc_err *err) {
     CKVC_FAIL_IF(w->n_bytes + more > UINT32_MAX, err, CKVC_E_DATA,
                  "more than %u bytes of words; compare in parts", UINT32_MAX);
     CKVC_GROW(w->bytes, w->cap_bytes, w->n_bytes + more);
@@ -80,7 +80,7 @@ ckvc_status words_append(word_list *w, const char *text, size_t n, ckvc_err *err
     open_word o = {.w = w};
     for (size_t at = 0; at < n;) {
         /* ASCII: a character adds at most itself and a space; one that is not follows a chunk. */
-        CKVC_TRY(make_room(w, ROOM, err));
+        CKVC_TRY(reserve_words(w, ROOM, err));
         const size_t end = n - at < CHUNK ? n : at + CHUNK;
         while (at < end && (unsigned char)text[at] < 128) {
             char c = folded((unsigned char)text[at]), *to = w->bytes + w->n_bytes;

@@ -168,7 +168,7 @@ static ckvc_status add_line(search *s, const char *where, const char *text, size
     return CKVC_OK;
 }
 
-static ckvc_status add_file(search *s, const char *file, ckvc_err *err) {
+static ckvc_status add_checkpoint(search *s, const char *file, ckvc_err *err) {
     CKVC_AUTO_FREE char *bytes = NULL;
     size_t n;
     CKVC_TRY(run_read_file(s->g->run, file, &bytes, &n, err));
@@ -199,7 +199,7 @@ static size_t choose_actions(search *s, json_t *means) {
 }
 
 /* "diagnostics" of META. */
-static json_t *diagnostics(const search *s, size_t supported) {
+static json_t *diagnostics_json(const search *s, size_t supported) {
     const float *start = side_of_table(s->g->start, s->g->side).entries;
     uint64_t prompts = 0;
     size_t changed = 0;
@@ -218,7 +218,7 @@ static ckvc_status write_meta(search *s, ckvc_err *err) {
         "{s:s, s:s, s:s, s:s, s:s, s:[s], s:o, s:o, s:s}", "label", model_name(m), "model_name",
         model_name(m), "family", model_get_shape(m)->family, "fingerprint", model_fingerprint(m),
         "probe", "grid-search", "plans", run_plan_hash(s->g->run), "diagnostics",
-        diagnostics(s, supported), "grid_search", means, "side", ckvc_side_name(s->g->side));
+        diagnostics_json(s, supported), "grid_search", means, "side", ckvc_side_name(s->g->side));
     setting_write(meta, SETTING_META, &s->o->setting, SETTING_DEMAND | SETTING_LEARNED);
     json_decref(s->file->meta);
     s->file->meta = meta;
@@ -231,7 +231,7 @@ static ckvc_status write_meta(search *s, ckvc_err *err) {
 }
 
 /* Every prompt's rewards, as checkpoints, into the sums. Those that are there come first. */
-static ckvc_status try_all(search *s, ckvc_err *err) {
+static ckvc_status try_all_prompts(search *s, ckvc_err *err) {
     const size_t n = s->g->inputs->prompts->n, each = s->o->shard_prompts;
     bool begun = false;
     for (size_t k = 0; k * each < n; k++) {
@@ -247,7 +247,7 @@ static ckvc_status try_all(search *s, ckvc_err *err) {
             CKVC_TRY(try_range(s, file, k * each, end, err));
             ckvc_progress_update(end, s->counts->rollouts); /* held-out ones at the end, too */
         }
-        CKVC_TRY(add_file(s, file, err));
+        CKVC_TRY(add_checkpoint(s, file, err));
     }
     return CKVC_OK;
 }
@@ -257,7 +257,7 @@ ckvc_status grid_search(const grid_pass *g, table_file **out, pass_counts *count
     search s = {.g = g, .o = g->options, .counts = counts};
     *out = NULL;
     CKVC_TRY(search_init(&s, err));
-    const ckvc_status st = try_all(&s, err);
+    const ckvc_status st = try_all_prompts(&s, err);
     ckvc_progress_finish();
     CKVC_TRY(st);
     CKVC_FAIL_IF((int64_t)s.n_bad > s.o->max_failures, err, CKVC_E_DATA,

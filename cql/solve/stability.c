@@ -52,8 +52,8 @@ static void keep_only(uint8_t *weight, size_t n_prompts, const uint32_t *order, 
 
 /* values [S] of the table fitted from prompts by weight; out's records and supported states grow by
  * its. */
-static ckvc_status table_of(const stability_fit *s, const uint8_t *weight, double *values,
-                            stability_point *out, ckvc_err *err) {
+static ckvc_status fit_resampled_table(const stability_fit *s, const uint8_t *weight,
+                                       double *values, stability_point *out, ckvc_err *err) {
     uint64_t n[CQL_MAX_ACTIONS];
     double mean[CQL_MAX_ACTIONS];
     const ckvc_actions *actions = &s->fit.actions;
@@ -82,20 +82,20 @@ ckvc_status stability_curve_point(const stability_fit *s, size_t n, uint32_t rep
     CKVC_AUTO_FREE uint32_t *order = ckvc_alloc(N, sizeof *order);
     CKVC_AUTO_FREE uint8_t *weight = ckvc_alloc(N, 1);
     stability_point ignored = {0}, sum = {0};
-    CKVC_TRY(table_of(s, NULL, full, &ignored, err));
+    CKVC_TRY(fit_resampled_table(s, NULL, full, &ignored, err));
     for (uint32_t r = 0; r < repeats; ++r) {
         rho[r] = NAN;
         shuffled(s->l, seed, r, order);
         if (each > 0) {
             keep_only(weight, N, order, each);
-            CKVC_TRY(table_of(s, weight, x, halves ? &ignored : &sum, err));
+            CKVC_TRY(fit_resampled_table(s, weight, x, halves ? &ignored : &sum, err));
             keep_only(weight, N, order + each, each);
-            CKVC_TRY(table_of(s, weight, y, &ignored, err));
+            CKVC_TRY(fit_resampled_table(s, weight, y, &ignored, err));
             rho[r] = agreement(S, s->n_budgets, x, y);
         }
         if (halves) {
             keep_only(weight, N, order, n);
-            CKVC_TRY(table_of(s, weight, z, &sum, err));
+            CKVC_TRY(fit_resampled_table(s, weight, z, &sum, err));
         }
         to_full[r] = agreement(S, s->n_budgets, halves ? z : x, full);
     }

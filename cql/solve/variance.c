@@ -31,8 +31,8 @@ typedef struct sums {
 
 /* The prompts of a state that logged every action, without those of jackknife group `without` (of
  * `groups`; groups 0: none is left out). */
-static void matrix_of(const cql_logged *l, size_t state, cql_reward reward, size_t groups,
-                      size_t without, matrix *m) {
+static void collect_full_prompts(const cql_logged *l, size_t state, cql_reward reward,
+                                 size_t groups, size_t without, matrix *m) {
     size_t A = l->n_actions;
     const double *from = reward == CQL_LOSS_PART && l->part != NULL ? l->part : l->sum;
     m->A = A;
@@ -91,7 +91,7 @@ static sums sums_of(const cql_logged *l, cql_reward reward, size_t groups, size_
                     matrix *m) {
     sums s = {0};
     for (size_t i = 0; i < l->n_states; ++i) {
-        matrix_of(l, i, reward, groups, without, m);
+        collect_full_prompts(l, i, reward, groups, without, m);
         add_state(m, &s);
     }
     return s;
@@ -101,7 +101,7 @@ static double action_component(const sums *s) {
     return (s->action / s->df_action - s->rest / s->df_rest) / (s->n_prompts / (double)s->n_states);
 }
 
-static double ratio(double part, double whole) { return whole > 0.0 ? part / whole : NAN; }
+static double ratio_or_nan(double part, double whole) { return whole > 0.0 ? part / whole : NAN; }
 
 variance_split variance_of(const cql_logged *l, cql_reward reward) {
     size_t most = 0, A = l->n_actions;
@@ -133,11 +133,11 @@ variance_split variance_of(const cql_logged *l, cql_reward reward) {
                             .prompt = (s.prompt / s.df_prompt - rest) / k,
                             .action = action,
                             .rest = rest,
-                            .share_prompt_raw = ratio(s.prompt_raw, raw),
-                            .share_prompt = ratio(s.prompt, all),
-                            .share_action = ratio(s.action, all),
-                            .share_rest = ratio(s.rest, all),
-                            .common_one = ratio(signal, signal + rest),
+                            .share_prompt_raw = ratio_or_nan(s.prompt_raw, raw),
+                            .share_prompt = ratio_or_nan(s.prompt, all),
+                            .share_action = ratio_or_nan(s.action, all),
+                            .share_rest = ratio_or_nan(s.rest, all),
+                            .common_one = ratio_or_nan(signal, signal + rest),
                             .common_all =
                                 signal + rest > 0.0 ? signal / (signal + rest / n_prompts) : NAN,
                             .action_interval = rank_mean_interval(pseudo, NULL, used)};

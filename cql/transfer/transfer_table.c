@@ -89,7 +89,7 @@ static ckvc_status check_source(mapping *m, ckvc_err *err) {
 /* ---- values ---- */
 
 /* The spread of value norms [heads] of statistics [heads][3]. */
-static double *spread_of(const double *signature, size_t heads) {
+static double *value_norm_spreads(const double *signature, size_t heads) {
     double *spread = ckvc_alloc(heads, sizeof *spread);
     for (size_t i = 0; i < heads; i++) { spread[i] = signature[i * TRANSFER_STATS]; }
     return spread;
@@ -112,8 +112,8 @@ static ckvc_status prepare_heads(mapping *m, ckvc_err *err) {
     const ckvc_table *s = m->from->table, *t = m->out->table;
     const double *signature = m->from->signature;
     if (m->o->heads == TRANSFER_RANK) {
-        m->own = signature ? spread_of(signature, (size_t)s->n_layers * s->n_heads) : NULL;
-        m->theirs = spread_of(m->scan.values, (size_t)t->n_layers * t->n_heads);
+        m->own = signature ? value_norm_spreads(signature, (size_t)s->n_layers * s->n_heads) : NULL;
+        m->theirs = value_norm_spreads(m->scan.values, (size_t)t->n_layers * t->n_heads);
     } else if (m->o->heads == TRANSFER_SIGNATURE) {
         m->pairing = (transfer_pairing){
             .L = s->n_layers, .G = s->n_heads, .L2 = t->n_layers, .G2 = t->n_heads};
@@ -165,7 +165,7 @@ static void write_shares(double *to, size_t n, uint32_t nB, uint32_t b, const do
     }
 }
 
-/* A learned score does not carry over: its features are coordinates of this model's keys. What
+/* A learned ranking does not carry over: its features are coordinates of this model's keys. What
  * recommended it gets a fit's first score. */
 static void map_scores(const ckvc_table *s, ckvc_table *t) {
     memcpy(t->score, s->score, s->n_budgets * sizeof *t->score);

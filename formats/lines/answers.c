@@ -69,7 +69,7 @@ static ckvc_status get_others(const row_reader *r, answer_row *row) {
 
 static bool is_share(double v) { return v >= 0 && v <= 1; }
 
-static ckvc_status check_row(const row_reader *r, const answer_row *row) {
+static ckvc_status check_answer_line(const row_reader *r, const answer_row *row) {
     const bool full = answer_is_full(row);
     ROW_MUST(r, is_share(row->score) && (isnan(row->control) || is_share(row->control)),
              "score %g and control %g, wanted both from 0 to 1", row->score, row->control);
@@ -122,7 +122,7 @@ static ckvc_status read_row(const row_reader *r, void *list) {
     *row = (answer_row){.line = r->line};
     for (size_t i = 0; i < N_COLUMNS; i++) { CKVC_TRY(row_get(r, &columns[i], row)); }
     CKVC_TRY(get_others(r, row));
-    return check_row(r, row);
+    return check_answer_line(r, row);
 }
 
 static const row_kind kind = {"ckvc eval", columns, N_COLUMNS, is_other, read_row, compare_rows};

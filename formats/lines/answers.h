@@ -12,7 +12,7 @@
 #include "lib/base/memory.h"
 #include "lib/base/status.h"
 
-/* The name of the full cache among policies; the others go by score_kind.h. */
+/* The name of the full cache among policies; the others go by policy_kind.h. */
 #define ANSWERS_FULL "full"
 
 /* What a policy decided on: the prompt with its question, of several turns the first one's; what

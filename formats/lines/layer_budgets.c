@@ -42,7 +42,7 @@ static ckvc_status read_line(const char *path, const ckvc_lines *at, double *val
     return CKVC_OK;
 }
 
-static const char *kind_of(double budget) {
+static const char *budget_unit(double budget) {
     return budget < 1.0 ? "a share of the prompt" : "tokens";
 }
 
@@ -63,7 +63,8 @@ ckvc_status layer_budgets_read(const char *path, uint32_t n_layers, double **out
                      n_layers);
         CKVC_FAIL_IF(n && (budgets[0] < 1.0) != (value < 1.0), err, CKVC_E_DATA,
                      "%s:%u: %.10g is %s, the first layer's %.10g is %s: give all layers one kind",
-                     path, at.number, value, kind_of(value), budgets[0], kind_of(budgets[0]));
+                     path, at.number, value, budget_unit(value), budgets[0],
+                     budget_unit(budgets[0]));
         budgets[n++] = value;
     }
     CKVC_FAIL_IF(n != n_layers, err, CKVC_E_DATA,

@@ -83,7 +83,7 @@ static ckvc_status get_members(const reader *r, const record_member *members, si
     return CKVC_OK;
 }
 
-static ckvc_status parse(const reader *r, leak_record *out) {
+static ckvc_status parse_record(const reader *r, leak_record *out) {
     const char *schema = json_string_value(json_object_get(r->o, "schema"));
     MUST(r, schema && strcmp(schema, SCHEMA) == 0, "schema", SCHEMA);
     const json_t *list = json_object_get(r->o, "against");
@@ -100,7 +100,7 @@ static ckvc_status parse(const reader *r, leak_record *out) {
 
 ckvc_status leak_record_parse(const json_t *o, const char *where, leak_record *out, ckvc_err *err) {
     *out = (leak_record){0};
-    const ckvc_status st = parse(&(reader){o, where, err}, out);
+    const ckvc_status st = parse_record(&(reader){o, where, err}, out);
     if (st != CKVC_OK) { leak_record_fini(out); }
     return st;
 }

@@ -151,7 +151,7 @@ static ckvc_status get_setting(const row_reader *r, score_row *row) {
     return CKVC_OK;
 }
 
-static ckvc_status check_row(const row_reader *r, const score_row *row) {
+static ckvc_status check_score_line(const row_reader *r, const score_row *row) {
     const bool has_losses = !isnan(row->loss_full) && !isnan(row->loss_comp);
     ROW_MUST(r, isnan(row->reward) != has_losses, "\"reward\" is %s although the losses are %s",
              has_losses ? "null" : "a number", has_losses ? "numbers" : "null");
@@ -293,7 +293,7 @@ static ckvc_status read_row(const row_reader *r, void *list) {
     for (size_t i = 0; i < N_COLUMNS; i++) { CKVC_TRY(get_column(r, row, &columns[i])); }
     CKVC_TRY(get_hash(r, row));
     CKVC_TRY(get_setting(r, row));
-    CKVC_TRY(check_row(r, row));
+    CKVC_TRY(check_score_line(r, row));
     CKVC_TRY(get_attention(r, row));
     return get_utilities(r, row);
 }

@@ -172,7 +172,8 @@ static ckvc_status check_metadata(reading *r, json_t *metadata) {
 }
 
 /* Maps one file and adds its tensors. */
-static ckvc_status add_file(model_spec *spec, const char *dir, const char *name, ckvc_err *err) {
+static ckvc_status map_tensor_file(model_spec *spec, const char *dir, const char *name,
+                                   ckvc_err *err) {
     mapped_files *all = spec->source;
     CKVC_GROW(all->files, all->cap, all->n + 1);
     struct mapped_file *file = &all->files[all->n++];
@@ -233,7 +234,7 @@ static ckvc_status add_indexed(model_spec *spec, const char *dir, const char *pa
         CKVC_FAIL_IF(!ckvc_file_exists(there), err, CKVC_E_NOINPUT,
                      "%s: names %s, which is not in the folder; is the download complete?", path,
                      name);
-        CKVC_TRY(add_file(spec, dir, name, err));
+        CKVC_TRY(map_tensor_file(spec, dir, name, err));
     }
     CKVC_TRY(model_spec_order(spec, err));
     json_object_foreach(map, tensor, file) {
@@ -264,7 +265,7 @@ ckvc_status safetensors_read(const char *dir, model_spec *spec, ckvc_err *err) {
                  "merge the two (PEFT: merge_and_unload, save_pretrained), or remove it",
                  adapter);
     if (ckvc_file_exists(one)) { /* as in transformers, the single file is preferred to an index */
-        CKVC_TRY(add_file(spec, dir, "model.safetensors", err));
+        CKVC_TRY(map_tensor_file(spec, dir, "model.safetensors", err));
         return model_spec_order(spec, err);
     }
     if (ckvc_file_exists(index)) { return add_indexed(spec, dir, index, err); }

@@ -27,8 +27,8 @@ static char *path_of(const char *out, run_part part) {
 }
 
 /* other, advice: of the message; "this command has", "give the same". */
-static ckvc_status compare(const char *path, json_t *ours, json_t *theirs, const char *other,
-                           const char *advice, ckvc_err *err) {
+static ckvc_status check_same_settings(const char *path, json_t *ours, json_t *theirs,
+                                       const char *other, const char *advice, ckvc_err *err) {
     json_auto_t *all = json_copy(ours);
     json_object_update_missing(all, theirs);
     const char *key;
@@ -100,7 +100,8 @@ ckvc_status durable_output_open(durable_output *o, json_t *settings, ckvc_err *e
         return durable_append(o->path, &o->size, head.data, head.size, err);
     }
     CKVC_FAIL_IF(st != CKVC_OK, err, st, "%s", why.text);
-    CKVC_TRY(compare(o->path, settings, o->settings, "this command has", "give the same", err));
+    CKVC_TRY(check_same_settings(o->path, settings, o->settings, "this command has",
+                                 "give the same", err));
     o->n_lines = count_done(o);
     o->size = o->head + o->n_lines;
     return CKVC_OK;
@@ -245,7 +246,8 @@ static ckvc_status check_parts(output_parts *all, ckvc_err *err) {
                      p->part.count, p[-1].path, p->path);
         CKVC_TRY(read_whole_part(p, err));
         json_object_del(p->settings, "shard");
-        CKVC_TRY(compare(p->path, first->settings, p->settings, "part 0", "leave it out", err));
+        CKVC_TRY(check_same_settings(p->path, first->settings, p->settings, "part 0",
+                                     "leave it out", err));
     }
     return CKVC_OK;
 }

@@ -118,19 +118,19 @@ bool setting_set_name(const setting_field *f, char mark, setting *s, const char 
     return place >= (mark == '!') && record_set_number(&f->m, s, place);
 }
 
-const char *setting_name(const setting_field *f, const setting *s, char *room, size_t size) {
+const char *setting_name(const setting_field *f, const setting *s, char *buffer, size_t size) {
     if (f->m.type == RECORD_TEXT) {
-        snprintf(room, size, "%s", text_of(f, s));
+        snprintf(buffer, size, "%s", text_of(f, s));
     } else if (f->m.type == RECORD_NAME) {
         size_t n;
         const char *name = record_name_at(f->m.names, (uint32_t)record_number(&f->m, s), &n);
-        snprintf(room, size, "%.*s", (int)n, name ? name : "");
+        snprintf(buffer, size, "%.*s", (int)n, name ? name : "");
     } else {
         const double v = record_number(&f->m, s);
-        snprintf(room, size, f->m.type == RECORD_REAL ? "%.10g" : "%.0f", v);
-        if (strtod(room, NULL) != v) { snprintf(room, size, "%.17g", v); }
+        snprintf(buffer, size, f->m.type == RECORD_REAL ? "%.10g" : "%.0f", v);
+        if (strtod(buffer, NULL) != v) { snprintf(buffer, size, "%.17g", v); }
     }
-    return room;
+    return buffer;
 }
 
 static bool is_default_grid(const setting_list *list, ckvc_side side) {
@@ -335,8 +335,8 @@ typedef struct difference {
     char what[64], made[64], ours[64];
 } difference;
 
-static void describe(const setting_field *f, const setting *made, const setting *ours, uint32_t i,
-                     difference *d) {
+static void describe_difference(const setting_field *f, const setting *made, const setting *ours,
+                                uint32_t i, difference *d) {
     snprintf(d->what, sizeof d->what, "%s", f->m.name);
     if (f->m.type != SETTING_LIST) {
         const bool text = f->m.type == RECORD_TEXT;
@@ -365,7 +365,7 @@ ckvc_status setting_match(const setting *made, const char *where, const setting 
     while (f < end && (!(f->groups & groups) || compare_field(f, made, ours, &i) == 0)) { f++; }
     if (f == end) { return CKVC_OK; }
     difference d;
-    describe(f, made, ours, i, &d);
+    describe_difference(f, made, ours, i, &d);
     const size_t n = advice ? strlen(advice) : 0;
     const bool goes_on = n > 2 && strcmp(advice + n - 2, "--") == 0;
     return ckvc_fail(err, CKVC_E_MISMATCH, "%s%swas made with --%s %s, %s has %s%s%s%s%s%s",

@@ -81,7 +81,7 @@ typedef enum setting_group {
     SETTING_LOGGED = 256,  /* rewards and sets: a scan knows none of it */
     SETTING_DEMAND = 512,  /* what a head's demand is: of demand passes alone */
     SETTING_SETS = 1024,   /* of score lines: a policy's own, as its name is */
-    SETTING_LEARNED = 2048 /* what a learned score is fitted to */
+    SETTING_LEARNED = 2048 /* what a learned ranking is fitted to */
 } setting_group;
 
 enum { SETTING_LIST = RECORD_OTHER }; /* the type of a setting_list */
@@ -118,7 +118,7 @@ setting setting_of_table(const ckvc_table *t, const json_t *meta);
 /* A name into a field of names; false where it is none, or a neutral one under the mark '!'. */
 bool setting_set_name(const setting_field *f, char mark, setting *s, const char *name);
 /* The value of a field that is no list, as a text in room. */
-const char *setting_name(const setting_field *f, const setting *s, char *room, size_t size);
+const char *setting_name(const setting_field *f, const setting *s, char *buffer, size_t size);
 /* What a series of scores is called by it ("W = 64"); false: nothing. */
 bool setting_title(const setting_field *f, const setting *s, char *out, size_t size);
 /* "paper or visible", "a whole number, 1 to 1048576": for messages. */

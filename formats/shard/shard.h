@@ -105,14 +105,14 @@ void shard_header_copy(shard_header *dst, const shard_header *src);
 void shard_header_borrow(shard_header *h, const ckvc_table *table);
 /* The whole setting, budgets and grids borrowed from the header. */
 setting shard_setting(const shard_header *h);
-/* What a pass leaves: statistics of prompts; demand of heads; what a learned score is fitted to;
+/* What a pass leaves: statistics of prompts; demand of heads; what a learned ranking is fitted to;
  * records of a start table's sides. A header whose pass is none is of the last. */
 typedef enum shard_kind { SHARD_LOGGED, SHARD_SCAN, SHARD_DEMAND, SHARD_SCORE } shard_kind;
 shard_kind shard_kind_of(const shard_header *h);
 /* The weights w of mixed_demand. */
 enum { SHARD_N_MIXES = 4 };
 extern const double shard_mixes[SHARD_N_MIXES];
-/* Has it what a learned score is fitted to? The first demand shards have not. */
+/* Has it what a learned ranking is fitted to? The first demand shards have not. */
 bool shard_has_features(const shard_header *h);
 typedef struct shard_pass {
     const char *name; /* "scan", "demand", "score"; of sides "head", ... */

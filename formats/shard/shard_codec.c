@@ -46,15 +46,15 @@ static void move_numbers(codec *c, void *p, size_t n) {
 
 /* A member of a row or of the header. */
 static void move_member(codec *c, const record_member *m, void *record) {
-    char *at = (char *)record + m->at, room[64] = "";
+    char *at = (char *)record + m->at, buffer[64] = "";
     if (m->type == RECORD_TEXT) {
         move_text(c, at, m->size);
     } else if (m->type == RECORD_NAME) {
         size_t n;
         const char *name = record_name_at(m->names, (uint32_t)record_number(m, record), &n);
-        if (c->out) { snprintf(room, sizeof room, "%.*s", (int)n, name); }
-        move_text(c, room, sizeof room);
-        if (!c->out && !record_set_text(m, record, room)) { c->in->failed = true; }
+        if (c->out) { snprintf(buffer, sizeof buffer, "%.*s", (int)n, name); }
+        move_text(c, buffer, sizeof buffer);
+        if (!c->out && !record_set_text(m, record, buffer)) { c->in->failed = true; }
     } else {
         move_numbers(c, at, m->size);
     }

@@ -83,14 +83,14 @@ static ckvc_status write_header(hid_t file, const shard_header *h, ckvc_err *err
         const shard_attribute *a = &list[i];
         const char *at = (const char *)h + a->m.at;
         size_t dims[4];
-        char room[64];
+        char buffer[64];
         const int rank = shard_attribute_dims(h, a, false, dims);
         if (rank < 0) { continue; }
         if (a->m.type == RECORD_TEXT) {
             CKVC_TRY(write_text(file, a->m.name, at, err));
         } else if (a->m.type == RECORD_NAME) {
             CKVC_TRY(write_text(file, a->m.name,
-                                setting_name(a->setting, &h->setting, room, sizeof room), err));
+                                setting_name(a->setting, &h->setting, buffer, sizeof buffer), err));
         } else {
             values v = numbers(a->m.type, a->m.size, rank, rank ? shard_array(h, a->m.at) : at);
             for (int d = 0; d < rank; d++) { v.dims[d] = dims[d]; }
@@ -135,7 +135,8 @@ static ckvc_status write_column(hid_t group, const char *name, const values *v, 
 }
 
 /* A field of every row, dense. */
-static void gather(char *to, const char *rows, size_t row_size, const shard_column *c, size_t n) {
+static void gather_column(char *to, const char *rows, size_t row_size, const shard_column *c,
+                          size_t n) {
     const bool text = c->m.type == RECORD_TEXT;
     const size_t size = text ? SHARD_STRING - 1 : c->m.size;
     for (size_t i = 0; i < n; i++, to += size) {
@@ -170,7 +171,7 @@ static ckvc_status write_group(hid_t file, const shard *s, const shard_group *g,
         size_t dims[SHARD_MAX_RANK] = {rows};
         if (!shard_has_column(c, &s->h)) { continue; }
         if (!c->axes) {
-            gather(column, shard_array(s, g->rows_offset), g->row_size, c, rows);
+            gather_column(column, shard_array(s, g->rows_offset), g->row_size, c, rows);
             if (c->need == SHARD_OF_NEW && is_empty(column, rows * (SHARD_STRING - 1))) {
                 continue;
             }

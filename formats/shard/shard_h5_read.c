@@ -94,8 +94,8 @@ static ckvc_status read_numbers(reader *r, const source *from, size_t n, record_
 }
 
 /* One text of `stored` bytes (0: of variable length), NUL-padded to `size` bytes in out. */
-static ckvc_status take_text(reader *r, const source *from, size_t i, const char *text,
-                             size_t stored, size_t size, char *out) {
+static ckvc_status read_padded_text(reader *r, const source *from, size_t i, const char *text,
+                                    size_t stored, size_t size, char *out) {
     const H5T_str_t pad = H5Tget_strpad(from->type);
     size_t length = strnlen(text, stored ? stored : size);
     bool tail = false; /* a byte behind the first NUL: two readers would see two texts */
@@ -126,7 +126,7 @@ static ckvc_status read_texts(reader *r, const source *from, size_t n, size_t si
     }
     for (size_t i = 0; st == CKVC_OK && i < n; i++) {
         const char *text = !variable ? fixed + i * stored : loose[i] ? loose[i] : "";
-        st = take_text(r, from, i, text, stored, size, out + i * size);
+        st = read_padded_text(r, from, i, text, stored, size, out + i * size);
     }
     if (variable) { H5Dvlen_reclaim(memory, from->space, H5P_DEFAULT, loose); }
     return st;

@@ -207,7 +207,7 @@ static ckvc_status receive(int fd, const char *path, double deadline, message *m
     return CKVC_OK;
 }
 
-static ckvc_status take_rows(const message *m, const char *path, shard **out, ckvc_err *err) {
+static ckvc_status decode_shard(const message *m, const char *path, shard **out, ckvc_err *err) {
     CKVC_AUTO(shard_free_at) shard *s = shard_create();
     ckvc_cursor c = {m->body, m->size, 0, false};
     CKVC_TRY(shard_header_decode(&s->h, &c, err));
@@ -271,7 +271,7 @@ ckvc_status shard_h5_read_bytes(const shard_bytes *file, unsigned cpu_s, unsigne
             path, signalled ? "signal" : "exit", signalled ? WTERMSIG(how) : WEXITSTATUS(how),
             signalled && WTERMSIG(how) == SIGXCPU ? ", over its CPU time" : "");
     }
-    return m.kind == 0 ? take_rows(&m, path, out, err) : take_error(&m, err);
+    return m.kind == 0 ? decode_shard(&m, path, out, err) : take_error(&m, err);
 }
 
 ckvc_status shard_h5_read(const char *path, bool foreign, shard **out, ckvc_err *err) {

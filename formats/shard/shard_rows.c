@@ -120,7 +120,7 @@ void shard_reserve(shard *s, int group, size_t rows) {
 }
 
 /* Adds one row to a group, its wide values zero. */
-static size_t add_row(shard *s, int group, const void *row) {
+static size_t append_row(shard *s, int group, const void *row) {
     const shard_group *g = &shard_groups[group];
     const size_t at = (*shard_count(s, g))++;
     shard_reserve(s, group, at + 1);
@@ -134,15 +134,15 @@ static size_t add_row(shard *s, int group, const void *row) {
 }
 
 size_t shard_add_prompt(shard *s, const struct shard_prompt *p) {
-    return add_row(s, SHARD_GROUP_PROMPT, p);
+    return append_row(s, SHARD_GROUP_PROMPT, p);
 }
 
 size_t shard_add_baseline(shard *s, const struct shard_baseline *b) {
-    return add_row(s, SHARD_GROUP_BASELINE, b);
+    return append_row(s, SHARD_GROUP_BASELINE, b);
 }
 
 size_t shard_add_record(shard *s, const struct shard_record *r) {
-    return add_row(s, SHARD_GROUP_RECORD, r);
+    return append_row(s, SHARD_GROUP_RECORD, r);
 }
 
 void shard_append(shard *dst, const shard *src) {

@@ -62,7 +62,7 @@ size_t ckvt_type_bytes(ckvt_type type) {
 _Static_assert(sizeof(ckvc_c_min) == 2 * sizeof(double), "a row of CMIN");
 _Static_assert(sizeof(ckvc_score) == 6 * sizeof(uint32_t), "a row of SCORE");
 
-static uint64_t extent(const ckvc_table *t, char letter) {
+static uint64_t axis_length(const ckvc_table *t, char letter) {
     switch (letter) {
     case 'L': return t->n_layers;
     case 'G': return t->n_heads;
@@ -89,7 +89,7 @@ bool ckvt_specs(const ckvc_table *t, ckvt_spec out[CKVT_SECTION_COUNT]) {
                        .bytes = *dims ? ckvt_type_bytes(sections[i].type) : 0,
                        .raw_only = i < CKVT_EVIDENCE_BEGIN || i == CKVT_MODEL};
         for (int d = 0; dims[d]; d++) {
-            s.dims[d] = extent(t, dims[d]);
+            s.dims[d] = axis_length(t, dims[d]);
             fits = fits && ckvc_mul_size(s.bytes, s.dims[d], &s.bytes);
         }
         out[i] = s;
@@ -389,7 +389,7 @@ static json_t *describe_score(const ckvc_table *c) {
     return list;
 }
 
-/* The learned score; NULL without. */
+/* The learned ranking; NULL without. */
 static json_t *describe_features(const table_file *t) {
     const ckvc_table *c = t->table;
     return c->theta

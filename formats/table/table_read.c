@@ -115,7 +115,7 @@ static ckvc_status check_frame(reader *r, const file_section *s) {
 }
 
 /* The section's bytes as they count, the caller's. */
-static ckvc_status unpack(reader *r, const file_section *s, uint8_t **out) {
+static ckvc_status decompress_section(reader *r, const file_section *s, uint8_t **out) {
     const uint8_t *stored = r->file + s->offset;
     if (s->codec != CKVT_ZSTD) {
         *out = ckvc_copy(stored, (size_t)s->raw, 1);
@@ -131,7 +131,7 @@ static ckvc_status unpack(reader *r, const file_section *s, uint8_t **out) {
 }
 
 /* Little-endian numbers -> the host's, in place. */
-static void decode(const file_section *s, uint8_t *raw) {
+static void decode_section(const file_section *s, uint8_t *raw) {
     const size_t width = ckvt_type_bytes((ckvt_type)s->type);
     for (size_t i = 0; i < (size_t)s->raw; i += width) {
         if (width == 4) {
@@ -148,7 +148,7 @@ static void decode(const file_section *s, uint8_t *raw) {
 static ckvc_status store(reader *r, const file_section *s, uint8_t **raw) {
     json_t **json = ckvt_json(r->t, s->known);
     if (!json) {
-        decode(s, *raw);
+        decode_section(s, *raw);
         *ckvt_slot(r->t, s->known) = ckvc_take(raw);
         return CKVC_OK;
     }
@@ -168,7 +168,7 @@ static ckvc_status read_section(reader *r, const file_section *s) {
     if (!known && s->codec == CKVT_ZSTD) { return check_frame(r, s); /* not ours to unpack */ }
     CKVC_AUTO_FREE uint8_t *raw = NULL;
     uint8_t digest[CKVC_SHA256_BYTES];
-    CKVC_TRY(unpack(r, s, &raw));
+    CKVC_TRY(decompress_section(r, s, &raw));
     ckvc_sha256_bytes(raw, (size_t)s->raw, digest);
     REFUSE_AT_IF(r, memcmp(digest, s->sha256, sizeof digest) != 0, s, "%s",
                  "its SHA-256 is not the directory's");

@@ -27,7 +27,8 @@ static void encode_values(ckvc_buffer *out, const ckvt_spec *spec, const void *v
 }
 
 /* A section's bytes as they count in its SHA-256. */
-static void encode(const table_file *t, ckvt_section i, const ckvt_spec *spec, ckvc_buffer *out) {
+static void encode_section(const table_file *t, ckvt_section i, const ckvt_spec *spec,
+                           ckvc_buffer *out) {
     json_t **json = ckvt_json(ckvc_unconst(t), i);
     uint32_t shape[CKVC_TABLE_SHAPE];
     ckvt_shape(t->table, shape);
@@ -43,11 +44,11 @@ static void encode(const table_file *t, ckvt_section i, const ckvt_spec *spec, c
 static ckvc_status compress(const char *name, const ckvc_buffer *raw, ckvc_buffer *out,
                             ckvc_err *err) {
     const size_t bound = ZSTD_compressBound(raw->size);
-    CKVC_AUTO_FREE void *room = ckvc_alloc(bound, 1);
-    const size_t n = ZSTD_compress(room, bound, raw->data, raw->size, ZSTD_LEVEL);
+    CKVC_AUTO_FREE void *buffer = ckvc_alloc(bound, 1);
+    const size_t n = ZSTD_compress(buffer, bound, raw->data, raw->size, ZSTD_LEVEL);
     CKVC_FAIL_IF(ZSTD_isError(n), err, CKVC_E_SYSTEM, "section %s: zstd: %s", name,
                  ZSTD_getErrorName(n));
-    ckvc_buffer_append(out, room, n);
+    ckvc_buffer_append(out, buffer, n);
     return CKVC_OK;
 }
 
@@ -60,7 +61,7 @@ static ckvc_status add_section(const table_file *t, ckvt_section i, const ckvt_s
     const bool zstd = (int)i >= CKVT_EVIDENCE_BEGIN && spec->type != CKVT_BYTES;
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer raw = {0};
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer packed = {0};
-    encode(t, i, spec, &raw);
+    encode_section(t, i, spec, &raw);
     if (zstd) { CKVC_TRY(compress(spec->name, &raw, &packed, err)); }
     const ckvc_buffer *stored = zstd ? &packed : &raw;
     ckvc_buffer_append(body, zeros, (size_t)(-(file_offset + body->size) % CKVT_ALIGNMENT));

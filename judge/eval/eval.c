@@ -133,7 +133,7 @@ static ckvc_status evaluator_init(evaluator *v, ckvc_err *err) {
 /* ---- one token ---- */
 
 /* The answer's text, with a blank for every byte 0, which no line of JSON can hold. */
-static ckvc_status text_of(const evaluator *v, const way *x, char **text, ckvc_err *err) {
+static ckvc_status decode_answer(const evaluator *v, const way *x, char **text, ckvc_err *err) {
     size_t n;
     CKVC_TRY(tokenizer_decode(v->o->tok, x->tokens, x->n, true, text, &n, err));
     for (size_t i = 0; i < n; i++) { (*text)[i] = (char)((*text)[i] ? (*text)[i] : ' '); }
@@ -144,12 +144,12 @@ static ckvc_status text_of(const evaluator *v, const way *x, char **text, ckvc_e
  * first_line). */
 static ckvc_status line_is_whole(const evaluator *v, const way *x, bool *whole, ckvc_err *err) {
     CKVC_AUTO_FREE char *text = NULL;
-    CKVC_TRY(text_of(v, x, &text, err));
+    CKVC_TRY(decode_answer(v, x, &text, err));
     *whole = strchr(text + strspn(text, "\n"), '\n') != NULL;
     return CKVC_OK;
 }
 
-static ckvc_status take_token(evaluator *v, way *x, be_greedy next, ckvc_err *err) {
+static ckvc_status append_token(evaluator *v, way *x, be_greedy next, ckvc_err *err) {
     const task_item *task = x->item->task;
     bool whole = false;
     CKVC_TRY(nll_check(&next.nll, 1, task->id, x->row.n_tokens + x->item->n_question + x->n, err));
@@ -209,12 +209,13 @@ static ckvc_status reference_nll(evaluator *v, const size_t *items, int64_t n,
 }
 
 /* Fills in what the line says of way w of item i, except what depends on the answer. */
-static void describe(const evaluator *v, size_t i, size_t w, const policy_kept *kept, way *x) {
+static void describe_cache(const evaluator *v, size_t i, size_t w, const policy_kept *kept,
+                           way *x) {
     const policy_choice *choice = &v->o->choice;
     const uint32_t n_budgets = choice->setting.budgets.n;
     const prompt *p = &v->o->items->prompts.items[i];
     const task_item *task = x->item->task;
-    const score_policy *policy = w ? &choice->list[(w - 1) / n_budgets] : NULL;
+    const asked_policy *policy = w ? &choice->list[(w - 1) / n_budgets] : NULL;
     const double all = (double)v->shape->n_layers * v->shape->n_kv_heads * p->n_tokens,
                  entries = (double)sequence_entries(x->sequence);
     x->row = (answer_row){
@@ -222,7 +223,7 @@ static void describe(const evaluator *v, size_t i, size_t w, const policy_kept *
         .task = ckvc_unconst(task->task),
         .group = ckvc_unconst(task->group),
         .model = ckvc_unconst(model_fingerprint(v->o->model)),
-        .policy = ckvc_unconst(policy ? score_kind_name(policy->kind) : ANSWERS_FULL),
+        .policy = ckvc_unconst(policy ? policy_kind_name(policy->kind) : ANSWERS_FULL),
         .metric = ckvc_unconst(task_metric_name(task->metric)),
         .table = policy && policy->table ? ckvc_unconst(policy->table->content_id) : NULL,
         .whole = kept && kept->whole,
@@ -257,9 +258,9 @@ static ckvc_status enter_way(evaluator *v, size_t i, int64_t k, size_t w, way *x
     *lane = (rollout_lane){.parent = -1, .sets = kept ? kept->sets : NULL};
     const int64_t room = (int64_t)x->item->n_question + x->item->task->max_new - 1;
     CKVC_TRY(sequence_create(v->workers.w[k]->session, lane->sets, room, &x->sequence, err));
-    describe(v, i, w, kept, x);
+    describe_cache(v, i, w, kept, x);
     if (x->item->n_question) { return CKVC_OK; }
-    return take_token(v, x, v->first[k], err);
+    return append_token(v, x, v->first[k], err);
 }
 
 /* Begins items [n] in all their ways, ways [n][n_ways]. */
@@ -296,14 +297,14 @@ static ckvc_status decode_step(evaluator *v, way *ways, size_t n, size_t *n_live
     for (size_t i = 0; i < live; i++) {
         way *x = &ways[v->place[i]];
         if (x->n_fed < x->item->n_question) { continue; }
-        CKVC_TRY(take_token(v, x, v->next[i], err));
+        CKVC_TRY(append_token(v, x, v->next[i], err));
     }
     return CKVC_OK;
 }
 
 static ckvc_status append_line(const evaluator *v, way *x, ckvc_buffer *lines, ckvc_err *err) {
     CKVC_AUTO_FREE char *text = NULL;
-    CKVC_TRY(text_of(v, x, &text, err));
+    CKVC_TRY(decode_answer(v, x, &text, err));
     x->row.answer = text;
     x->row.end = ckvc_unconst(x->end);
     x->row.n_answer = x->n;
@@ -458,7 +459,7 @@ static size_t fixed_bytes(const meter *m, const subject *s) {
            session_scratch_bytes(m->o->be, m->shape, s->limits) + policy_sets_bytes(s->policies);
 }
 
-static ckvc_status subject_init(meter *m, const score_policy *policy, subject *s, ckvc_err *err) {
+static ckvc_status subject_init(meter *m, const asked_policy *policy, subject *s, ckvc_err *err) {
     s->choice = m->o->choice;
     s->choice.list = policy;
     s->choice.n = policy != NULL;
@@ -543,7 +544,7 @@ static ckvc_status time_batch(meter *m, subject *s, const kept_set *sets, int k,
 
 /* Looks up everything that a prompt needs of a table, again and again for a millisecond: its block,
  * its cell, the threshold of each layer, the weight or share of each head. */
-static double look_up(const subject *s, uint32_t b, uint32_t n_tokens) {
+static double time_look_up(const subject *s, uint32_t b, uint32_t n_tokens) {
     const ckvc_table *t = s->choice.list[0].table->table;
     const double budget = s->choice.setting.budgets.v[b], start = ckvc_now_s();
     volatile double sink = 0; /* so that the compiler keeps what is timed */
@@ -572,36 +573,38 @@ static double look_up(const subject *s, uint32_t b, uint32_t n_tokens) {
 
 static double time_lookup(const subject *s, uint32_t b, uint32_t n_tokens) {
     double best = DBL_MAX;
-    for (int r = 0; r < REPEATS; r++) { best = min_double(best, look_up(s, b, n_tokens)); }
+    for (int r = 0; r < REPEATS; r++) { best = min_double(best, time_look_up(s, b, n_tokens)); }
     return best;
 }
 
 /* ---- rows ---- */
 
-static void ratio(ckvc_buffer *csv, double a, double b) { ckvc_buffer_printf(csv, ",%.6g", a / b); }
+static void append_ratio(ckvc_buffer *csv, double a, double b) {
+    ckvc_buffer_printf(csv, ",%.6g", a / b);
+}
 
 static void append_rows(meter *m, const subject *s, uint32_t b, const measured *x) {
-    const score_policy *policy = s->choice.n ? s->choice.list : NULL;
+    const asked_policy *policy = s->choice.n ? s->choice.list : NULL;
     for (int k = 0; k < N_BATCHES; k++) {
         if (isnan(x->token_s[k])) { continue; }
         ckvc_buffer_printf(m->csv, "%u,%s,%s,", m->p.n_tokens,
-                           policy ? score_kind_name(policy->kind) : "full",
+                           policy ? policy_kind_name(policy->kind) : "full",
                            policy && policy->table ? policy->table->content_id : "");
         if (policy) { ckvc_buffer_printf(m->csv, "%.10g", s->choice.setting.budgets.v[b]); }
         ckvc_buffer_printf(m->csv, ",%u,%.0f,%.0f,%.0f,%.6g,%.6g,%.6g,%.6g,", batches[k],
                            x->entries, x->bytes, x->peak[k], x->prefill_s, x->decide_s, x->first_s,
                            x->token_s[k]);
         if (policy && policy->table) { ckvc_buffer_printf(m->csv, "%.4g", x->lookup_ns); }
-        ratio(m->csv, x->bytes, m->full.bytes);
-        ratio(m->csv, x->peak[k], m->full.peak[k]);
-        ratio(m->csv, x->first_s, m->full.first_s);
-        ratio(m->csv, x->token_s[k], m->full.token_s[k]);
+        append_ratio(m->csv, x->bytes, m->full.bytes);
+        append_ratio(m->csv, x->peak[k], m->full.peak[k]);
+        append_ratio(m->csv, x->first_s, m->full.first_s);
+        append_ratio(m->csv, x->token_s[k], m->full.token_s[k]);
         ckvc_buffer_printf(m->csv, ",%u\n", x->repeat_tokens);
     }
 }
 
 /* Measures a policy, or with NULL the full cache, to which the ratios of the others refer. */
-static ckvc_status measure(meter *m, const score_policy *policy, ckvc_err *err) {
+static ckvc_status measure_cost(meter *m, const asked_policy *policy, ckvc_err *err) {
     CKVC_AUTO(subject_fini) subject s = {0};
     CKVC_TRY(subject_init(m, policy, &s, err));
     measured x = {0};
@@ -650,11 +653,11 @@ ckvc_status eval_cost(const eval_options *o, ckvc_buffer *csv, ckvc_err *err) {
         m.p = *longest_of(items, length);
         const int64_t room = model_shape_context(m.shape) - m.p.n_tokens;
         m.p.n_continuation = room < STEPS ? (uint32_t)room : STEPS;
-        CKVC_TRY(measure(&m, NULL, err));
+        CKVC_TRY(measure_cost(&m, NULL, err));
         for (size_t k = 0; k < o->choice.n; k++) {
             CKVC_FAIL_IF(ckvc_stop_requested(), err, CKVC_E_STOPPED,
                          "stopped while costs were measured; no file of them was written");
-            CKVC_TRY(measure(&m, &o->choice.list[k], err));
+            CKVC_TRY(measure_cost(&m, &o->choice.list[k], err));
         }
     }
     return CKVC_OK;

@@ -155,7 +155,7 @@ static void end_turn(const generator *r, one *x) {
 
 /* Takes the next token of x: the i-th of the greedy ones, or one drawn by the i-th logits. Ends the
  * turn where the answer ends with it. */
-static ckvc_status take_token(generator *r, one *x, size_t i, ckvc_err *err) {
+static ckvc_status append_token(generator *r, one *x, size_t i, ckvc_err *err) {
     generated *g = x->g;
     const size_t V = (size_t)r->shape->vocab;
     be_greedy next = r->next[i];
@@ -229,7 +229,7 @@ static ckvc_status enter_prompts(generator *r, policy_workers *w, one *items, co
     CKVC_TRY(sessions_next(s, n, r->logits, r->next, err));
     for (int64_t k = 0; k < n; k++) {
         one *x = &items[k];
-        if (!x->over && x->n_lead == 0) { CKVC_TRY(take_token(r, x, (size_t)k, err)); }
+        if (!x->over && x->n_lead == 0) { CKVC_TRY(append_token(r, x, (size_t)k, err)); }
         x->turns->first_s = ckvc_now_s() - start;
     }
     return CKVC_OK;
@@ -269,7 +269,7 @@ static ckvc_status decode_step(generator *r, one *items, size_t n, size_t *n_liv
             x->g->decode_s += seconds;
             x->g->own_s += seconds / (double)live;
         }
-        CKVC_TRY(take_token(r, x, i, err));
+        CKVC_TRY(append_token(r, x, i, err));
     }
     return CKVC_OK;
 }

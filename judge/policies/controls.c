@@ -35,20 +35,20 @@ static void fill_floats(float *values, size_t n, double value) {
     for (size_t i = 0; i < n; i++) { values[i] = (float)value; }
 }
 
-ckvc_table *score_control_table(score_kind control, const ckvc_table *from) {
+ckvc_table *policy_control_table(policy_kind control, const ckvc_table *from) {
     ckvc_table *t = start_table_copy(from);
     switch (control) {
-    case SCORE_NO_UTILITY: t->op = CKVC_OPERATOR_NO_UTILITY; break;
-    case SCORE_NO_THRESHOLD: t->op = CKVC_OPERATOR_NO_THRESHOLD; break;
-    case SCORE_MEAN_POOL: t->op = CKVC_OPERATOR_MEAN_POOL; break;
-    case SCORE_MEAN_GATE: flatten_gate(t); break;
-    case SCORE_HEAD_ONLY:
+    case POLICY_NO_UTILITY: t->op = CKVC_OPERATOR_NO_UTILITY; break;
+    case POLICY_NO_THRESHOLD: t->op = CKVC_OPERATOR_NO_THRESHOLD; break;
+    case POLICY_MEAN_POOL: t->op = CKVC_OPERATOR_MEAN_POOL; break;
+    case POLICY_MEAN_GATE: flatten_gate(t); break;
+    case POLICY_HEAD_ONLY:
         fill_floats(
             t->tau, ckvc_tau_index(t, t->n_layers, 0, 0, 0),
             nearest_of_grid(t->gate_grid, t->n_gate_actions, ckvc_gate_action(CKVC_GATE_START)));
         break;
     default:
-        assert(control == SCORE_GATE_ONLY);
+        assert(control == POLICY_GATE_ONLY);
         fill_floats(
             t->weight, ckvc_weight_index(t, t->n_layers, 0, 0),
             nearest_of_grid(t->head_grid, t->n_head_actions, ckvc_head_action(CKVC_HEAD_NEUTRAL)));

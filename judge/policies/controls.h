@@ -12,13 +12,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "formats/lines/score_kind.h"
+#include "formats/lines/policy_kind.h"
 #include "lib/policy/policy_parts.h"
 
 /* Makes the table that a control stands for. The caller frees it with ckvc_table_free. */
-ckvc_table *score_control_table(score_kind control, const ckvc_table *from);
+ckvc_table *policy_control_table(policy_kind control, const ckvc_table *from);
 
-/* The threshold of SCORE_MATCHED: the one under which identity keeps as many positions as a table
+/* The threshold of POLICY_MATCHED: the one under which identity keeps as many positions as a table
  * does, over the prompts that count. */
 /* The number of thresholds that are tried, from 0 (which keeps everything) on: up to 5 in steps of
  * 1/200; with `wide` up to 25 in growing steps, for tables whose heads may keep few. */

@@ -70,8 +70,8 @@ void head_scores_see(head_scores *h, const prefill_head *head) {
     h->n_tokens = (uint32_t)head->n_tokens;
     for (size_t i = 0; i < h->n; i++) {
         const head_score *kind = &h->kinds[i];
-        const score_room to = {h->frequencies, head_scores_at(h, i, l, g), h->layer + l,
-                               h->scratch};
+        const head_output to = {h->frequencies, head_scores_at(h, i, l, g), h->layer + l,
+                                h->scratch};
         if (!kind->on_head) { continue; }
         kind->on_head(kind, head, &to);
         if (!kind->finish) { head_score_force(kind->first, kind->last, h->n_tokens, to.s); }

@@ -25,8 +25,8 @@ struct policy_sets {
     size_t *of_policy; /* [n_policies] its table; NO_TABLE where none is needed */
     /* [n_policies] number among the head scores, for rules that have a score */
     size_t *score;
-    matched_tau *matched; /* [n_policies][nB] counts, for SCORE_MATCHED */
-    double *tau;          /* [n_policies][nB] thresholds, for SCORE_MATCHED */
+    matched_tau *matched; /* [n_policies][nB] counts, for POLICY_MATCHED */
+    double *tau;          /* [n_policies][nB] thresholds, for POLICY_MATCHED */
     kept_set *sets;       /* [L] */
     uint32_t *positions;  /* [L][G * max T] */
     uint32_t *offsets;    /* [L][G + 1] */
@@ -82,19 +82,19 @@ void policy_sets_free(policy_sets *k) {
 }
 
 /* The budget of a layer as it was asked for. */
-static double budget_of(const policy_sets *k, uint32_t b, uint32_t layer) {
+static double layer_budget(const policy_sets *k, uint32_t b, uint32_t layer) {
     const setting *of = &k->o->setting;
     return of->layer_budgets.n ? of->layer_budgets.v[layer] : of->budgets.v[b];
 }
 
 static uint32_t tokens_of(const policy_sets *k, uint32_t b, uint32_t layer) {
-    return ckvc_budget_tokens(budget_of(k, b, layer), k->p->n_tokens);
+    return ckvc_budget_tokens(layer_budget(k, b, layer), k->p->n_tokens);
 }
 
 /* ---- tables ---- */
 
 /* The table of policy i, or NULL. */
-static table_in_use *table_of(const policy_sets *k, size_t i) {
+static table_in_use *policy_table(const policy_sets *k, size_t i) {
     return k->of_policy[i] == NO_TABLE ? NULL : &k->tables[k->of_policy[i]];
 }
 
@@ -104,7 +104,7 @@ static const double *floor_of(const policy_sets *k, size_t i) {
 }
 
 static ckvc_c_min c_min_of(const policy_sets *k, size_t i, uint32_t block) {
-    ckvc_c_min c = table_c_min(table_of(k, i), block);
+    ckvc_c_min c = table_c_min(policy_table(k, i), block);
     c.floor = floor_of(k, i) ? *floor_of(k, i) : c.floor;
     return c;
 }
@@ -112,12 +112,12 @@ static ckvc_c_min c_min_of(const policy_sets *k, size_t i, uint32_t block) {
 /* Opens the table that policy i draws on, or finds it among the open ones. */
 static ckvc_status open_table(policy_sets *k, size_t i, const model_shape *shape,
                               uint32_t max_tokens, ckvc_err *err) {
-    const score_policy *p = &k->o->list[i];
+    const asked_policy *p = &k->o->list[i];
     const setting *made = &k->o->setting;
     table_in_use *t = &k->tables[k->n_tables];
     t->choice = k->o;
     k->of_policy[i] = NO_TABLE;
-    if (p->kind == SCORE_IDENTITY) {
+    if (p->kind == POLICY_IDENTITY) {
         const start_table_spec spec = {.n_layers = k->L,
                                        .n_heads = k->G,
                                        .budgets = made->budgets.v,
@@ -129,7 +129,7 @@ static ckvc_status open_table(policy_sets *k, size_t i, const model_shape *shape
         return CKVC_OK; /* a reference that needs no table */
     } else {
         CKVC_TRY(table_check_budgets(k->o, p->table, err));
-        if (score_is_control(p->kind)) { t->own = score_control_table(p->kind, p->table->table); }
+        if (policy_is_control(p->kind)) { t->own = policy_control_table(p->kind, p->table->table); }
         t->table = t->own ? t->own : p->table->table;
         t->name = p->table->content_id;
     }
@@ -197,19 +197,19 @@ ckvc_status policy_sets_create(const policy_choice *choice, const model_shape *s
     for (uint32_t g = 0; g < k->G; g++) { k->ones[g] = 1.0; }
     for (size_t i = 0; i < choice->n; i++) {
         const policy_rule *r = policy_rule_of(choice->list[i].kind);
-        if (choice->list[i].kind != SCORE_FULL) {
-            CKVC_TRY(model_shape_evicts(shape, score_kind_name(choice->list[i].kind), err));
+        if (choice->list[i].kind != POLICY_FULL) {
+            CKVC_TRY(model_shape_evicts(shape, policy_kind_name(choice->list[i].kind), err));
         }
         CKVC_TRY(open_table(k, i, shape, prompts->max_tokens, err));
         if (!r) { continue; }
         if (has_score(r)) { k->score[i] = head_scores_add(&k->scores, r->score); }
-        CKVC_FAIL_IF(r->by_table && table_of(k, i)->kept, err, CKVC_E_MISMATCH,
+        CKVC_FAIL_IF(r->by_table && policy_table(k, i)->kept, err, CKVC_E_MISMATCH,
                      "%s needs a table that engines can deploy, and this one is a probe's",
-                     score_kind_name(choice->list[i].kind));
+                     policy_kind_name(choice->list[i].kind));
         if (r->repeats && !k->repeat.fed) { open_repeat(k, prompts->max_tokens); }
         CKVC_FAIL_IF(choice->setting.layer_budgets.n && r->allot, err, CKVC_E_USAGE,
                      "--layer-budgets: %s has budgets of its own; leave out one of the two",
-                     score_kind_name(choice->list[i].kind));
+                     policy_kind_name(choice->list[i].kind));
     }
     head_scores_reserve(&k->scores, shape, prompts->max_tokens);
     const prefill_watcher *wanted = &k->scores.wanted;
@@ -290,15 +290,16 @@ static const float *rho_of(const policy_sets *k, uint32_t layer, uint32_t head) 
     return k->stats->rho + ((size_t)layer * k->G + head) * k->p->n_tokens;
 }
 
-static uint32_t block_of(const policy_sets *k, const table_in_use *t, uint32_t b, uint32_t layer) {
-    return ckvc_nearest_budget(t->table->budgets, t->table->n_budgets, budget_of(k, b, layer),
+static uint32_t nearest_block(const policy_sets *k, const table_in_use *t, uint32_t b,
+                              uint32_t layer) {
+    return ckvc_nearest_budget(t->table->budgets, t->table->n_budgets, layer_budget(k, b, layer),
                                k->p->n_tokens);
 }
 
 /* Puts the positions that a table's sets begin with before all others, where the sets are not the
  * paper's. */
 static void force_ends(const policy_sets *k, const table_in_use *t, uint32_t b, double *u) {
-    const uint32_t block = block_of(k, t, b, 0);
+    const uint32_t block = nearest_block(k, t, b, 0);
     if (asked_is_paper(table_asked(t, block))) { return; }
     head_score_force(1, (uint32_t)table_c_min(t, block).recent, k->p->n_tokens, u);
 }
@@ -352,13 +353,14 @@ static void keep_probe(policy_sets *k, const table_in_use *t, uint32_t b) {
     begin_sets(k, 1);
     for (uint32_t l = 0; l < k->L; l++) {
         take_set(k, l,
-                 prompt_sets_layer_at_budget(t->kept, block_of(k, t, b, l), l, tokens_of(k, b, l),
-                                             next_set(k, l), &k->candidates[l]));
+                 prompt_sets_layer_at_budget(t->kept, nearest_block(k, t, b, l), l,
+                                             tokens_of(k, b, l), next_set(k, l),
+                                             &k->candidates[l]));
     }
 }
 
 static ckvc_status keep_table(policy_sets *k, size_t i, uint32_t b, ckvc_err *err) {
-    table_in_use *t = table_of(k, i);
+    table_in_use *t = policy_table(k, i);
     const table_kept *kept;
     if (t->kept) {
         keep_probe(k, t, b);
@@ -398,8 +400,8 @@ static ckvc_status allot_table(policy_sets *k, size_t i, uint32_t b, uint32_t *n
 }
 
 /* The shares of the heads in a block, [L][G]. */
-static const double *shares_of(policy_sets *k, const table_in_use *of, uint32_t block) {
-    assert(of); /* score_needs_table says that there is one */
+static const double *block_shares(policy_sets *k, const table_in_use *of, uint32_t block) {
+    assert(of); /* policy_needs_table says that there is one */
     const ckvc_table *t = of->table;
     for (uint32_t i = 0; i < k->L * k->G; i++) {
         k->share[i] = t->share[(size_t)i * t->n_budgets + block];
@@ -415,8 +417,8 @@ static ckvc_status fill_of_table(policy_sets *k, table_in_use *t, uint32_t b, ck
     for (uint32_t u = 0; u < k->L * k->G; u++) {
         double *s = k->of_table + u * T;
         memcpy(s, table_sets_scores(&t->served, b, u / k->G, u % k->G), T * sizeof *s);
-        head_score_force(1, (uint32_t)table_c_min(t, block_of(k, t, b, 0)).recent, k->p->n_tokens,
-                         s);
+        head_score_force(1, (uint32_t)table_c_min(t, nearest_block(k, t, b, 0)).recent,
+                         k->p->n_tokens, s);
     }
     return CKVC_OK;
 }
@@ -426,7 +428,7 @@ static ckvc_status fill_of_table(policy_sets *k, table_in_use *t, uint32_t b, ck
  * nothing, where all layers keep the same, or where B is the whole prompt. */
 static ckvc_status allot_rule(policy_sets *k, size_t i, uint32_t b, ckvc_err *err) {
     const policy_rule *r = policy_rule_of(k->o->list[i].kind);
-    table_in_use *t = table_of(k, i);
+    table_in_use *t = policy_table(k, i);
     const bool pooled = r->by_head && !ranks_heads(k, r);
     if (!r->allot || tokens_of(k, b, 0) >= k->p->n_tokens ||
         (pooled && k->o->mode == CKVC_MODE_SHARED)) {
@@ -434,7 +436,8 @@ static ckvc_status allot_rule(policy_sets *k, size_t i, uint32_t b, ckvc_err *er
         return CKVC_OK;
     }
     if (r->by_table) { CKVC_TRY(fill_of_table(k, t, b, err)); }
-    const uint32_t T = k->p->n_tokens, B = tokens_of(k, b, 0), block = t ? block_of(k, t, b, 0) : 0;
+    const uint32_t T = k->p->n_tokens, B = tokens_of(k, b, 0),
+                   block = t ? nearest_block(k, t, b, 0) : 0;
     const ckvc_c_min c_min = c_min_of(k, i, block);
     const allot_ask ask = {.n_layers = k->L,
                            .n_heads = k->G,
@@ -444,7 +447,7 @@ static ckvc_status allot_rule(policy_sets *k, size_t i, uint32_t b, ckvc_err *er
                                 : has_score(r) ? head_scores_at(&k->scores, k->score[i], 0, 0)
                                                : NULL,
                            .layer = k->scores.layer,
-                           .share = r->by_share ? shares_of(k, t, block) : NULL,
+                           .share = r->by_share ? block_shares(k, t, block) : NULL,
                            .least = ckvc_head_floor(c_min.floor, (uint32_t)c_min.recent, B, T),
                            .keys = k->keys,
                            .scratch = k->positions}; /* it is free, as sets come after */
@@ -461,7 +464,7 @@ static ckvc_status allot_rule(policy_sets *k, size_t i, uint32_t b, ckvc_err *er
 /* ---- decisions ---- */
 
 static void keep_matched(policy_sets *k, const table_in_use *t, size_t i, uint32_t b) {
-    const ckvc_score s = table_asked(t, block_of(k, t, b, 0));
+    const ckvc_score s = table_asked(t, nearest_block(k, t, b, 0));
     const double tau = policy_sets_tau(k, i, b);
     const bool clamped = s.mode == CKVC_MODE_SHARED;
     begin_sets(k, s.mode == CKVC_MODE_HEADS ? k->G : 1);
@@ -476,9 +479,9 @@ static void keep_matched(policy_sets *k, const table_in_use *t, size_t i, uint32
 }
 
 /* What a rule ranks a layer's set, or a head's, by: k->u, or an array of the scores. */
-static const double *ranking(policy_sets *k, size_t i, uint32_t b, uint32_t l, uint32_t g) {
+static const double *ranking_scores(policy_sets *k, size_t i, uint32_t b, uint32_t l, uint32_t g) {
     const policy_rule *r = policy_rule_of(k->o->list[i].kind);
-    const table_in_use *t = table_of(k, i);
+    const table_in_use *t = policy_table(k, i);
     const size_t head = (size_t)l * k->G + g;
     if (r->by_table) { return k->of_table + head * k->p->n_tokens; }
     if (has_score(r)) {
@@ -506,19 +509,19 @@ static const double *ranking(policy_sets *k, size_t i, uint32_t b, uint32_t l, u
 /* Keeps as many as a table does where the policy has one beside it; else what the rule allots. */
 static ckvc_status keep_rule(policy_sets *k, size_t i, uint32_t b, ckvc_err *err) {
     const policy_rule *r = policy_rule_of(k->o->list[i].kind);
-    table_in_use *t = table_of(k, i);
+    table_in_use *t = policy_table(k, i);
     uint32_t n_sets = 1;
-    if (t && !score_needs_table(k->o->list[i].kind)) {
+    if (t && !policy_needs_table(k->o->list[i].kind)) {
         CKVC_TRY(allot_table(k, i, b, &n_sets, err));
     } else {
         CKVC_TRY(allot_rule(k, i, b, err));
     }
     begin_sets(k, ranks_heads(k, r) ? k->G : r->by_head ? 1 : n_sets);
     const bool windowed =
-        r->as_tables && (!t || asked_is_paper(table_asked(t, block_of(k, t, b, 0))));
+        r->as_tables && (!t || asked_is_paper(table_asked(t, nearest_block(k, t, b, 0))));
     for (uint32_t l = 0; l < k->L; l++) {
         for (uint32_t g = 0; g < k->kept.n_sets; g++) {
-            keep_set(k, l, ranking(k, i, b, l, g),
+            keep_set(k, l, ranking_scores(k, i, b, l, g),
                      (ckvc_rule){-INFINITY, k->c[l * k->G + g],
                                  windowed ? k->o->setting.keep_window : 0});
         }
@@ -550,10 +553,10 @@ static void find_cell(policy_sets *k, const table_in_use *t) {
 
 ckvc_status policy_sets_decide(policy_sets *k, size_t i, uint32_t b, const policy_kept **out,
                                ckvc_err *err) {
-    const score_kind kind = k->o->list[i].kind;
+    const policy_kind kind = k->o->list[i].kind;
     const policy_rule *r = policy_rule_of(kind);
-    table_in_use *t = table_of(k, i);
-    const uint32_t block = t ? block_of(k, t, b, 0) : 0;
+    table_in_use *t = policy_table(k, i);
+    const uint32_t block = t ? nearest_block(k, t, b, 0) : 0;
     const ckvc_score asked = t ? table_asked(t, block) : (ckvc_score){0};
     const ckvc_mode mode = !r || !r->by_head   ? (ckvc_mode)asked.mode
                            : ranks_heads(k, r) ? CKVC_MODE_HEADS
@@ -565,7 +568,7 @@ ckvc_status policy_sets_decide(policy_sets *k, size_t i, uint32_t b, const polic
         keep_whole(k, mode == CKVC_MODE_HEADS ? k->G : 1);
         return CKVC_OK;
     }
-    if (kind == SCORE_MATCHED) {
+    if (kind == POLICY_MATCHED) {
         assert(t);
         keep_matched(k, t, i, b);
         return CKVC_OK;
@@ -579,7 +582,7 @@ ckvc_status policy_sets_decide(policy_sets *k, size_t i, uint32_t b, const polic
     }
     assert(t); /* there is no rule, so it is a table, or was made as one */
     k->kept.score = (ckvc_score_kind)asked.kind;
-    if (asked_is_paper(asked) && kind != SCORE_IDENTITY) { find_cell(k, t); }
+    if (asked_is_paper(asked) && kind != POLICY_IDENTITY) { find_cell(k, t); }
     if (asked.mode != CKVC_MODE_SHARED) { k->kept.floor = c_min_of(k, i, block).floor; }
     return keep_table(k, i, b, err);
 }
@@ -589,8 +592,8 @@ ckvc_status policy_sets_decide(policy_sets *k, size_t i, uint32_t b, const polic
 
 /* Adds to the sums m what a prompt keeps under every threshold and under the table. */
 static ckvc_status count_cell(policy_sets *k, size_t i, uint32_t b, matched_tau *m, ckvc_err *err) {
-    table_in_use *t = table_of(k, i);
-    const ckvc_score s = table_asked(t, block_of(k, t, b, 0));
+    table_in_use *t = policy_table(k, i);
+    const ckvc_score s = table_asked(t, nearest_block(k, t, b, 0));
     uint32_t n_sets;
     CKVC_TRY(allot_table(k, i, b, &n_sets, err));
     m->wide = t->beyond_paper;
@@ -611,7 +614,7 @@ static ckvc_status count_cell(policy_sets *k, size_t i, uint32_t b, matched_tau 
 ckvc_status policy_sets_count(policy_sets *k, policy_sets *sum, ckvc_err *err) {
     const uint32_t n_budgets = k->o->setting.budgets.n;
     for (size_t c = 0; c < k->o->n * n_budgets; c++) {
-        if (k->o->list[c / n_budgets].kind == SCORE_MATCHED && !k->kept.whole) {
+        if (k->o->list[c / n_budgets].kind == POLICY_MATCHED && !k->kept.whole) {
             CKVC_TRY(
                 count_cell(k, c / n_budgets, (uint32_t)(c % n_budgets), &sum->matched[c], err));
         }
@@ -622,7 +625,7 @@ ckvc_status policy_sets_count(policy_sets *k, policy_sets *sum, ckvc_err *err) {
 void policy_sets_match(policy_sets *k, const policy_sets *of) {
     const uint32_t n_budgets = k->o->setting.budgets.n;
     for (size_t c = 0; c < k->o->n * n_budgets; c++) {
-        if (k->o->list[c / n_budgets].kind == SCORE_MATCHED) {
+        if (k->o->list[c / n_budgets].kind == POLICY_MATCHED) {
             k->tau[c] = matched_tau_find(&of->matched[c]);
         }
     }

@@ -68,7 +68,7 @@ static inline double policy_sets_beyond(uint32_t n_layers) {
 }
 /* The bytes that it holds for the longest prompt. */
 size_t policy_sets_bytes(const policy_sets *k);
-/* For SCORE_MATCHED, before its sets are asked for: policy_sets_count adds k's current prompt to
+/* For POLICY_MATCHED, before its sets are asked for: policy_sets_count adds k's current prompt to
  * the counts of `sum`, which has the same policies; policy_sets_match then finds the thresholds
  * from the counts of `of`. */
 ckvc_status policy_sets_count(policy_sets *k, policy_sets *sum, ckvc_err *err) CKVC_MUST_CHECK;

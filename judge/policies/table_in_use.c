@@ -33,7 +33,7 @@ ckvc_status table_check_budgets(const policy_choice *o, const table_file *f, ckv
     return CKVC_OK;
 }
 
-ckvc_status table_check_shares(const table_in_use *t, score_kind kind, ckvc_err *err) {
+ckvc_status table_check_shares(const table_in_use *t, policy_kind kind, ckvc_err *err) {
     const policy_rule *rule = policy_rule_of(kind);
     const bool by_share = rule && rule->by_share;
     for (uint32_t b = 0; b < t->table->n_budgets; b++) {
@@ -45,12 +45,13 @@ ckvc_status table_check_shares(const table_in_use *t, score_kind kind, ckvc_err 
                      "the table %.12s... has no shares of %s, which %s needs; fit one from a "
                      "demand pass",
                      t->name, heads ? "heads" : "layers",
-                     by_share ? score_kind_name(kind)
+                     by_share ? policy_kind_name(kind)
                      : heads  ? "mode heads"
                               : "mode layers");
-        CKVC_FAIL_IF(s.kind == CKVC_SCORE_LEARNED && !t->table->theta, err, CKVC_E_MISMATCH,
-                     "the table %.12s... has no learned score; fit one from a run of --side score",
-                     t->name);
+        CKVC_FAIL_IF(
+            s.kind == CKVC_SCORE_LEARNED && !t->table->theta, err, CKVC_E_MISMATCH,
+            "the table %.12s... has no learned ranking; fit one from a run of --side score",
+            t->name);
         CKVC_FAIL_IF(!asked_is_paper(s) && t->choice->setting.layer_budgets.n, err, CKVC_E_USAGE,
                      "--layer-budgets is for the paper's tables and references that keep B in "
                      "every layer");

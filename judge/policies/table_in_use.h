@@ -9,8 +9,8 @@
 #include "formats/table/table_file.h"
 
 /* Which policies are asked for, and under which budgets. */
-typedef struct score_policy {
-    score_kind kind;
+typedef struct asked_policy {
+    policy_kind kind;
     /* For tables, matched, controls and what needs shares: the table. For references: the table
      * whose numbers of tokens they keep, or NULL. Borrowed. */
     const table_file *table;
@@ -18,10 +18,10 @@ typedef struct score_policy {
     const ckvc_score_kind *score;
     const double *floor;
     uint64_t skip; /* bit b: not asked for under budget number b (`ckvc score`: 0) */
-} score_policy;
+} asked_policy;
 
 typedef struct policy_choice {
-    const score_policy *list; /* [n] */
+    const asked_policy *list; /* [n] */
     size_t n;
     /* Its arrays are borrowed. With budgets by layer, layer l keeps at most its own budget, for
      * which each table uses its nearest block; lines and summary have the one budget in their
@@ -65,7 +65,7 @@ ckvc_status table_open(table_in_use *t, const model_shape *shape, uint32_t max_t
                        ckvc_err *err) CKVC_MUST_CHECK;
 void table_close(table_in_use *t);
 /* Checks that the table has the shares that a policy of this kind needs. */
-ckvc_status table_check_shares(const table_in_use *t, score_kind kind,
+ckvc_status table_check_shares(const table_in_use *t, policy_kind kind,
                                ckvc_err *err) CKVC_MUST_CHECK;
 /* What the sets of a block are made by. */
 ckvc_score table_asked(const table_in_use *t, uint32_t block);

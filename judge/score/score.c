@@ -181,7 +181,7 @@ static ckvc_status find_matched(scorer *s, ckvc_err *err) {
     const prompt_list *prompts = s->in->prompts;
     const policy_choice *choice = &s->o->choice;
     bool any = false;
-    for (size_t i = 0; i < choice->n; i++) { any |= choice->list[i].kind == SCORE_MATCHED; }
+    for (size_t i = 0; i < choice->n; i++) { any |= choice->list[i].kind == POLICY_MATCHED; }
     if (!any) { return CKVC_OK; }
     const size_t n_counting = prompts->n_heldout ? prompts->n_heldout : prompts->n;
     const prompt *p[SESSIONS_TOGETHER];
@@ -244,8 +244,8 @@ static json_t *by_set(const scorer *s, const lane *x, const policy_kept *kept,
 }
 
 /* The weight of the demand from which a table's shares under this budget were made. */
-static double mix_of(const score_policy *policy, double budget, const prompt *p) {
-    if (policy->kind != SCORE_TABLE || !policy->table) { return 0; }
+static double mix_of(const asked_policy *policy, double budget, const prompt *p) {
+    if (policy->kind != POLICY_TABLE || !policy->table) { return 0; }
     const ckvc_table *t = policy->table->table;
     return budgets_mix(policy->table,
                        ckvc_nearest_budget(t->budgets, t->n_budgets, budget, p->n_tokens));
@@ -262,7 +262,7 @@ static void append_line(scorer *s, lane *x, size_t i, uint32_t b, const policy_k
     const prefill_stats *stats = &x->w->stats;
     const double full = x->w->losses.full;
     const policy_choice *choice = &s->o->choice;
-    const score_policy *policy = &choice->list[i];
+    const asked_policy *policy = &choice->list[i];
     score_summary *sum = &s->summary[i * choice->setting.budgets.n + b];
     const double reward =
         reward_of(full, of.loss, CKVC_LOSS_MEAN, p->n_continuation - p->n_later, 0.0);
@@ -277,9 +277,9 @@ static void append_line(scorer *s, lane *x, size_t i, uint32_t b, const policy_k
         : p->heldout ? "heldout"
                      : p->entry->split,
         "model", model_fingerprint(s->in->model), "manifest", s->in->manifest->sha256, "token_hash",
-        hash, "policy", score_kind_name(policy->kind), "table",
+        hash, "policy", policy_kind_name(policy->kind), "table",
         policy->table ? policy->table->content_id : NULL, "tau",
-        policy->kind == SCORE_MATCHED ? json_real(sum->tau) : json_null(), "T", (int)p->n_tokens,
+        policy->kind == POLICY_MATCHED ? json_real(sum->tau) : json_null(), "T", (int)p->n_tokens,
         "C", (int)(p->n_continuation - p->n_later), "budget", choice->setting.budgets.v[b],
         "r_struct", ckvc_json_real(stats->r_struct), "r_sem", ckvc_json_real(stats->r_sem),
         "bin_entropy", kept->risk ? json_integer(kept->bin_entropy) : json_null(), "bin_perplexity",
@@ -290,7 +290,7 @@ static void append_line(scorer *s, lane *x, size_t i, uint32_t b, const policy_k
         "loss_full", ckvc_json_real(full), "loss_comp", ckvc_json_real(of.loss), "reward",
         ckvc_json_real(reward), "kl", ckvc_json_real(of.kl));
     setting made = choice->setting; /* it has only members that are not neutral */
-    made.op = policy->kind == SCORE_TABLE && kept->risk ? kept->risk->op : CKVC_OPERATOR_PAPER;
+    made.op = policy->kind == POLICY_TABLE && kept->risk ? kept->risk->op : CKVC_OPERATOR_PAPER;
     made.mode = kept->mode;
     made.score = kept->score;
     made.floor = kept->floor;
@@ -372,14 +372,14 @@ ckvc_status score_count_done(const calibrate_inputs *in, const score_options *o,
     return CKVC_OK;
 }
 
-static const prompt *prompt_of(const scorer *s, size_t n) {
+static const prompt *nth_prompt(const scorer *s, size_t n) {
     const size_t step = s->o->part.count ? s->o->part.count : 1;
     return &s->in->prompts->items[s->o->part.index + n * step];
 }
 
 /* Takes a lane's lines, unless they exist already: o->keep gets them, or they go after those of the
  * prompts before. */
-static ckvc_status take_lines(const scorer *s, lane *x, ckvc_buffer *lines, ckvc_err *err) {
+static ckvc_status keep_lines(const scorer *s, lane *x, ckvc_buffer *lines, ckvc_err *err) {
     const size_t n = x->lines.size;
     x->lines.size = 0;
     if (n > 0 && s->o->keep) { return s->o->keep(s->o->keep_ctx, x->lines.data, n, err); }
@@ -412,7 +412,7 @@ static ckvc_status score_all(scorer *s, vectors_file *vectors, ckvc_buffer *line
         const prompt *p[SESSIONS_TOGETHER];
         const size_t rest = (n < n_done ? n_done : s->n_ours) - n;
         many = rest < (size_t)s->n_lanes ? rest : (size_t)s->n_lanes;
-        for (size_t k = 0; k < many; k++) { p[k] = prompt_of(s, n + k); }
+        for (size_t k = 0; k < many; k++) { p[k] = nth_prompt(s, n + k); }
         CKVC_TRY(check_stop(s, n < n_done ? n_done : n, err));
         if (n < n_done) {
             CKVC_TRY(enter_prompts(s, p, (int64_t)many, err)); /* fills their vectors */
@@ -420,7 +420,7 @@ static ckvc_status score_all(scorer *s, vectors_file *vectors, ckvc_buffer *line
             CKVC_TRY(score_group(s, p, (int64_t)many, err));
         }
         for (size_t k = 0; k < many; k++) {
-            CKVC_TRY(take_lines(s, &s->lanes[k], lines, err));
+            CKVC_TRY(keep_lines(s, &s->lanes[k], lines, err));
             if (s->o->vectors) { CKVC_TRY(add_vectors(s, &s->lanes[k], vectors, err)); }
         }
         if (n >= n_done) { ckvc_progress_update(n + many, (n + many - n_done) * per_prompt); }
@@ -463,7 +463,9 @@ ckvc_status score_forecast_make(const calibrate_inputs *in, const score_options 
         tokens += p->n_tokens + p->n_continuation;
         counted += !all->n_heldout || p->heldout ? p->n_tokens : 0;
     }
-    for (size_t i = 0; i < o->choice.n; i++) { matches |= o->choice.list[i].kind == SCORE_MATCHED; }
+    for (size_t i = 0; i < o->choice.n; i++) {
+        matches |= o->choice.list[i].kind == POLICY_MATCHED;
+    }
     CKVC_TRY(scorer_init(&s, err));
     policy_sets *sets = s.lanes->policies;
     *out = (score_forecast){.memory = s.workers.all.items->plan,
@@ -527,18 +529,18 @@ ckvc_status heldout_read(const char *path, const prompt_list *prompts, heldout *
     size_t at = 0;
     *out = NULL;
     CKVC_TRY(scores_read(path, &s, err));
-    CKVC_AUTO_FREE uint32_t *counts = ckvc_calloc(SCORE_KIND_COUNT * n, sizeof *counts);
-    double lines[SCORE_KIND_COUNT] = {0};
+    CKVC_AUTO_FREE uint32_t *counts = ckvc_calloc(POLICY_KIND_COUNT * n, sizeof *counts);
+    double lines[POLICY_KIND_COUNT] = {0};
     CKVC_AUTO_FREE const char **documents = ckvc_alloc(n, sizeof *documents);
     for (size_t i = 0; i < n; i++) { documents[i] = prompts->items[i].entry->document; }
     h->cluster = ckvc_alloc(n, sizeof *h->cluster);
     rank_clusters(documents, n, h->cluster);
     for (size_t i = 0; i < s->n; i++) {
         const score_row *r = &s->rows[i];
-        const score_kind k = score_kind_named(r->policy);
+        const policy_kind k = policy_kind_named(r->policy);
         at = find_prompt(prompts, r->id, at);
         CKVC_FAIL_IF(
-            k >= SCORE_KIND_COUNT || at == n, err, CKVC_E_DATA,
+            k >= POLICY_KIND_COUNT || at == n, err, CKVC_E_DATA,
             "%s:%u: policy \"%s\" of prompt \"%s\": is not one of this run's held-out prompts",
             path, r->line, r->policy, r->id);
         if (!h->reward[k]) { h->reward[k] = ckvc_calloc(n, sizeof *h->reward[k]); }
@@ -547,19 +549,19 @@ ckvc_status heldout_read(const char *path, const prompt_list *prompts, heldout *
         h->kept[k] += score_row_kept(r);
         lines[k]++;
     }
-    for (size_t k = 0; k < SCORE_KIND_COUNT; k++) { /* turns the sums into means */
+    for (size_t k = 0; k < POLICY_KIND_COUNT; k++) { /* turns the sums into means */
         h->kept[k] /= lines[k];
         for (size_t i = 0; h->reward[k] && i < n; i++) {
             h->reward[k][i] = counts[k * n + i] ? h->reward[k][i] / counts[k * n + i] : NAN;
         }
     }
-    CKVC_FAIL_IF(!h->reward[SCORE_TABLE], err, CKVC_E_DATA, "%s: holds no lines of a table", path);
+    CKVC_FAIL_IF(!h->reward[POLICY_TABLE], err, CKVC_E_DATA, "%s: holds no lines of a table", path);
     *out = ckvc_take(&h);
     return CKVC_OK;
 }
 
 void heldout_free(heldout *h) {
-    for (int k = 0; h && k < SCORE_KIND_COUNT; k++) { free(h->reward[k]); }
+    for (int k = 0; h && k < POLICY_KIND_COUNT; k++) { free(h->reward[k]); }
     if (h) { free(h->cluster); }
     free(h);
 }

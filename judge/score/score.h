@@ -41,8 +41,8 @@ typedef struct score_options {
 } score_options;
 
 typedef struct score_summary { /* one for each policy and budget, in that order */
-    score_policy policy;
-    double budget, tau; /* tau: the threshold found for SCORE_MATCHED */
+    asked_policy policy;
+    double budget, tau; /* tau: the threshold found for POLICY_MATCHED */
     size_t n;
     /* in nats per token; in tokens per layer, or per head */
     double reward_mean, kl_mean, kept_mean;
@@ -79,8 +79,8 @@ typedef struct heldout {
     size_t *cluster; /* [n] equal for prompts of one document (lib/stats/rank.h) */
     /* By kind of policy: [n] in nats per token, NaN where a loss was not finite; NULL: the policy
      * was not scored. */
-    double *reward[SCORE_KIND_COUNT];
-    double kept[SCORE_KIND_COUNT]; /* mean tokens per layer, or per KV head */
+    double *reward[POLICY_KIND_COUNT];
+    double kept[POLICY_KIND_COUNT]; /* mean tokens per layer, or per KV head */
 } heldout;
 
 /* Returns the held-out prompts of a list as a list of their own: those that judge, or with `select`

@@ -38,7 +38,7 @@ int ckvc_cpu_count(void) {
     return 1;
 }
 
-static void take_tasks(ckvc_pool *p, int worker) {
+static void run_tasks(ckvc_pool *p, int worker) {
     for (;;) {
         int64_t task = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed);
         if (task >= p->n_tasks) { return; }
@@ -75,7 +75,7 @@ static void *worker_main(void *arg) {
     uint64_t seen = 0, run;
     while ((run = next_run(p, seen)) != 0) {
         seen = run;
-        take_tasks(p, a->index);
+        run_tasks(p, a->index);
         if (atomic_fetch_sub(&p->busy, 1) == 1) {
             pthread_mutex_lock(&p->mutex);
             pthread_cond_signal(&p->finish);
@@ -141,7 +141,7 @@ void ckvc_pool_run(ckvc_pool *p, int64_t n_tasks, ckvc_task_fn fn, void *ctx) {
     atomic_fetch_add_explicit(&p->generation, 1, memory_order_release);
     pthread_cond_broadcast(&p->start);
     pthread_mutex_unlock(&p->mutex);
-    take_tasks(p, 0);
+    run_tasks(p, 0);
     for (int i = 0; i < SPINS && atomic_load_explicit(&p->busy, memory_order_acquire) > 0; i++) {
         pause_cpu();
     }

@@ -32,23 +32,23 @@ static bool is_sketch(const char *s) {
 
 /* Whether the parts at a place differ. 0 means that a part is not known, and differs from
  * nothing. */
-static bool differ(const char *a, const char *b, int at) {
+static bool hashes_differ(const char *a, const char *b, int at) {
     static const char unknown[] = "000000000000";
     return memcmp(a + at, b + at, 12) != 0 && memcmp(a + at, unknown, 12) != 0 &&
            memcmp(b + at, unknown, 12) != 0;
 }
 
-static double number(const char *digits) {
+static double read_hex_number(const char *digits) {
     const char four[5] = {digits[0], digits[1], digits[2], digits[3], '\0'};
     return (double)strtol(four, NULL, 16);
 }
 
 /* The root mean square of the differences: the distance of the weights that the numbers stand for,
  * whose norm is 1. */
-static double distance(const char *a, const char *b, int at) {
+static double weight_distance(const char *a, const char *b, int at) {
     double sum = 0.0;
     for (int i = at; i < at + 4 * SKETCH_NUMBERS; i += 4) {
-        const double d = (number(a + i) - number(b + i)) / 8192.0;
+        const double d = (read_hex_number(a + i) - read_hex_number(b + i)) / 8192.0;
         sum += d * d;
     }
     return sqrt(sum / SKETCH_NUMBERS);
@@ -60,15 +60,16 @@ bool sketch_same(const char *a, const char *b, char why[SKETCH_TEXT]) {
     const bool both = is_sketch(a) && is_sketch(b), known = both &&
                                                             memcmp(a + ROUNDING, "ffff", 4) != 0 &&
                                                             memcmp(b + ROUNDING, "ffff", 4) != 0;
-    const char *other = !both                 ? "one of them has no sketch of its model"
-                        : differ(a, b, SHAPE) ? "their shapes differ"
-                        : differ(a, b, WORDS) ? "their tokenizers differ"
-                                              : NULL;
+    const char *other = !both                        ? "one of them has no sketch of its model"
+                        : hashes_differ(a, b, SHAPE) ? "their shapes differ"
+                        : hashes_differ(a, b, WORDS) ? "their tokenizers differ"
+                                                     : NULL;
     snprintf(why, SKETCH_TEXT, "%s", other ? other : "");
     if (other) { return false; }
-    const double vectors = distance(a, b, VECTORS), most = 0.003,
-                 matrices = known ? distance(a, b, MATRICES) : 0.0,
-                 within = 0.001 + 1.5e-4 * hypot(number(a + ROUNDING), number(b + ROUNDING));
+    const double vectors = weight_distance(a, b, VECTORS), most = 0.003,
+                 matrices = known ? weight_distance(a, b, MATRICES) : 0.0,
+                 within = 0.001 + 1.5e-4 * hypot(read_hex_number(a + ROUNDING),
+                                                 read_hex_number(b + ROUNDING));
     snprintf(why, SKETCH_TEXT,
              "their norms differ by %.4f and their matrices by %.4f, where rounding may by %.4f "
              "and %.4f",

@@ -17,7 +17,7 @@ typedef struct end_names {
 static bool is_internlm2(const model_shape *s) { return strcmp(s->family, "internlm2") == 0; }
 static bool is_phi3(const model_shape *s) { return strcmp(s->family, "phi3") == 0; }
 
-static const end_names *ends_of(const model_shape *s) {
+static const end_names *end_tensor_names(const model_shape *s) {
     static const end_names llama = {"model.embed_tokens.weight", "lm_head.weight",
                                     "model.norm.weight"},
                            internlm2 = {"model.tok_embeddings.weight", "output.weight",
@@ -125,7 +125,7 @@ static ckvc_status find_tensor(const model_spec *spec, const char *name, int64_t
 
 ckvc_status model_ends_find(const model_spec *spec, model_ends *out, ckvc_err *err) {
     const model_shape *s = &spec->shape;
-    const end_names *names = ends_of(s);
+    const end_names *names = end_tensor_names(s);
     const bool has_embedding = model_spec_find(spec, names->embedding),
                has_head = model_spec_find(spec, names->head);
     const bool one = s->tied && has_embedding != has_head;
@@ -243,7 +243,7 @@ static ckvc_status fail_not_finite(const tensor_view *t, const tensor_check *c, 
  * need. */
 static ckvc_status check_names(const model_spec *spec, ckvc_err *err) {
     const model_shape *s = &spec->shape;
-    const end_names *names = ends_of(s);
+    const end_names *names = end_tensor_names(s);
     const tensor_view *found;
     model_ends ends;
     CKVC_TRY(model_ends_find(spec, &ends, err));
@@ -311,7 +311,7 @@ static uint64_t copy_of(const copy_rule *r, const char *name, bool fused, int64_
 copy_bytes model_copy_bytes(const model_spec *spec, size_t value_bytes, bool in_place) {
     const model_shape *s = &spec->shape;
     const copy_rule rule = {spec, value_bytes, in_place};
-    const end_names *names = ends_of(s);
+    const end_names *names = end_tensor_names(s);
     copy_bytes b = {0};
     uint64_t layer = 0;
     for (int32_t l = 0; l < s->n_layers; l++) {

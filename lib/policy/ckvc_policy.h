@@ -77,7 +77,7 @@ typedef enum ckvc_score_kind {
 /* What a table recommends for one of its budgets. A member that the kind does not use is 0. */
 typedef struct ckvc_score {
     uint32_t kind; /* ckvc_score_kind */
-    /* w, the number of last attention rows that are read. The learned score reads as many as its
+    /* w, the number of last attention rows that are read. The learned ranking reads as many as its
      * `features` say. */
     uint32_t window;
     uint32_t pool;     /* k, odd: each position takes the maximum over k positions; 1 takes none */
@@ -117,8 +117,8 @@ typedef struct ckvc_table {
     double *layer_share; /* [L][nB] about mean 1; NULL: the table has no mode `layers` */
     ckvc_c_min *c_min;   /* [nB] */
     ckvc_score *score;   /* [nB] */
-    /* The learned score of a table with shares, the same for all its budgets; NULL and 0 in a table
-     * that has none. */
+    /* The learned ranking of a table with shares, the same for all its budgets; NULL and 0 in a
+     * table that has none. */
     uint32_t n_features; /* D */
     float *theta;        /* [L][G][D] weights of the features */
     double *mass;        /* [L][G] the factor of each head's softmax */

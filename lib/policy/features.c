@@ -1,4 +1,4 @@
-/* The learned score: the features of every prompt token, their linear form for each head, and its
+/* The learned ranking: the features of every prompt token, their linear form for each head, and its
  * softmax over the prompt (docs/method.md, section 2).
  *
  * Everything is computed in double and in the order that the header states, so that an engine,

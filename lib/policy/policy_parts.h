@@ -36,13 +36,13 @@ ckvc_table *ckvc_table_create(uint32_t n_layers, uint32_t n_heads, uint32_t n_en
 /* Gives a table without shares the arrays for them, zeroed; layer_share only with `with_layers`.
  * Returns 0, or -1 when memory is out: the table is then as it was. */
 int ckvc_table_add_shares(ckvc_table *t, int with_layers);
-/* Gives a table with shares the arrays for a learned score, zeroed, in place of those that it had,
- * and writes the features' version into `features` of every block. Returns 0, or -1 when memory is
- * out: the table is then as it was. */
+/* Gives a table with shares the arrays for a learned ranking, zeroed, in place of those that it
+ * had, and writes the features' version into `features` of every block. Returns 0, or -1 when
+ * memory is out: the table is then as it was. */
 int ckvc_table_add_learned(ckvc_table *t, uint32_t n_features);
 /* Copies everything that belongs to shares from `from`, a table of the same L, G and nB, to a table
- * without shares: the shares, floors and scores, and the learned score if there is one. Returns 0,
- * or -1 when memory is out: the table is then as it was, or has shares that are 0. */
+ * without shares: the shares, floors and scores, and the learned ranking if there is one. Returns
+ * 0, or -1 when memory is out: the table is then as it was, or has shares that are 0. */
 int ckvc_table_copy_shares(ckvc_table *t, const ckvc_table *from);
 /* Returns a copy of a table, which the caller frees, or NULL when memory is out. */
 ckvc_table *ckvc_table_clone(const ckvc_table *t);
@@ -50,7 +50,7 @@ ckvc_table *ckvc_table_clone(const ckvc_table *t);
 /* Checks what every table must hold. Grids ascend and edges do not descend. Weights and thresholds
  * are grid values rounded to float32. A budget is a whole number of tokens, or a share of T below
  * 1. Shares are finite, not negative, and not all 0 in a block; floors fit their budgets; scores,
- * modes and features are known; a learned score is finite. Returns 0, or -1 with the first breach
+ * modes and features are known; a learned ranking is finite. Returns 0, or -1 with the first breach
  * in message, which begins with the section's name. A table that was read has passed this check. */
 int ckvc_table_check(const ckvc_table *table, char *message, size_t message_size);
 
@@ -157,9 +157,9 @@ void ckvc_score_paper(uint32_t n_tokens, const float *alpha, const float *rho, d
                       double *s);
 void ckvc_score_window(uint32_t n_tokens, const double *attention, uint32_t pool,
                        const double *norm, double *s);
-/* The learned score of a head is s[t] = mass * softmax_t(theta . f[t]) * norm[t], where norm[t] is
- * the norm of the value. Its features are computed in two steps, as the second needs all layers of
- * the prompt. */
+/* The learned ranking of a head is s[t] = mass * softmax_t(theta . f[t]) * norm[t], where norm[t]
+ * is the norm of the value. Its features are computed in two steps, as the second needs all layers
+ * of the prompt. */
 
 /* What the features of one KV head are computed from, for a prompt of T = n_tokens tokens. */
 typedef struct ckvc_head_view {

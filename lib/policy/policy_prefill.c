@@ -33,7 +33,7 @@ struct ckvc_prefill {
     bool paper; /* one budget for every layer, under the paper's operator */
     /* The score is the paper's: made of alpha, rho and weights once all layers are there. */
     bool by_weight;
-    bool late; /* the learned score with features of version 1, whose late columns need all
+    bool late; /* the learned ranking with features of version 1, whose late columns need all
                   layers */
     bool alpha_read;
     /* alpha and scores are finished; the sets of the budget are chosen. */
@@ -72,7 +72,7 @@ static double *norms_of(const ckvc_prefill *p, uint32_t layer, uint32_t head) {
     return p->norms + of_layer(p, p->by_weight || p->late ? layer : 0, head);
 }
 
-static uint32_t group_of(const ckvc_prefill *p) { return p->H / p->G; }
+static uint32_t query_heads_per_head(const ckvc_prefill *p) { return p->H / p->G; }
 
 static void zero_doubles(double *x, size_t n) {
     for (size_t i = 0; i < n; i++) { x[i] = 0.0; }
@@ -127,7 +127,7 @@ static void set_up(ckvc_prefill *p, const ckvc_request *r, uint32_t b) {
 
 /* Places arrays one after the other in `room`. With room NULL it only counts their bytes. */
 typedef struct arena {
-    char *room;
+    char *memory;
     size_t at;
     bool over;
 } arena;
@@ -141,14 +141,14 @@ static void *take_array(arena *a, size_t n1, size_t n2, size_t n3, size_t size) 
         a->over = true;
         return NULL;
     }
-    return a->room ? a->room + at : NULL;
+    return a->memory ? a->memory + at : NULL;
 }
 
 /* Places all arrays of p. Returns their bytes, or SIZE_MAX where the number overflows. */
-static size_t lay_out(ckvc_prefill *p, void *room) {
+static size_t lay_out(ckvc_prefill *p, void *memory) {
     const size_t T = p->T, L = p->L, G = p->G, H = p->H, D = p->D;
     const bool all = p->by_weight || p->late, queries = p->model.query_scale > 0.0 && p->R;
-    arena a = {.room = room};
+    arena a = {.memory = memory};
     take_array(&a, 1, 1, 1, sizeof *p);
     p->alpha = take_array(&a, p->alpha_read, T, 1, sizeof(double));
     p->norms = take_array(&a, all ? L : 1, G, T, sizeof(double));
@@ -235,7 +235,7 @@ static int check_score(const ckvc_request *r, note to) {
                       ckvc_mode_name((ckvc_mode)s->mode));
     }
     if (learned && (!t->theta || s->features != t->score[0].features)) {
-        return refuse(to, "a learned score of features %u, which the table does not have",
+        return refuse(to, "a learned ranking of features %u, which the table does not have",
                       s->features);
     }
     return 0;
@@ -267,7 +267,7 @@ static int check_request(const ckvc_request *r, note to) {
                       m->head_dim, CKVC_TABLE_MAX_EXTENT);
     }
     if (t->theta && t->n_features != ckvc_features_count(t->score[0].features, m->head_dim)) {
-        return refuse(to, "its learned score is for keys of %u values, the model's have %u",
+        return refuse(to, "its learned ranking is for keys of %u values, the model's have %u",
                       t->n_features - ckvc_features_count(t->score[0].features, 0), m->head_dim);
     }
     if (!(m->query_scale >= 0.0 && m->query_scale < INFINITY) ||
@@ -348,16 +348,18 @@ const char *ckvc_prefill_message(const ckvc_prefill *p) { return p->message; }
 /* ---- a layer is whole ---- */
 
 /* Writes the mean over the rows of one of the sums, [T], to p->u. */
-static const double *mean_of(ckvc_prefill *p, uint32_t sum, uint32_t head) {
+static const double *mean_over_rows(ckvc_prefill *p, uint32_t sum, uint32_t head) {
     const double *x = p->sums + ((size_t)sum * p->G + head) * p->T;
     const uint32_t rows = p->sum_rows[sum] < p->R ? p->sum_rows[sum] : p->R;
-    for (uint32_t t = 0; t < p->T; t++) { p->u[t] = x[t] / ((double)rows * group_of(p)); }
+    for (uint32_t t = 0; t < p->T; t++) {
+        p->u[t] = x[t] / ((double)rows * query_heads_per_head(p));
+    }
     return p->u;
 }
 
 /* Writes the largest of the query heads' own means, [T], to p->u. */
 static const double *largest_mean(ckvc_prefill *p, uint32_t head) {
-    const uint32_t group = group_of(p),
+    const uint32_t group = query_heads_per_head(p),
                    rows = CKVC_FEATURES_1_ROWS < p->R ? CKVC_FEATURES_1_ROWS : p->R;
     for (uint32_t q = 0; q < group; q++) {
         const double *x = p->of_query + ((size_t)head * group + q) * p->T;
@@ -374,7 +376,8 @@ static void add_columns(ckvc_prefill *p, uint32_t head, double *s) {
     const float *theta = p->table->theta + ((size_t)p->layer * p->G + head) * p->table->n_features;
     enum { COLUMNS = CKVC_FEATURES_OWN };
     for (uint32_t i = 0; i < CKVC_MEANS; i++) {
-        const double *mean = i == CKVC_MEAN_LARGEST ? largest_mean(p, head) : mean_of(p, i, head);
+        const double *mean =
+            i == CKVC_MEAN_LARGEST ? largest_mean(p, head) : mean_over_rows(p, i, head);
         ckvc_features_of_mean(i, p->T, mean, COLUMNS, p->columns);
     }
     for (uint32_t t = 0; t < p->T; t++) {
@@ -391,8 +394,8 @@ static void close_layer(ckvc_prefill *p) {
         double *s = p->s + of_layer(p, p->layer, g);
         const double *norms = norms_of(p, p->layer, g);
         if (p->score.kind == CKVC_SCORE_WINDOW) {
-            ckvc_score_window(p->T, mean_of(p, 0, g), p->score.pool, p->score.norm ? norms : NULL,
-                              s);
+            ckvc_score_window(p->T, mean_over_rows(p, 0, g), p->score.pool,
+                              p->score.norm ? norms : NULL, s);
         } else if (p->late) {
             add_columns(p, g, s);
         } else if (!p->by_weight) {
@@ -449,8 +452,8 @@ static void advance_cursor(ckvc_prefill *p, cursor *c, const tile *t) {
 }
 
 /* Adds row i of the R to all sums that read it. */
-static void add_row(ckvc_prefill *p, uint32_t query_head, uint32_t i, const float *row) {
-    const uint32_t head = query_head / group_of(p), from_end = p->R - i,
+static void add_attention_row(ckvc_prefill *p, uint32_t query_head, uint32_t i, const float *row) {
+    const uint32_t head = query_head / query_heads_per_head(p), from_end = p->R - i,
                    rows = CKVC_FEATURES_1_ROWS < p->R ? CKVC_FEATURES_1_ROWS : p->R;
     for (uint32_t k = 0; k < p->n_sums; k++) {
         double *sum = p->sums + ((size_t)k * p->G + head) * p->T;
@@ -459,7 +462,7 @@ static void add_row(ckvc_prefill *p, uint32_t query_head, uint32_t i, const floa
         }
     }
     if (!p->late || from_end > rows) { return; }
-    const double share = 1.0 / ((double)(rows * group_of(p)) * p->G);
+    const double share = 1.0 / ((double)(rows * query_heads_per_head(p)) * p->G);
     double *own = p->of_query + (size_t)query_head * p->T,
            *layer = p->layer_attention + (size_t)p->layer * p->T;
     for (uint32_t t = 0; t < p->T; t++) {
@@ -505,7 +508,7 @@ int ckvc_prefill_attention(ckvc_prefill *p, uint32_t layer, uint32_t query_head,
     }
     if (expect(p, &p->rows, &p->cache, &t) || check_values(p, &t, rows, p->T, true)) { return -1; }
     for (uint32_t i = 0; i < n_rows; i++) {
-        add_row(p, query_head, first_row + i, rows + (size_t)i * p->T);
+        add_attention_row(p, query_head, first_row + i, rows + (size_t)i * p->T);
     }
     advance_cursor(p, &p->rows, &t);
     return 0;
@@ -545,7 +548,7 @@ static float dot(const float *q, const float *k, uint32_t n) {
 
 /* Computes the logits of the group's queries with a tile of keys. */
 static void add_logits(ckvc_prefill *p, const tile *t, const float *keys) {
-    const uint32_t rows = group_of(p) * p->R;
+    const uint32_t rows = query_heads_per_head(p) * p->R;
     const float *queries = p->queries + (size_t)t->head * rows * p->D;
     for (uint32_t r = 0; r < rows; r++) {
         float *out = p->logits + (size_t)r * p->T + t->first;
@@ -558,7 +561,7 @@ static void add_logits(ckvc_prefill *p, const tile *t, const float *keys) {
 /* Turns the logits into attention rows and adds them, once all keys of a KV head are there. Row i
  * sees T - R + i + 1 positions. */
 static void add_softmaxes(ckvc_prefill *p, uint32_t head) {
-    const uint32_t group = group_of(p);
+    const uint32_t group = query_heads_per_head(p);
     for (uint32_t r = 0; r < group * p->R; r++) {
         const uint32_t i = r % p->R, seen = p->T - p->R + i + 1;
         float *row = p->logits + (size_t)r * p->T;
@@ -573,7 +576,7 @@ static void add_softmaxes(ckvc_prefill *p, uint32_t head) {
         for (uint32_t t = 0; t < p->T; t++) {
             row[t] = t < seen ? (float)((double)row[t] / sum) : 0.0f;
         }
-        add_row(p, head * group + r / p->R, i, row);
+        add_attention_row(p, head * group + r / p->R, i, row);
     }
 }
 
@@ -591,7 +594,7 @@ int ckvc_prefill_cache(ckvc_prefill *p, uint32_t layer, uint32_t kv_head, uint32
                queries = p->model.query_scale > 0.0 && p->R;
     if (p->whole) { return 0; }
     if (expect(p, &p->cache, &p->rows, &t)) { return -1; }
-    if (queries && p->rows.layer == layer && p->rows.head / group_of(p) <= kv_head) {
+    if (queries && p->rows.layer == layer && p->rows.head / query_heads_per_head(p) <= kv_head) {
         return REFUSE(p, "cache of head %u in layer %u: its queries come before it", kv_head,
                       layer);
     }
@@ -679,7 +682,7 @@ static void layer_utility(ckvc_prefill *p, uint32_t l) {
 }
 
 /* The log scores [T] that a set is ranked by. */
-static const double *ranking(ckvc_prefill *p, uint32_t l, uint32_t g) {
+static const double *ranking_scores(ckvc_prefill *p, uint32_t l, uint32_t g) {
     if (p->n_sets > 1) {
         if (!p->by_weight) { return p->s + of_layer(p, l, g); }
         /* a weight does not change the ranking within one head, so it is 1 here */
@@ -720,8 +723,8 @@ static void keep_layer(ckvc_prefill *p, uint32_t l, uint32_t e, uint32_t pb) {
                 ckvc_retain(p->T, p->of_set, rule, positions, &p->n_candidates[l], p->scratch);
             continue;
         }
-        p->n_kept[set] =
-            ckvc_retain_head(p->T, ranking(p, l, g), p->recent, p->c[set], positions, p->scratch);
+        p->n_kept[set] = ckvc_retain_head(p->T, ranking_scores(p, l, g), p->recent, p->c[set],
+                                          positions, p->scratch);
     }
 }
 

@@ -236,7 +236,7 @@ typedef struct target {
     uint64_t dims[4];
 } target;
 /* The first seven sections are in every table. Those from the 8th on belong to shares, and those
- * from the 12th on to a learned score. */
+ * from the 12th on to a learned ranking. */
 enum { TARGETS_PAPER = 7, TARGET_LAYER_SHARE = 8, TARGET_THETA = 11, TARGETS = 13 };
 static const char *const target_names[TARGETS] = {
     "BUDGET", "GRIDHEAD", "GRIDGATE", "WEIGHT", "TAU",   "EDGEENT", "EDGEPPL",
@@ -304,7 +304,7 @@ static int check_section(const reader *r, const target *want, section *s) {
     return 0;
 }
 
-static void decode(const reader *r, const section *s, void *out) {
+static void decode_section(const reader *r, const section *s, void *out) {
     const uint8_t *p = r->data + s->offset;
     if (s->type == TYPE_F64) {
         for (uint64_t i = 0; i < s->raw / 8; i++) { ((double *)out)[i] = ckvc_get_f64(p + 8 * i); }
@@ -416,7 +416,7 @@ int ckvc_table_parse(const char *name, const void *bytes, size_t size, ckvc_tabl
                                    t->layer_share, t->c_min,         t->score,     t->theta,
                                    t->mass};
     for (int i = 0; i < TARGETS; i++) {
-        if (wanted[i]) { decode(r, &sections[i], values[i]); }
+        if (wanted[i]) { decode_section(r, &sections[i], values[i]); }
     }
     char breach[256];
     if (ckvc_table_check(t, breach, sizeof breach)) {

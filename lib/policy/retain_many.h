@@ -60,7 +60,7 @@ void ckvc_retain_gates(ckvc_retain_many *r, uint32_t n_tokens, const double *u, 
 uint32_t ckvc_retain_action(ckvc_retain_many *r, uint32_t action, uint32_t *kept,
                             uint32_t *n_candidates);
 
-/* The features of the learned score in parts, for policy_prefill.c, which gets a prefill tile by
+/* The features of the learned ranking in parts, for policy_prefill.c, which gets a prefill tile by
  * tile. This header is not installed. */
 /* The columns of version 1 before CKVC_FEATURES_OWN are made from five averages of attention: the
  * means over the last 8, 32, 64 and 16 rows, and the largest of the query heads' own means over 64

@@ -25,11 +25,11 @@ void gate_binding_merge(gate_binding *into, const gate_binding *from) {
     for (size_t i = 0; i < sizeof *into / sizeof *sums; i++) { sums[i] += more[i]; }
 }
 
-static double share_of(uint64_t a, uint64_t b) { return b ? (double)a / (double)b : NAN; }
+static double ratio_or_nan(uint64_t a, uint64_t b) { return b ? (double)a / (double)b : NAN; }
 
-double gate_binding_share(const gate_binding *b) { return share_of(b->binding, b->n); }
+double gate_binding_share(const gate_binding *b) { return ratio_or_nan(b->binding, b->n); }
 
-double gate_binding_differ_share(const gate_binding *b) { return share_of(b->differ, b->n); }
+double gate_binding_differ_share(const gate_binding *b) { return ratio_or_nan(b->differ, b->n); }
 
 bool gate_is_alive(const gate_binding *b) {
     return gate_binding_differ_share(b) >= GATE_ALIVE_SHARE;
@@ -38,7 +38,7 @@ bool gate_is_alive(const gate_binding *b) {
 void gate_advice(const gate_binding *b, double top, char *out, size_t size) {
     /* The advised budget is the next hundredth of T above the mean number of candidates: there the
      * highest threshold leaves the budget unfilled about as often as not. */
-    const double share = floor(share_of(b->hi, b->tokens) * 100 + 1) / 100;
+    const double share = floor(ratio_or_nan(b->hi, b->tokens) * 100 + 1) / 100;
     if (gate_binding_share(b) >= GATE_ALIVE_SHARE) { /* the budget leaves room for the gate to
                                                         act */
         snprintf(out, size, "the grid's ends pass the same candidates, try a wider --gate-grid");
@@ -46,7 +46,7 @@ void gate_advice(const gate_binding *b, double top, char *out, size_t size) {
         snprintf(out, size,
                  "%.0f candidates of %.0f tokens pass even tau = %.3g on average, try a budget "
                  "above that (--budget %.2f), or a --gate-grid that goes higher",
-                 share_of(b->hi, b->n), share_of(b->tokens, b->n), top, share);
+                 ratio_or_nan(b->hi, b->n), ratio_or_nan(b->tokens, b->n), top, share);
     } else {
         snprintf(out, size, "all tokens pass even tau = %.3g, try a --gate-grid that goes higher",
                  top);

@@ -282,7 +282,7 @@ static int worse_first(const void *pa, const void *pb) {
 }
 
 /* Counts low-risk rows and those of the worst tenth. It sorts rows; column [n] is scratch. */
-static worst_share count(row *rows, size_t n, double *column) {
+static worst_share count_worst(row *rows, size_t n, double *column) {
     double first, second;
     for (size_t i = 0; i < n; i++) { column[i] = rows[i].first; }
     rank_quantile(column, n, (const double[]){0.5}, 1, &first);
@@ -309,7 +309,7 @@ worst_share worst_low_risk(const worst_rows *of, uint32_t replicates, uint64_t s
     for (size_t i = 0; i < n; i++) {
         rows[i] = (row){of->damage[i], of->first[i], of->second[i], i};
     }
-    worst_share out = count(rows, n, column);
+    worst_share out = count_worst(rows, n, column);
     for (size_t i = 0; of->worst && i < n; i++) { of->worst[rows[i].at] = i < out.n_worst; }
     if (n == 0 || replicates == 0) { return out; }
     CKVC_AUTO(rank_members_fini) rank_members members = rank_members_of(of->cluster, n);
@@ -322,7 +322,7 @@ worst_share worst_low_risk(const worst_rows *of, uint32_t replicates, uint64_t s
             const size_t at = drawn[i];
             rows[i] = (row){of->damage[at], of->first[at], of->second[at], i};
         }
-        shares[b] = count(rows, n, column).share;
+        shares[b] = count_worst(rows, n, column).share;
     }
     rank_ends(shares, replicates, &out.lo, &out.hi);
     return out;

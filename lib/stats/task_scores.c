@@ -16,7 +16,7 @@ typedef struct drawn {
     size_t *at, *end;
 } drawn;
 
-static void draw(const task_scores *s, ckvc_rng *rng, drawn *out) {
+static void draw_replicate(const task_scores *s, ckvc_rng *rng, drawn *out) {
     size_t n = 0;
     for (size_t k = 0; k < s->n_tasks; k++) {
         const size_t t = rng ? (size_t)ckvc_rng_below(rng, s->n_tasks) : k, from = s->first[t],
@@ -63,7 +63,7 @@ task_draws task_draws_of(const task_scores *s, uint32_t replicates, uint64_t see
     for (size_t k = 0; k < rows; k++) {
         ckvc_rng rng;
         ckvc_rng_init(&rng, seed, k, STAGE_TASKS);
-        draw(s, k ? &rng : NULL, &by);
+        draw_replicate(s, k ? &rng : NULL, &by);
         mean_scores(s, &by, means, out.macro + k * s->n_series, out.tail + k * s->n_series);
     }
     return out;

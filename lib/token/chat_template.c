@@ -64,7 +64,7 @@ static const struct {
 
 /* Writes the template without the white space that Jinja strips beside the minus of a tag, and
  * without a line end after all of it: what the template writes does not depend on them. */
-static void fold(const token_text *t, ckvc_buffer *out) {
+static void strip_template(const token_text *t, ckvc_buffer *out) {
     const char *s = t->bytes;
     const size_t n = t->size - (t->size && s[t->size - 1] == '\n');
     for (size_t i = 0, end; i < n; i = end) {
@@ -89,7 +89,7 @@ static chat_style own_style(const token_spec *spec) {
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer folded = {0};
     char digest[CKVC_SHA256_HEX];
     if (!spec->chat_template.bytes) { return CHAT_NONE; }
-    fold(&spec->chat_template, &folded);
+    strip_template(&spec->chat_template, &folded);
     ckvc_sha256_hex(folded.data, folded.size, digest);
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         const struct style *s = &styles[known[i].style];

@@ -367,8 +367,8 @@ static void flush_bytes(ckvc_buffer *run, ckvc_buffer *out) {
     run->size = 0;
 }
 
-static void decode(const tokenizer *t, const int32_t *ids, size_t n_ids, bool skip_special,
-                   ckvc_buffer *out) {
+static void decode_tokens(const tokenizer *t, const int32_t *ids, size_t n_ids, bool skip_special,
+                          ckvc_buffer *out) {
     const token_spec *spec = t->spec;
     const bool byte_pieces = spec->byte_fallback && !spec->byte_level;
     const token_normalizer undo = {TOKEN_NORM_REPLACE, spec->decode_from, spec->decode_to};
@@ -404,7 +404,7 @@ ckvc_status tokenizer_decode(const tokenizer *t, const int32_t *ids, size_t n_id
     }
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer out = {0};
     ckvc_buffer_text(&out, ""); /* so that there is something to free even without text */
-    decode(t, ids, n_ids, skip_special, &out);
+    decode_tokens(t, ids, n_ids, skip_special, &out);
     CKVC_FAIL_IF(out.size > MAX_DECODED, err, CKVC_E_DATA,
                  "%s: %zu ids stand for more than %d bytes of text", t->name, n_ids, MAX_DECODED);
     *n = out.size;

@@ -62,7 +62,7 @@ static ckvc_status add_added(tokenizer *t, size_t i, ckvc_err *err) {
 }
 
 /* Allocates room for the texts of all ids. */
-static ckvc_status make_room(tokenizer *t, ckvc_err *err) {
+static ckvc_status reserve_texts(tokenizer *t, ckvc_err *err) {
     const token_spec *spec = t->spec;
     size_t total = 1;
     for (size_t i = 0; i < spec->n_pieces + spec->n_added; i++) {
@@ -82,7 +82,7 @@ static ckvc_status make_room(tokenizer *t, ckvc_err *err) {
 
 static ckvc_status build_texts(tokenizer *t, ckvc_err *err) {
     const token_spec *spec = t->spec;
-    CKVC_TRY(make_room(t, err));
+    CKVC_TRY(reserve_texts(t, err));
     char *at = t->text_bytes;
     for (size_t i = 0; i < spec->n_pieces; i++) {
         const token_piece *piece = &spec->pieces[i];

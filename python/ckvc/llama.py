@@ -5,7 +5,7 @@ one token for one head and another token for the next head. Each head can theref
 reads a sequence's state by llama.cpp's public call, cuts it, and puts it back. The sequence then has B cells, and the next token's position is still T.
 README.md has an example.
 
-A state holds no attention rows, so the table must have a learned score that needs none (`ckvc fit --features 2`). Only the score of the table is used and not
+A state holds no attention rows, so the table must have a learned ranking that needs none (`ckvc fit --features 2`). Only the score of the table is used and not
 its shares: every head keeps B positions, as it would under a floor of 1.
 
 Shapes: L layers, G KV heads, D head_dim, T tokens, B budget."""
@@ -136,7 +136,7 @@ def read_state(name: str, data: Array, model: Model) -> State:
 
 
 def score_of(table: library.Table, budget: float, n_tokens: int) -> Score:
-    """The learned score of a table, in mode `heads`. An Error says that the score reads attention, which a state does not hold, or that the table's thresholds
+    """The learned ranking of a table, in mode `heads`. An Error says that the score reads attention, which a state does not hold, or that the table's thresholds
     would leave heads with sets of different sizes."""
     refuse(not 0 < budget < 2**32, f"{table.name}: the budget is {budget}, want tokens from 1 up, or a share of the prompt below 1")
     score = table.score[table.nearest_budget(budget, n_tokens)]
@@ -270,7 +270,7 @@ def main(verb: str, words: List[str]) -> str:
     p = Parser(prog=f"python3 -m ckvc {verb}", description="A slot that llama-server saved, cut to a budget; it restores it.")
     p.add_argument("slot", metavar="SLOT.bin")
     p.add_argument("--model", metavar="M.gguf", required=True, help="Name the server's model; only its shape is read.")
-    p.add_argument("--table", metavar="T.ckvt", required=True, help="Keep what this table says, whose learned score has --features 2.")
+    p.add_argument("--table", metavar="T.ckvt", required=True, help="Keep what this table says, whose learned ranking has --features 2.")
     p.add_argument("--budget", type=lambda x: int(x) if x.isdigit() else float(x), required=True, help="Keep so many tokens; a number below 1 is a share of the prompt.")
     p.add_argument("-o", "--out", required=True)
     p.add_argument("-f", "--force", action="store_true", help="Overwrite the output.")

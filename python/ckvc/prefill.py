@@ -118,7 +118,7 @@ def attention_rows(queries: torch.Tensor, keys: torch.Tensor, scaling: float, he
 
 
 def head_features(rows: Optional[torch.Tensor], keys: torch.Tensor, norm: torch.Tensor) -> torch.Tensor:
-    """The features [T, n] float64 of the learned score (docs/method.md, section 2), without the numbers of the key and the constant 1 that follow them. rows
+    """The features [T, n] float64 of the learned ranking (docs/method.md, section 2), without the numbers of the key and the constant 1 that follow them. rows
     [group, rows, T]: attention of the last rows, for features of version 1; None for version 2, which has none. The two late features of version 1 are 0 here,
     because they need all layers. keys [T, D]; norm [T]: those of the values."""
     T, columns = len(keys), []

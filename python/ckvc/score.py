@@ -54,7 +54,7 @@ def top_k_table(g: Geometry, window: int) -> Table:
 
 def recommending(table: Table, kind: Optional[str] = None, floor: Optional[float] = None) -> Table:
     """A copy of the table that recommends another score (window, learned or paper) or another floor for every budget."""
-    refuse(kind == "learned" and table.theta is None, f"{table.name}: has no learned score")
+    refuse(kind == "learned" and table.theta is None, f"{table.name}: has no learned ranking")
     t = copy.copy(table)
     if kind:
         own = {"window": (32, 7, True), "learned": (FEATURES.get(table.score[0].features, (0, 0))[1], 0, False)}.get(kind, (0, 0, False))
@@ -414,7 +414,7 @@ def main(verb: str, words: List[str]) -> str:
                        help="Write lines as of the model (a GGUF file's) of these lines of ckvc score on the same prompts, where losses of the full cache agree.")
         p.add_argument("-f", "--force", action="store_true", help="Overwrite the output.")
     else:
-        p.add_argument("--features", default="1", choices=("1", "2"), help="Fit the learned score on this set of features; set 2 is without the attention of the last rows.")
+        p.add_argument("--features", default="1", choices=("1", "2"), help="Fit the learned ranking on this set of features; set 2 is without the attention of the last rows.")
         p.add_argument("--leak-check", metavar="CHECK.json", help="Keep this record of ckvc manifest check in the table.")
         p.add_argument("--ckvc", default=os.environ.get("CKVC", "ckvc"), help="Run this as the C program; without this option %(default)s.")
         p.set_defaults(kvzap=None)

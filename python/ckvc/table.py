@@ -324,7 +324,7 @@ class Table:
         self._refuse(self.n_query_heads != n_query_heads, f"is for {self.n_query_heads} query heads, the model has {n_query_heads}")
         if self.theta is not None:
             of_key = self.theta.shape[2] - FEATURES[self.score[0].features][0]
-            self._refuse(of_key != head_dim, f"its learned score is for keys of {of_key} values, the model's have {head_dim}")
+            self._refuse(of_key != head_dim, f"its learned ranking is for keys of {of_key} values, the model's have {head_dim}")
 
     def check_budget(self, budget: float) -> None:
         self._refuse(budget == 1 and not isinstance(budget, (int, np.integer)),
@@ -373,6 +373,6 @@ class Table:
                 lines.append(f"    shares {share.min():.3g} ... {share.max():.3g}, floor {f:g} of the budget, {recent:.0f} recent; "
                              f"mode {self.score[b].mode}, score {self.score[b].kind}")
         if self.theta is not None:
-            lines.append(f"  learned score: features of version {self.score[0].features}, {self.theta.shape[2]} a head")
+            lines.append(f"  learned ranking: features of version {self.score[0].features}, {self.theta.shape[2]} a head")
         skipped = f"; not read (unknown, or no zstandard module): {' '.join(self.skipped)}" if self.skipped else ""
         return "\n".join(map(plain, [*lines, f"  sections {' '.join(self.sections)}{skipped}"]))

@@ -58,7 +58,7 @@ static ckvc_status drop_repeated(answer_files *f, ckvc_err *err) {
 
 ckvc_status answer_rows_load(inputs *in, ckvc_err *err) {
     answer_files *f = &in->answers;
-    f->files = room_for(&in->room, in->o->n_answers, sizeof(answers *));
+    f->files = arena_alloc(&in->arena, in->o->n_answers, sizeof(answers *));
     for (; f->n_files < in->o->n_answers; f->n_files++) {
         CKVC_TRY(answers_read(in->o->answers[f->n_files], &f->files[f->n_files], err));
     }
@@ -69,7 +69,7 @@ ckvc_status answer_rows_take(inputs *in, ckvc_err *err) {
     answer_files *f = &in->answers;
     size_t total = 0;
     for (size_t i = 0; i < f->n_files; i++) { total += f->files[i]->n; }
-    f->rows = room_for(&in->room, total, sizeof(answer_row *));
+    f->rows = arena_alloc(&in->arena, total, sizeof(answer_row *));
     for (size_t i = 0; i < f->n_files; i++) {
         for (size_t k = 0; k < f->files[i]->n; k++) {
             f->rows[f->n_rows++] = &f->files[i]->rows[k];

@@ -33,7 +33,7 @@ static uint64_t start_hash(const shard_header *h) {
 
 ckvc_status fitted_starts(inputs *in, input_run *run, ckvc_err *err) {
     const size_t n = run_pass_count(run->dir);
-    run->starts = room_for(&in->room, n, sizeof *run->starts);
+    run->starts = arena_alloc(&in->arena, n, sizeof *run->starts);
     for (size_t i = 0; i < n; i++) {
         const run_pass *p = run_pass_at(run->dir, i);
         CKVC_AUTO(shard_free_at) shard *first = NULL;
@@ -46,7 +46,7 @@ ckvc_status fitted_starts(inputs *in, input_run *run, ckvc_err *err) {
 
 void fitted_from(inputs *in, input_table *t) {
     const json_t *plans = json_object_get(t->f->meta, "plans");
-    t->runs = room_for(&in->room, in->n_runs, sizeof(input_run *));
+    t->runs = arena_alloc(&in->arena, in->n_runs, sizeof(input_run *));
     for (size_t i = 0; i < in->n_runs; i++) {
         const input_run *run = &in->runs[i];
         bool any = holds_text(plans, run_plan_hash(run->dir));
@@ -61,9 +61,9 @@ void fitted_from(inputs *in, input_table *t) {
 const char *input_run_tags(inputs *in, const input_table *t) {
     const char *tags = "";
     for (size_t i = 0; i < t->n_runs; i++) {
-        tags = room_text(&in->room, "%s%s%s", tags, i ? ", " : "", t->runs[i]->tag);
+        tags = arena_text(&in->arena, "%s%s%s", tags, i ? ", " : "", t->runs[i]->tag);
     }
-    return room_text(&in->room, "%.63s", tags);
+    return arena_text(&in->arena, "%.63s", tags);
 }
 
 /* Pass k of the run, if its records may be the side's. */
@@ -115,7 +115,7 @@ static int by_source(const void *pa, const void *pb) {
 static pooled_pass *candidates(inputs *in, const input_table *t, int side, size_t *n) {
     size_t most = 0;
     for (size_t i = 0; i < t->n_runs; i++) { most += run_pass_count(t->runs[i]->dir); }
-    pooled_pass *list = room_for(&in->room, most, sizeof *list);
+    pooled_pass *list = arena_alloc(&in->arena, most, sizeof *list);
     for (size_t i = 0; i < t->n_runs; i++) {
         const input_run *run = t->runs[i];
         for (size_t k = 0; k < run_pass_count(run->dir); k++) {
@@ -130,10 +130,10 @@ static pooled_pass *candidates(inputs *in, const input_table *t, int side, size_
 size_t fitted_pools(inputs *in, const input_table *t, int side, pass_pool **out) {
     size_t n = 0, k = 0;
     pooled_pass *list = candidates(in, t, side, &n);
-    pass_pool *pools = *out = room_for(&in->room, 2 * n, sizeof *pools);
+    pass_pool *pools = *out = arena_alloc(&in->arena, 2 * n, sizeof *pools);
     for (; k < n; k++) { pools[k] = (pass_pool){&list[k], 1}; }
     for (size_t first = 0; first < n; first++) {
-        pass_pool p = {.of = room_for(&in->room, n, sizeof *p.of)};
+        pass_pool p = {.of = arena_alloc(&in->arena, n, sizeof *p.of)};
         bool earlier = false;
         for (size_t i = 0; i < first; i++) { earlier |= list[i].start == list[first].start; }
         for (size_t i = first; i < n && !earlier; i++) { /* no earlier pass of the same run */

@@ -1,7 +1,7 @@
 /* What a report is made from, in memory: tables whole, runs one shard at a time as sums, score
  * files whole. Loading is what can fail; everything after it is arithmetic on this.
  *
- * inputs_load reads, inputs_free releases. What the rest of a report allocates comes from `room`,
+ * inputs_load reads, inputs_free releases. What the rest of a report allocates comes from `arena`,
  * too. */
 #pragma once
 
@@ -18,7 +18,7 @@
 #include "report/load/report_options.h"
 #include "lib/base/memory.h"
 #include "formats/lines/answers.h"
-#include "formats/lines/score_kind.h"
+#include "formats/lines/policy_kind.h"
 #include "formats/lines/scores.h"
 #include "formats/setting/setting.h"
 
@@ -26,7 +26,7 @@
 typedef struct score_series {
     const char *title, *model, *policy;
     const char *table; /* content id; "": none */
-    score_kind kind;   /* of the policy; SCORE_KIND_COUNT: unknown here */
+    policy_kind kind;  /* of the policy; POLICY_KIND_COUNT: unknown here */
     double budget;
     uint64_t layer_budgets; /* which budgets by layer; 0: none */
     uint32_t continuation;
@@ -87,27 +87,27 @@ int answer_compare_items(const answer_row *a, const answer_row *b); /* by task, 
 
 /* Memory of a report: given piece by piece, released at once when it is done, so that what is
  * computed needs no destructors. */
-typedef struct room {
+typedef struct arena {
     void **pieces;
     size_t n, cap;
-} room;
+} arena;
 
 /* A piece of malloc's: released with the rest. */
-static inline void *room_keep(room *r, void *piece) {
+static inline void *arena_keep(arena *r, void *piece) {
     CKVC_GROW(r->pieces, r->cap, r->n + 1);
     return r->pieces[r->n++] = piece;
 }
 
 /* Zeroed. */
-static inline void *room_for(room *r, size_t n, size_t size) {
-    return room_keep(r, ckvc_calloc(n, size));
+static inline void *arena_alloc(arena *r, size_t n, size_t size) {
+    return arena_keep(r, ckvc_calloc(n, size));
 }
-#define room_text(r, ...) ((const char *)room_keep(r, ckvc_format(__VA_ARGS__)))
+#define arena_text(r, ...) ((const char *)arena_keep(r, ckvc_format(__VA_ARGS__)))
 
-static inline void room_fini(room *r) {
+static inline void arena_fini(arena *r) {
     for (size_t i = 0; i < r->n; i++) { free(r->pieces[i]); }
     free(r->pieces);
-    *r = (room){0};
+    *r = (arena){0};
 }
 
 /* A set of passes that may be all records of one side of a table: at most one of a run, sorted as a
@@ -208,7 +208,7 @@ typedef struct input_run {
 
 typedef struct inputs {
     const report_options *o;
-    room room;
+    arena arena;
     input_table *tables;
     size_t n_tables;
     input_run *runs;

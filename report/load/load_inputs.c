@@ -10,17 +10,17 @@
 static ckvc_status load_table(inputs *in, const char *path, ckvc_err *err) {
     input_table *t = &in->tables[in->n_tables];
     CKVC_TRY(table_file_read(path, &t->f, err));
-    t->tag = room_text(&in->room, "T%zu", ++in->n_tables);
-    t->file = room_keep(&in->room, ckvc_path_name(path));
+    t->tag = arena_text(&in->arena, "T%zu", ++in->n_tables);
+    t->file = arena_keep(&in->arena, ckvc_path_name(path));
     const char *label = json_string_value(json_object_get(t->f->meta, "label")),
                *dot = strrchr(t->file, '.');
     if (label && *label) { /* that of its source, of a transferred table */
-        t->name = room_text(&in->room, "%s%s", label, t->f->xfer ? ", transferred" : "");
+        t->name = arena_text(&in->arena, "%s%s", label, t->f->xfer ? ", transferred" : "");
     } else {
-        t->name = room_text(&in->room, "%.*s", (int)(dot ? dot - t->file : (long)strlen(t->file)),
-                            t->file);
+        t->name = arena_text(&in->arena, "%.*s", (int)(dot ? dot - t->file : (long)strlen(t->file)),
+                             t->file);
     }
-    t->title = room_text(&in->room, "%s %s", t->tag, t->name);
+    t->title = arena_text(&in->arena, "%s %s", t->tag, t->name);
     return CKVC_OK;
 }
 
@@ -32,8 +32,8 @@ static size_t source_of(inputs *in, input_run *run, const char *name) {
     }
     CKVC_GROW(run->sources, run->cap_sources, run->n_sources + 1);
     run->sources[run->n_sources] =
-        (input_source){room_text(&in->room, "%s", name),
-                       room_for(&in->room, run->h.n_budgets, sizeof(gate_binding))};
+        (input_source){arena_text(&in->arena, "%s", name),
+                       arena_alloc(&in->arena, run->h.n_budgets, sizeof(gate_binding))};
     return run->n_sources++;
 }
 
@@ -41,7 +41,7 @@ static void take_prompts(inputs *in, input_run *run, const shard *s) {
     CKVC_GROW(run->prompts, run->cap_prompts, run->n_prompts + s->n_prompts);
     for (size_t i = 0; i < s->n_prompts; i++) {
         const struct shard_prompt *p = &s->prompts[i];
-        run->prompts[run->n_prompts++] = (input_prompt){.id = room_text(&in->room, "%s", p->id),
+        run->prompts[run->n_prompts++] = (input_prompt){.id = arena_text(&in->arena, "%s", p->id),
                                                         .source = source_of(in, run, p->source),
                                                         .n_tokens = p->n_tokens,
                                                         .heldout = strcmp(p->split, "heldout") == 0,
@@ -122,9 +122,9 @@ static coverage coverage_from_prompts(const input_run *run) {
 static ckvc_status load_run(inputs *in, const char *path, ckvc_err *err) {
     input_run *run = &in->runs[in->n_runs];
     CKVC_TRY(run_open(path, &run->dir, err));
-    run->tag = room_text(&in->room, "R%zu", ++in->n_runs);
-    run->name = room_keep(&in->room, ckvc_path_name(path));
-    run->title = room_text(&in->room, "%s %s", run->tag, run->name);
+    run->tag = arena_text(&in->arena, "R%zu", ++in->n_runs);
+    run->name = arena_keep(&in->arena, ckvc_path_name(path));
+    run->title = arena_text(&in->arena, "%s %s", run->tag, run->name);
     for (size_t i = 0; i < run_pass_count(run->dir); i++) {
         const run_pass *p = run_pass_at(run->dir, i);
         const shard_kind kind = shard_pass_named(p->kind)->kind;
@@ -144,10 +144,10 @@ static ckvc_status load_run(inputs *in, const char *path, ckvc_err *err) {
             shard_header_copy(&run->head->h, &s->h);
             run->h = run->head->h;
             run->binned = use == run->pass;
-            run->cells = room_for(&in->room, input_cell(&run->h, run->h.n_budgets, 0, 0, 0),
-                                  sizeof *run->cells);
-            run->savings = room_for(&in->room, (size_t)CKVC_SIDE_COUNT * run->h.n_layers,
-                                    sizeof *run->savings);
+            run->cells = arena_alloc(&in->arena, input_cell(&run->h, run->h.n_budgets, 0, 0, 0),
+                                     sizeof *run->cells);
+            run->savings = arena_alloc(&in->arena, (size_t)CKVC_SIDE_COUNT * run->h.n_layers,
+                                       sizeof *run->savings);
         }
         const size_t first = run->n_prompts;
         take_prompts(in, run, s);
@@ -167,8 +167,8 @@ static ckvc_status load_run(inputs *in, const char *path, ckvc_err *err) {
 
 ckvc_status inputs_load(inputs *in, const report_options *o, ckvc_err *err) {
     *in = (inputs){.o = o};
-    in->tables = room_for(&in->room, o->n_inputs, sizeof *in->tables);
-    in->runs = room_for(&in->room, o->n_inputs, sizeof *in->runs);
+    in->tables = arena_alloc(&in->arena, o->n_inputs, sizeof *in->tables);
+    in->runs = arena_alloc(&in->arena, o->n_inputs, sizeof *in->runs);
     for (size_t i = 0; i < o->n_inputs; i++) {
         CKVC_TRY(ckvc_is_dir(o->inputs[i]) ? load_run(in, o->inputs[i], err)
                                            : load_table(in, o->inputs[i], err));
@@ -195,5 +195,5 @@ void inputs_free(inputs *in) {
     }
     for (size_t i = 0; i < in->scores.n_files; i++) { scores_free(in->scores.files[i]); }
     for (size_t i = 0; i < in->answers.n_files; i++) { answers_free(in->answers.files[i]); }
-    room_fini(&in->room);
+    arena_fini(&in->arena);
 }

@@ -97,9 +97,9 @@ static bool same_evidence(const input_table *t, int side, const own_records *s) 
 }
 
 /* Fills incoming and chosen; false: an entry is not on its grid. */
-static bool table_actions(room *r, const shard_header *h, own_records *s) {
-    s->incoming = room_for(r, s->of.n_states, sizeof *s->incoming);
-    s->chosen = room_for(r, s->of.n_states, sizeof *s->chosen);
+static bool table_actions(arena *r, const shard_header *h, own_records *s) {
+    s->incoming = arena_alloc(r, s->of.n_states, sizeof *s->incoming);
+    s->chosen = arena_alloc(r, s->of.n_states, sizeof *s->chosen);
     for (size_t i = 0; i < s->of.n_states; i++) {
         const int chosen = side_action(&s->of, s->of.entries[i]),
                   before = side_action(&s->of, h->side[s->of.which].start[i]);
@@ -145,14 +145,14 @@ static ckvc_status try_pool(inputs *in, input_table *t, int side, const pass_poo
         cql_logged_finish(s->logged);
     }
     if (trouble.status || !s->logged) {
-        s->why = room_text(&in->room, "%.250s", trouble.text);
+        s->why = arena_text(&in->arena, "%.250s", trouble.text);
     } else if (!last || s->logged->n_blocks == 0 || !same_evidence(t, side, s)) {
-        s->why = room_text(
-            &in->room,
+        s->why = arena_text(
+            &in->arena,
             "the %s records of %s are not those that %s was fitted from, or not all of them",
             ckvc_side_name((ckvc_side)side), input_run_tags(in, t), t->tag);
-    } else if (!table_actions(&in->room, &last->h, s)) {
-        s->why = room_text(&in->room, "%s has an entry that is not on its grid", t->tag);
+    } else if (!table_actions(&in->arena, &last->h, s)) {
+        s->why = arena_text(&in->arena, "%s has an entry that is not on its grid", t->tag);
         trouble.status = CKVC_E_DATA;
     }
     *stop = !s->why || trouble.status;
@@ -162,18 +162,18 @@ static ckvc_status try_pool(inputs *in, input_table *t, int side, const pass_poo
 }
 
 /* Why no records of the side are looked for; NULL: they are. */
-static const char *why_not(inputs *in, const input_table *t, double alpha, double scale) {
+static const char *why_no_records(inputs *in, const input_table *t, double alpha, double scale) {
     const ckvc_table *k = t->f->table;
     if (t->f->xfer) {
-        return room_text(&in->room, "%s was mapped from another table, not fitted", t->tag);
+        return arena_text(&in->arena, "%s was mapped from another table, not fitted", t->tag);
     }
     if (t->n_runs == 0) {
-        return room_text(&in->room, "the run that %s was fitted from is not among the inputs",
-                         t->tag);
+        return arena_text(&in->arena, "the run that %s was fitted from is not among the inputs",
+                          t->tag);
     }
     if (!t->f->has_evidence || !(alpha >= 0) || !(scale > 0) ||
         k->n_head_actions > CQL_MAX_ACTIONS || k->n_gate_actions > CQL_MAX_ACTIONS) {
-        return room_text(&in->room, "%s does not say how it was fitted", t->tag);
+        return arena_text(&in->arena, "%s does not say how it was fitted", t->tag);
     }
     return NULL;
 }
@@ -188,11 +188,11 @@ static ckvc_status read_side(inputs *in, input_table *t, int side, ckvc_err *err
     const char *kind = json_string_value(json_object_get(reward, "kind"));
     own_records *s = &t->sides[side];
     s->of = side_of_table(t->f->table, (ckvc_side)side);
-    const char *name = ckvc_side_name(s->of.which), *key = room_text(&in->room, "scale_%s", name);
+    const char *name = ckvc_side_name(s->of.which), *key = arena_text(&in->arena, "scale_%s", name);
     const double alpha = number_in(meta, "cql_alpha"), scale = number_in(reward, key);
-    if ((s->why = why_not(in, t, alpha, scale))) { return CKVC_OK; }
-    s->why = room_text(&in->room, "%s: no complete %s pass of the shape of %s",
-                       input_run_tags(in, t), name, t->tag);
+    if ((s->why = why_no_records(in, t, alpha, scale))) { return CKVC_OK; }
+    s->why = arena_text(&in->arena, "%s: no complete %s pass of the shape of %s",
+                        input_run_tags(in, t), name, t->tag);
     s->fit = (cql_fit){.cql_alpha = alpha, .scale = scale, .actions = s->of.actions};
     s->fit.reward = kind && strcmp(kind, "raw") == 0 ? CQL_RAW : CQL_ADVANTAGE;
     s->neutral = side_neutral(&s->of);
@@ -216,9 +216,10 @@ static ckvc_status refit(inputs *in, own_records *s, ckvc_err *err) {
     uint32_t most = WORK_MAX / each < asked ? (uint32_t)(WORK_MAX / each) : asked;
     s->n_boot = most > BOOT_MIN || asked < BOOT_MIN ? most : BOOT_MIN;
     s->n_halves = 2 * OWN_SPLITS < s->n_boot ? 2 * OWN_SPLITS : s->n_boot / 2 * 2;
-    s->boot_choices = room_for(&in->room, (size_t)s->n_boot * l->n_states, sizeof *s->boot_choices);
+    s->boot_choices =
+        arena_alloc(&in->arena, (size_t)s->n_boot * l->n_states, sizeof *s->boot_choices);
     s->half_choices =
-        room_for(&in->room, (size_t)s->n_halves * l->n_states, sizeof *s->half_choices);
+        arena_alloc(&in->arena, (size_t)s->n_halves * l->n_states, sizeof *s->half_choices);
     s->boot = cql_logged_weights(l, s->n_boot, RESAMPLE_BOOTSTRAP, in->o->seed);
     CKVC_AUTO_FREE uint8_t *halves =
         cql_logged_weights(l, s->n_halves, RESAMPLE_HALVES, in->o->seed);

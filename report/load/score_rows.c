@@ -39,8 +39,8 @@ static json_t *seen_prompts(inputs *in) {
             const input_prompt *q = &run->prompts[p];
             if (q->heldout) { continue; }
             json_object_set_new_nocheck(
-                seen, room_text(&in->room, "%s\n%s", run->h.manifest, q->id), json_true());
-            json_object_set_new_nocheck(seen, room_text(&in->room, "%" PRIx64, q->token_hash),
+                seen, arena_text(&in->arena, "%s\n%s", run->h.manifest, q->id), json_true());
+            json_object_set_new_nocheck(seen, arena_text(&in->arena, "%" PRIx64, q->token_hash),
                                         json_true());
         }
     }
@@ -56,13 +56,13 @@ static bool was_seen(const json_t *seen, const score_row *row) {
 /* ---- titles ---- */
 
 /* "0.875, 0.895", or "0.75 to 0.95". */
-static const char *name_taus(room *r, const score_series *s) {
+static const char *name_taus(arena *r, const score_series *s) {
     if (s->n_taus > TAUS_NAMED) {
-        return room_text(r, "%.4g to %.4g", s->taus[0], s->taus[s->n_taus - 1]);
+        return arena_text(r, "%.4g to %.4g", s->taus[0], s->taus[s->n_taus - 1]);
     }
     const char *text = "";
     for (size_t i = 0; i < s->n_taus; i++) {
-        text = room_text(r, "%s%s%.4g", text, i ? ", " : "", s->taus[i]);
+        text = arena_text(r, "%s%s%.4g", text, i ? ", " : "", s->taus[i]);
     }
     return text;
 }
@@ -72,18 +72,18 @@ static const char *name_taus(room *r, const score_series *s) {
 static const char *policy_title(inputs *in, const score_series *s) {
     if (!*s->table) { return s->policy; }
     const input_table *t = input_table_of(in, s->table);
-    const char *table = t ? t->title : room_text(&in->room, "table %.12s", s->table);
-    if (s->kind == SCORE_TABLE) { return table; }
+    const char *table = t ? t->title : arena_text(&in->arena, "table %.12s", s->table);
+    if (s->kind == POLICY_TABLE) { return table; }
     if (s->n_taus) {
-        return room_text(&in->room, "%s to %s (\u03C4 %s)", s->policy, table,
-                         name_taus(&in->room, s));
+        return arena_text(&in->arena, "%s to %s (\u03C4 %s)", s->policy, table,
+                          name_taus(&in->arena, s));
     }
-    const char *joined = score_is_reference(s->kind) ? "with the tokens of" : "of";
-    return room_text(&in->room, "%s %s %s", s->policy, joined, table);
+    const char *joined = policy_is_reference(s->kind) ? "with the tokens of" : "of";
+    return arena_text(&in->arena, "%s %s %s", s->policy, joined, table);
 }
 
 /* Titles name a part of the score only where the series differ in it. */
-static void name_field(room *r, score_files *f, const setting_field *field) {
+static void name_field(arena *r, score_files *f, const setting_field *field) {
     bool differ = false;
     for (size_t k = 1; k < f->n_series; k++) {
         differ |= record_number(&field->m, &f->series[0].setting) !=
@@ -93,7 +93,7 @@ static void name_field(room *r, score_files *f, const setting_field *field) {
         char part[96];
         score_series *s = &f->series[k];
         if (setting_title(field, &s->setting, part, sizeof part)) {
-            s->title = room_text(r, "%s, %s", s->title, part);
+            s->title = arena_text(r, "%s, %s", s->title, part);
         }
     }
 }
@@ -101,14 +101,14 @@ static void name_field(room *r, score_files *f, const setting_field *field) {
 static void name_series(inputs *in, score_files *f) {
     for (size_t k = 0; k < f->n_series; k++) {
         score_series *s = &f->series[k];
-        s->title = room_text(&in->room, "%s%s", policy_title(in, s),
-                             s->layer_budgets ? ", budgets by layer" : "");
+        s->title = arena_text(&in->arena, "%s%s", policy_title(in, s),
+                              s->layer_budgets ? ", budgets by layer" : "");
     }
     for (int last = 0; last < 2; last++) { /* the window's size */
         for (size_t i = 0; i < setting_n_fields; i++) {
             const setting_field *field = &setting_fields[i];
             if (field->title && last == !!(field->groups & SETTING_WINDOW)) {
-                name_field(&in->room, f, field);
+                name_field(&in->arena, f, field);
             }
         }
     }
@@ -132,7 +132,7 @@ static size_t series_of(score_files *f, const score_row *row) {
     f->series[f->n_series++] = (score_series){.model = row->model,
                                               .policy = row->policy,
                                               .table = row->table,
-                                              .kind = score_kind_named(row->policy),
+                                              .kind = policy_kind_named(row->policy),
                                               .budget = row->budget,
                                               .layer_budgets = row->layer_budgets,
                                               .setting = row->setting,
@@ -170,8 +170,8 @@ static ckvc_status drop_repeated(score_files *f, entry *rows, ckvc_err *err) {
 }
 
 /* Each series' rows and the thresholds in them, each once. */
-static void fill_series(room *r, score_files *f, const entry *rows) {
-    const score_row **all = room_for(r, f->n_rows, sizeof(score_row *));
+static void fill_series(arena *r, score_files *f, const entry *rows) {
+    const score_row **all = arena_alloc(r, f->n_rows, sizeof(score_row *));
     for (size_t i = 0; i < f->n_rows; i++) {
         score_series *s = &f->series[rows[i].series];
         all[i] = rows[i].row;
@@ -181,7 +181,7 @@ static void fill_series(room *r, score_files *f, const entry *rows) {
     for (size_t k = 0; k < f->n_series; k++) {
         score_series *s = &f->series[k];
         size_t n = 0;
-        s->taus = room_for(r, s->n, sizeof *s->taus);
+        s->taus = arena_alloc(r, s->n, sizeof *s->taus);
         for (size_t i = 0; i < s->n; i++) {
             if (isfinite(s->rows[i]->tau)) { s->taus[n++] = s->rows[i]->tau; }
         }
@@ -198,9 +198,9 @@ static bool is_heldout(const score_row *row) {
     return row->split && strcmp(row->split, "heldout") == 0;
 }
 
-static ckvc_status take_rows(inputs *in, score_files *f, size_t total, ckvc_err *err) {
+static ckvc_status collect_series(inputs *in, score_files *f, size_t total, ckvc_err *err) {
     json_auto_t *seen = seen_prompts(in);
-    entry *rows = room_for(&in->room, total, sizeof *rows);
+    entry *rows = arena_alloc(&in->arena, total, sizeof *rows);
     bool marked = false, unseen = false;
     size_t n = 0;
     for (size_t i = 0; i < f->n_files; i++) {
@@ -230,7 +230,7 @@ static ckvc_status take_rows(inputs *in, score_files *f, size_t total, ckvc_err 
     qsort(rows, f->n_rows, sizeof *rows, by_series);
     CKVC_TRY(drop_repeated(f, rows, err));
     for (size_t i = 0; i < f->n_rows; i++) { f->n_marked += is_heldout(rows[i].row); }
-    fill_series(&in->room, f, rows);
+    fill_series(&in->arena, f, rows);
     return CKVC_OK;
 }
 
@@ -242,8 +242,8 @@ static int by_model(const void *pa, const void *pb) {
     return c ? c : score_compare_prompts(a, b);
 }
 
-static ckvc_status take_utilities(room *r, score_files *f, ckvc_err *err) {
-    const score_row **rows = f->utilities = room_for(r, f->n_rows, sizeof(score_row *));
+static ckvc_status collect_utilities(arena *r, score_files *f, ckvc_err *err) {
+    const score_row **rows = f->utilities = arena_alloc(r, f->n_rows, sizeof(score_row *));
     size_t n = 0;
     for (size_t k = 0; k < f->n_series; k++) {
         for (size_t i = 0; i < f->series[k].n; i++) {
@@ -271,8 +271,10 @@ static const char *own_scores(inputs *in, const run_dir *run) {
         const char *from =
             json_string_value(json_object_get(json_array_get(run_notes(run), i), "from"));
         if (!from || strncmp(from, table, sizeof table - 1) != 0) { continue; }
-        const char *file = room_text(&in->room, "heldout/pass-%.2s.jsonl", from + sizeof table - 1);
-        path = run_has_file(run, file) ? room_text(&in->room, "%s/%s", run_path(run), file) : path;
+        const char *file =
+            arena_text(&in->arena, "heldout/pass-%.2s.jsonl", from + sizeof table - 1);
+        path =
+            run_has_file(run, file) ? arena_text(&in->arena, "%s/%s", run_path(run), file) : path;
     }
     return path;
 }
@@ -280,18 +282,18 @@ static const char *own_scores(inputs *in, const run_dir *run) {
 ckvc_status score_rows_load(inputs *in, ckvc_err *err) {
     score_files *f = &in->scores;
     size_t total = 0, n = in->o->n_scores;
-    const char **paths = room_for(&in->room, n + in->n_runs, sizeof *paths);
+    const char **paths = arena_alloc(&in->arena, n + in->n_runs, sizeof *paths);
     for (size_t i = 0; i < n; i++) { paths[i] = in->o->scores[i]; }
     for (size_t i = 0; i < in->n_runs && !in->o->n_scores; i++) {
         n += (paths[n] = own_scores(in, in->runs[i].dir)) != NULL;
     }
-    f->files = room_for(&in->room, n, sizeof(scores *));
+    f->files = arena_alloc(&in->arena, n, sizeof(scores *));
     for (size_t i = 0; i < n; i++) {
         CKVC_TRY(scores_read(paths[i], &f->files[i], err));
         total += f->files[f->n_files++]->n;
     }
-    f->series = room_for(&in->room, total, sizeof *f->series);
-    CKVC_TRY(take_rows(in, f, total, err));
+    f->series = arena_alloc(&in->arena, total, sizeof *f->series);
+    CKVC_TRY(collect_series(in, f, total, err));
     name_series(in, f);
-    return take_utilities(&in->room, f, err);
+    return collect_utilities(&in->arena, f, err);
 }

@@ -94,7 +94,7 @@ static void take_items(worker *w, const answer_row *const *rows, const size_t *f
 }
 
 /* Items are in the order of their tasks. */
-static void take_tasks(worker *w) {
+static void group_by_task(worker *w) {
     answer_bench *o = w->o;
     o->tasks = NEW(w->n, o->n_items, answer_task);
     for (size_t i = 0; i < o->n_items; i++) {
@@ -284,7 +284,7 @@ static bool has_needle(const answer_row *x) {
     return x->aimed && !isnan(x->depth) && strcmp(x->group, "needle") == 0;
 }
 
-static size_t place_of(const double *sorted, size_t n, double x) {
+static size_t index_in_sorted(const double *sorted, size_t n, double x) {
     const double *at = bsearch(&x, sorted, n, sizeof *sorted, ckvc_order_double);
     return (size_t)(at - sorted);
 }
@@ -307,8 +307,8 @@ static void needles(worker *w, json_t *bench) {
         for (size_t i = 0; n_depths && i < o->n_items; i++) {
             const answer_row *x = row_at(w, k, i);
             if (!has_needle(x)) { continue; }
-            const size_t at =
-                place_of(depths, n_depths, x->depth) * n_aimed + place_of(aimed, n_aimed, x->aimed);
+            const size_t at = index_in_sorted(depths, n_depths, x->depth) * n_aimed +
+                              index_in_sorted(aimed, n_aimed, x->aimed);
             sum[at] += x->score;
             n[at]++;
         }
@@ -324,11 +324,11 @@ static void needles(worker *w, json_t *bench) {
 /* "T1 technical", "table 1a2b3c4d5e6f", "table"; "no-threshold of T1 technical", "snapkv". A table
  * that no other has to be told from is not named by what is made with it. */
 static const char *title_of(report_numbers *n, const answer_row *x, bool one_table) {
-    const bool itself = strcmp(x->policy, score_kind_name(SCORE_TABLE)) == 0;
+    const bool itself = strcmp(x->policy, policy_kind_name(POLICY_TABLE)) == 0;
     const input_table *t = x->table ? input_table_of(n->in, x->table) : NULL;
     if (!x->table || (one_table && !(itself && t))) { return x->policy; }
-    const char *table = t ? t->title : room_text(&n->in->room, "table %.12s", x->table);
-    return itself ? table : room_text(&n->in->room, "%s of %s", x->policy, table);
+    const char *table = t ? t->title : arena_text(&n->in->arena, "table %.12s", x->table);
+    return itself ? table : arena_text(&n->in->arena, "%s of %s", x->policy, table);
 }
 
 /* A part of the setting in which the series differ. */
@@ -340,14 +340,14 @@ static const char *setting_words(report_numbers *n, const answer_row *x, const a
         if (field->title &&
             record_number(&field->m, &x->setting) != record_number(&field->m, &like->setting) &&
             setting_title(field, &x->setting, part, sizeof part)) {
-            words = room_text(&n->in->room, "%s, %s", words, part);
+            words = arena_text(&n->in->arena, "%s, %s", words, part);
         }
     }
     return words;
 }
 
-static void take_lines(report_numbers *n, answer_bench *o, const answer_row *const *rows,
-                       const size_t *first) {
+static void make_answer_lines(report_numbers *n, answer_bench *o, const answer_row *const *rows,
+                              const size_t *first) {
     const answer_row *like = rows[first[o->n_lines > 1 ? 1 : 0]];
     const char *table = NULL;
     bool one_table = true;
@@ -358,17 +358,17 @@ static void take_lines(report_numbers *n, answer_bench *o, const answer_row *con
     }
     for (size_t k = 0; k < o->n_lines; k++) {
         const answer_row *x = rows[first[k]];
-        const score_kind kind = score_kind_named(x->policy);
+        const policy_kind kind = policy_kind_named(x->policy);
         const policy_properties is =
-            kind < SCORE_KIND_COUNT ? *score_policy_properties(kind) : (policy_properties){0};
+            kind < POLICY_KIND_COUNT ? *policy_properties_of(kind) : (policy_properties){0};
         o->lines[k] = (answer_line){
-            .title = room_text(&n->in->room, "%s%s",
-                               answer_is_full(x) ? "full cache" : title_of(n, x, one_table),
-                               answer_is_full(x) ? "" : setting_words(n, x, like)),
+            .title = arena_text(&n->in->arena, "%s%s",
+                                answer_is_full(x) ? "full cache" : title_of(n, x, one_table),
+                                answer_is_full(x) ? "" : setting_words(n, x, like)),
             .aware = is.query_aware,
             .besides = is.cost ? is.cost : "",
             .full = answer_is_full(x),
-            .table = strcmp(x->policy, score_kind_name(SCORE_TABLE)) == 0,
+            .table = strcmp(x->policy, policy_kind_name(POLICY_TABLE)) == 0,
             .budget = x->budget,
             .tasks = json_array(),
             .lengths = json_array()};
@@ -428,12 +428,12 @@ static json_t *bench_of(report_numbers *n, const answer_row *const *rows, size_t
     }
     first[o.n_lines] = n_rows;
     o.lines = NEW(n, o.n_lines, answer_line);
-    take_lines(n, &o, rows, first);
+    make_answer_lines(n, &o, rows, first);
     worker w = {n, &o, NULL, NULL, NULL};
     take_items(&w, rows, first);
     w.keep = NEW(n, o.n_items + 1, bool);
     w.task = NEW(n, o.n_items + 1, size_t);
-    take_tasks(&w);
+    group_by_task(&w);
     each_task(&w);
     all_tasks(&w);
     each_length(&w);

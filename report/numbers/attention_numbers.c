@@ -31,7 +31,7 @@ static json_t *values_json(const double v[VALUES]) {
                   {"most_error_of_bound", J(v[MOST_OF_BOUND])});
 }
 
-static void take_layer(const score_row *const *rows, size_t n, size_t l, double v[VALUES]) {
+static void summarise_layer(const score_row *const *rows, size_t n, size_t l, double v[VALUES]) {
     double mean[SCORE_ATTENTION_KEYS] = {0}, closest = 0, beyond = 0;
     for (size_t i = 0; i < n; i++) {
         for (int k = 0; k < SCORE_ATTENTION_KEYS; k++) {
@@ -57,7 +57,7 @@ static void set_layers(json_t *o, const score_row *const *rows, size_t n) {
     const uint32_t L = rows[0]->n_layers;
     json_t *layers = json_array();
     for (size_t l = 0; l < L; l++) {
-        take_layer(rows, n, l, v);
+        summarise_layer(rows, n, l, v);
         for (size_t k = 0; k < VALUES; k++) { mean[k] += v[k]; }
         most = fmax(most, v[MOST_OF_BOUND]);
         json_array_append_new(layers, values_json(v));

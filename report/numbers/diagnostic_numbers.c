@@ -83,8 +83,8 @@ static json_t *utilities_of(const report_numbers *n) {
 /* The paper's fixed Top-k: the B largest of the window's attention; else a table's utilities
  * without its thresholds; else the start table. */
 static int policy_rank(const score_series *s) {
-    if (*s->table) { return s->kind == SCORE_NO_THRESHOLD ? 2 : 0; }
-    return s->kind == SCORE_WINDOW ? 3 : s->kind == SCORE_IDENTITY ? 1 : 0;
+    if (*s->table) { return s->kind == POLICY_NO_THRESHOLD ? 2 : 0; }
+    return s->kind == POLICY_WINDOW ? 3 : s->kind == POLICY_IDENTITY ? 1 : 0;
 }
 
 /* The first of the highest rank in its setting. */
@@ -106,7 +106,7 @@ typedef struct damage_columns {
     uint64_t stream;
 } damage_columns;
 
-static size_t cell_of(double v, const double *edges) {
+static size_t risk_bin(double v, const double *edges) {
     size_t c = 0;
     while (c < RISK_EDGES && v >= edges[c]) { c++; }
     return c;
@@ -123,7 +123,7 @@ static void set_cells(json_t *o, const damage_columns *d) {
     rank_quantile(d->second, d->n, at, RISK_EDGES, perplexity);
     for (size_t i = 0; i < d->n; i++) {
         const size_t c =
-            cell_of(d->first[i], entropy) * RISK_CELLS + cell_of(d->second[i], perplexity);
+            risk_bin(d->first[i], entropy) * RISK_CELLS + risk_bin(d->second[i], perplexity);
         damage[c] += d->damage[i];
         n[c]++;
     }

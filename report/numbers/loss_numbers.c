@@ -18,7 +18,7 @@ static int by_loss(const void *pa, const void *pb) {
     return (a->loss.mean > b->loss.mean) - (a->loss.mean < b->loss.mean);
 }
 
-static const table_numbers *table_of(const report_numbers *n, const score_series *s) {
+static const table_numbers *find_table(const report_numbers *n, const score_series *s) {
     EACH(table_numbers, t, n->tables, n->n_tables) {
         if (strcmp(t->f->content_id, s->table) == 0) { return t; }
     }
@@ -26,21 +26,21 @@ static const table_numbers *table_of(const report_numbers *n, const score_series
 }
 
 static bool is_shown(const score_series *s) {
-    return s->kind == SCORE_TABLE || s->kind == SCORE_IDENTITY || score_is_reference(s->kind);
+    return s->kind == POLICY_TABLE || s->kind == POLICY_IDENTITY || policy_is_reference(s->kind);
 }
 
 /* A reference goes by its policy alone, unless it takes more than a prefill to have it. */
 static const char *label_of(const report_numbers *n, const score_series *s) {
-    const table_numbers *t = table_of(n, s);
-    if (s->kind == SCORE_TABLE) { return t ? t->in->title : s->title; }
-    return score_needs_table(s->kind) && t
-               ? room_text(&n->in->room, "%s, by %s", s->policy, t->in->tag)
-           : s->kind == SCORE_KVZIP ? "kvzip, reads twice"
-                                    : s->policy;
+    const table_numbers *t = find_table(n, s);
+    if (s->kind == POLICY_TABLE) { return t ? t->in->title : s->title; }
+    return policy_needs_table(s->kind) && t
+               ? arena_text(&n->in->arena, "%s, by %s", s->policy, t->in->tag)
+           : s->kind == POLICY_KVZIP ? "kvzip, reads twice"
+                                     : s->policy;
 }
 
 static loss_row row_of(const report_numbers *n, const score_series *s) {
-    const table_numbers *t = s->kind == SCORE_TABLE ? table_of(n, s) : NULL;
+    const table_numbers *t = s->kind == POLICY_TABLE ? find_table(n, s) : NULL;
     loss_row o = {.label = label_of(n, s),
                   .table = t ? t->in->tag : NULL,
                   .budget = s->budget,
@@ -63,13 +63,13 @@ static const char *setting_of(const report_numbers *n, const score_series *like,
                               const table_numbers *table) {
     const char *model = table ? json_text_of(table->f->meta, "model_name") : NULL;
     const char *after = like->setting.compress_after ? ", compressed after the first turn" : "",
-               *of = model ? room_text(&n->in->room, ", %s%s", model, after) : after;
-    return like->budget < 1 ? room_text(&n->in->room, "%.4g%% of T%s", 100 * like->budget, of)
-                            : room_text(&n->in->room, "%g tokens%s", like->budget, of);
+               *of = model ? arena_text(&n->in->arena, ", %s%s", model, after) : after;
+    return like->budget < 1 ? arena_text(&n->in->arena, "%.4g%% of T%s", 100 * like->budget, of)
+                            : arena_text(&n->in->arena, "%g tokens%s", like->budget, of);
 }
 
 /* Adds the rows of one setting, by loss. */
-static void add_rows(const report_numbers *n, const score_series *like, json_t *list) {
+static void add_loss_rows(const report_numbers *n, const score_series *like, json_t *list) {
     const table_numbers *table = NULL;
     loss_row *rows = NEW(n, n->scores.n_series, loss_row);
     size_t k = 0;
@@ -83,7 +83,7 @@ static void add_rows(const report_numbers *n, const score_series *like, json_t *
         }
         rows[at] = row;
         k += at == k;
-        table = table ? table : table_of(n, s);
+        table = table ? table : find_table(n, s);
     }
     const char *of = setting_of(n, like, table);
     qsort(rows, k, sizeof *rows, by_loss);
@@ -98,6 +98,6 @@ void loss_numbers_make(report_numbers *n) {
         for (const score_series *y = s->series; y < x; y++) {
             first &= !(is_shown(y) && series_of_one_setting(x, y));
         }
-        if (first) { add_rows(n, x, list); }
+        if (first) { add_loss_rows(n, x, list); }
     }
 }

@@ -1,6 +1,6 @@
 /* What a report says, as numbers: each section computes its own from the inputs and puts them into
  * report.json (members.h). The structs here are what a later section computes with; an undefined
- * number is NaN. All but the JSON lives in the inputs' room. */
+ * number is NaN. All but the JSON lives in the inputs' arena. */
 #pragma once
 
 #include "cql/solve/stability.h"
@@ -173,6 +173,6 @@ json_t *spread_json(const sample_spread *s); /* {mean, lo, hi, defined} */
 /* Names in byte order, each once; has room for another. */
 void add_sorted(const char **names, size_t *n, const char *name);
 
-#define NEW(n, count, T) ((T *)room_for(&(n)->in->room, (count), sizeof(T)))
+#define NEW(n, count, T) ((T *)arena_alloc(&(n)->in->arena, (count), sizeof(T)))
 /* For each x of list [n]. */
 #define EACH(T, x, list, n) for (const T *x = (list), *x##_end = x + (n); x < x##_end; x++)

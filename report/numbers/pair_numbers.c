@@ -39,7 +39,8 @@ static void measure_heads(const columns_of *c, double *out) {
     memcpy(out + 1, ranks.bins, (c->n_measures - 1) * sizeof *out);
 }
 
-static void measure(const double *x, const double *y, size_t n, double out[GATE_MEASURES]) {
+static void compare_thresholds(const double *x, const double *y, size_t n,
+                               double out[GATE_MEASURES]) {
     double apart = 0, equal = 0;
     for (size_t i = 0; i < n; i++) {
         apart += fabs(x[i] - y[i]);
@@ -58,7 +59,7 @@ static size_t measure_gates(const columns_of *c, double out[GATE_MEASURES]) {
         c->x[0][k] = c->x[0][i];
         c->x[1][k++] = c->x[1][i];
     }
-    measure(c->x[0], c->x[1], k, out);
+    compare_thresholds(c->x[0], c->x[1], k, out);
     return k;
 }
 
@@ -161,12 +162,12 @@ static void set_bins(json_t *o, const columns_of *c, const rank_layers *ranks) {
     ADD_MEMBERS(o, {"bins", ckvc_json_reals(ranks->bins, bins)}, {"bin_layers", layers});
 }
 
-static json_t *heads_of(columns_of *c) {
+static json_t *weights_json(columns_of *c) {
     double measures[GATE_MEASURES];
     rank_layers ranks;
     take_own(c);
     rank_by_layer(c->x[0], c->x[1], c->L, c->X, c->n_measures - 1, &ranks);
-    measure(c->x[0], c->x[1], c->L * c->X, measures);
+    compare_thresholds(c->x[0], c->x[1], c->L * c->X, measures);
     const char *missing = why_no_refits(c);
     json_t *o = OBJECT({"budget", J(c->t[0]->shape->budgets[c->b[0]])},
                        {"overall", J(ranks.overall)}, {"bin_mean", J(ranks.bin_mean)},
@@ -268,7 +269,7 @@ static double reliability_of(const table_numbers *t, size_t b) {
 /* lo and hi are over resampled heads: a table has no replicates of its shares, only each one's
  * interval, and the shares of a prompt are not independent. Split halves are what the fits said of
  * their own prompts. */
-static json_t *shares_of(const columns_of *c) {
+static json_t *compare_shares_json(const columns_of *c) {
     const size_t X = c->X, n = c->L * X, bins = c->n_measures - 1;
     double apart = 0, lo, hi;
     rank_layers ranks;
@@ -304,7 +305,7 @@ static bool same_reals(const double *x, const double *y, size_t nx, size_t ny) {
     return nx == ny && memcmp(x, y, nx * sizeof *x) == 0;
 }
 
-static const char *why_not(const ckvc_table *x, const ckvc_table *y) {
+static const char *why_incomparable(const ckvc_table *x, const ckvc_table *y) {
     if (x->n_layers != y->n_layers || x->n_heads != y->n_heads) {
         return "layers or heads differ in number";
     }
@@ -348,8 +349,8 @@ static void compare_tables(report_numbers *n, json_t *o, const table_numbers *a,
         c.side = CKVC_SIDE_HEAD;
         c.X = x->n_heads;
         c.n_measures = 1 + bins;
-        if (fitted) { json_array_append_new(heads, heads_of(&c)); }
-        if (have_shares) { json_array_append_new(shares, shares_of(&c)); }
+        if (fitted) { json_array_append_new(heads, weights_json(&c)); }
+        if (have_shares) { json_array_append_new(shares, compare_shares_json(&c)); }
         c.side = CKVC_SIDE_GATE;
         c.X = cells;
         c.n_measures = GATE_MEASURES;
@@ -365,7 +366,7 @@ void pair_numbers_make(report_numbers *n) {
             const table_numbers *x = &n->tables[a], *y = &n->tables[b];
             const char *fx = json_text_of(x->f->meta, "fingerprint"),
                        *fy = json_text_of(y->f->meta, "fingerprint"),
-                       *not_compared = why_not(x->shape, y->shape);
+                       *not_compared = why_incomparable(x->shape, y->shape);
             const bool same_model = strcmp(fx ? fx : "", fy ? fy : "") == 0;
             json_t *o =
                 OBJECT({"a", J(x->in->tag)}, {"b", J(y->in->tag)}, M(not_compared), M(same_model));

@@ -94,7 +94,7 @@ static json_t *binding_of(const gate_binding *c, const char *source) {
 }
 
 /* What the thresholds of tables whose gate was fitted from the run rest on at a budget. */
-static json_t *choices_of(const report_numbers *n, const input_run *run, double budget) {
+static json_t *gate_choices_json(const report_numbers *n, const input_run *run, double budget) {
     json_t *list = json_array();
     EACH(table_numbers, t, n->tables, n->n_tables) {
         const json_t *gate = json_object_get(json_object_get(t->json, "evidence"), "gate"),
@@ -122,7 +122,7 @@ static json_t *advice_on(const shard_header *h, const gate_binding *all, signed 
     return J(advice);
 }
 
-static json_t *budget_of(const report_numbers *n, const input_run *in, size_t b) {
+static json_t *run_budget_json(const report_numbers *n, const input_run *in, size_t b) {
     const shard_header *h = &in->h;
     const size_t L = h->n_layers, P = h->n_ppl_bins, n_cells = h->n_entropy_bins * P;
     const gate_binding *first = &in->cells[input_cell(h, b, 0, 0, 0)];
@@ -152,7 +152,8 @@ static json_t *budget_of(const report_numbers *n, const input_run *in, size_t b)
     return OBJECT({"budget", J(h->budgets[b])}, M(alive), {"cells_occupied", J(occupied)},
                   M(cells_alive), {"advice", advice_on(h, &all, alive)},
                   {"all", binding_of(&all, NULL)}, {"sources", sources}, {"layers", layers},
-                  {"cells", json_rows_of(cells, P)}, {"choices", choices_of(n, in, h->budgets[b])});
+                  {"cells", json_rows_of(cells, P)},
+                  {"choices", gate_choices_json(n, in, h->budgets[b])});
 }
 
 /* ---- runs ---- */
@@ -177,7 +178,7 @@ static json_t *run_of(report_numbers *n, const input_run *in) {
         add_savings(in, (ckvc_side)side, (double)(in->n_prompts - n_heldout), by_layer, rates);
     }
     for (size_t b = 0; in->binned && b < in->h.n_budgets; b++) {
-        json_array_append_new(budgets, budget_of(n, in, b));
+        json_array_append_new(budgets, run_budget_json(n, in, b));
     }
     json_t *o =
         OBJECT({"model", J(in->h.model_name)}, {"fingerprint", J(in->h.fingerprint)},

@@ -41,14 +41,14 @@ static const subset kinds[2] = {{NULL, "text", 0, UINT32_MAX}, {NULL, "retrieval
 
 /* Retrieval prompts are those of sources whose names end so, as `manifest` names them: they reward
  * reach, text rewards nearness. */
-static const char *kind_of(const char *source) {
+static const char *source_kind(const char *source) {
     return source && fnmatch("*retrieval", source, 0) == 0 ? "retrieval" : "text";
 }
 
 static bool in_subset(const subset *of, const score_row *x) {
     return (!of->source || strcmp(x->source ? x->source : "", of->source) == 0) &&
-           (!of->kind || strcmp(kind_of(x->source), of->kind) == 0) && x->n_tokens >= of->T_lo &&
-           x->n_tokens <= of->T_hi;
+           (!of->kind || strcmp(source_kind(x->source), of->kind) == 0) &&
+           x->n_tokens >= of->T_lo && x->n_tokens <= of->T_hi;
 }
 
 /* A third of a series' prompts each, by length; equal lengths stay together. Returns how many of
@@ -100,8 +100,8 @@ typedef struct worker {
 } worker;
 
 /* Mean and interval of what n rows say, by the documents of their prompts -> cluster [n]. */
-static rank_interval mean_of(const double *d, const score_row *const *rows, size_t n,
-                             size_t *cluster) {
+static rank_interval mean_by_document(const double *d, const score_row *const *rows, size_t n,
+                                      size_t *cluster) {
     CKVC_AUTO_FREE const char **names = ckvc_alloc(n, sizeof *names);
     for (size_t i = 0; i < n; i++) { names[i] = rows[i]->document; }
     rank_clusters(names, n, cluster);
@@ -180,7 +180,8 @@ static bool subtract(worker *w, const score_series *a, const score_series *b, co
     if (o->n == 0 && o->undefined == 0) { return false; }
     const size_t n = o->n;
     CKVC_AUTO_FREE size_t *cluster = ckvc_alloc(n, sizeof *cluster);
-    const rank_interval kl = mean_of(w->kl, w->x, n, cluster), v = mean_of(w->d, w->x, n, cluster);
+    const rank_interval kl = mean_by_document(w->kl, w->x, n, cluster),
+                        v = mean_by_document(w->d, w->x, n, cluster);
     for (size_t i = 0; bootstrap && i < n; i++) { resample(w, w->x[cluster[i]]->id, w->d[i]); }
     o->n_documents = v.n_clusters;
     const double count = (double)n;
@@ -200,8 +201,8 @@ static bool subtract(worker *w, const score_series *a, const score_series *b, co
 }
 
 /* The parts of a comparison, when there are several: returns how many have prompts. */
-static size_t parts_of(worker *w, const comparison *c, const subset *parts, size_t n,
-                       difference *out) {
+static size_t compare_parts(worker *w, const comparison *c, const subset *parts, size_t n,
+                            difference *out) {
     size_t k = 0;
     for (size_t i = 0; n > 1 && i < n; i++) {
         k += subtract(w, &c->of, &c->base, &parts[i], false, &out[k]);
@@ -211,24 +212,24 @@ static size_t parts_of(worker *w, const comparison *c, const subset *parts, size
 
 /* Series a against b into a list: all prompts together, then by kind, source and length. Nothing
  * when they share no prompt. */
-static void compare(worker *w, const score_series *a, const score_series *b,
-                    comparison_list *list) {
+static void compare_series(worker *w, const score_series *a, const score_series *b,
+                           comparison_list *list) {
     comparison c = {.of = *a, .base = *b, .one_score = score_same_setting(a, b)};
     subset lengths[3];
     if (!subtract(w, a, b, &everything, true, &c.all)) { return; }
     take_bootstrap(w, &c.all);
     /* of tables whose sets are not alike only equal entries can be compared */
-    if (a->kind == SCORE_TABLE && b->kind == SCORE_TABLE && !c.all.equal_tokens &&
+    if (a->kind == POLICY_TABLE && b->kind == POLICY_TABLE && !c.all.equal_tokens &&
         setting_compare(&a->setting, &b->setting, SETTING_SETS) != 0) {
         return;
     }
     c.kinds = NEW(w->n, 2 + w->n_sources + 3, difference);
-    c.n_kinds = parts_of(w, &c, kinds, 2, c.kinds);
+    c.n_kinds = compare_parts(w, &c, kinds, 2, c.kinds);
     if (c.n_kinds < 2) { c.n_kinds = 0; /* all of one kind: that is "all" */ }
     c.sources = c.kinds + c.n_kinds;
-    c.n_sources = parts_of(w, &c, w->sources, w->n_sources, c.sources);
+    c.n_sources = compare_parts(w, &c, w->sources, w->n_sources, c.sources);
     c.lengths = c.sources + c.n_sources;
-    c.n_lengths = parts_of(w, &c, lengths, length_groups(a, lengths), c.lengths);
+    c.n_lengths = compare_parts(w, &c, lengths, length_groups(a, lengths), c.lengths);
     if (list->n == list->cap) {
         comparison *more = NEW(w->n, list->cap = 2 * list->cap + 8, comparison);
         if (list->n) { memcpy(more, list->of, list->n * sizeof *more); }
@@ -242,26 +243,26 @@ static void compare(worker *w, const score_series *a, const score_series *b,
 /* Series x against series y of its model, budget and C, in every list that the two belong to. */
 static void compare_two(worker *w, const score_series *x, const score_series *y,
                         comparison_list *lists) {
-    const bool own = strcmp(x->table, y->table) == 0, table = x->kind == SCORE_TABLE;
+    const bool own = strcmp(x->table, y->table) == 0, table = x->kind == POLICY_TABLE;
     const bool one_score = score_same_setting(x, y);
     const bool in[SCORE_LISTS] = {
-        [AGAINST_IDENTITY] = one_score && y->kind == SCORE_IDENTITY,
+        [AGAINST_IDENTITY] = one_score && y->kind == POLICY_IDENTITY,
         /* a table's match is no measure for another table, but is one for references */
-        [AGAINST_MATCHED] = one_score && y->kind == SCORE_MATCHED && x->kind != SCORE_MATCHED &&
+        [AGAINST_MATCHED] = one_score && y->kind == POLICY_MATCHED && x->kind != POLICY_MATCHED &&
                             (own || !*x->table),
-        [BETWEEN_TABLES] = table && y->kind == SCORE_TABLE && x > y,
+        [BETWEEN_TABLES] = table && y->kind == POLICY_TABLE && x > y,
         /* what needs no table, under two scores */
         [BETWEEN_SCORES] = !one_score && x > y && !*x->table && strcmp(x->policy, y->policy) == 0 &&
-                           (x->kind == SCORE_IDENTITY || x->kind == SCORE_TOP_K),
+                           (x->kind == POLICY_IDENTITY || x->kind == POLICY_TOP_K),
         /* its own matched control and references; sort_opponents sorts out those that do not keep
            as many */
-        [AT_EQUAL_TOKENS] = one_score && table && y->kind != SCORE_TABLE &&
-                            y->kind != SCORE_IDENTITY && !score_is_control(y->kind) &&
+        [AT_EQUAL_TOKENS] = one_score && table && y->kind != POLICY_TABLE &&
+                            y->kind != POLICY_IDENTITY && !policy_is_control(y->kind) &&
                             (own || !*y->table),
-        [AGAINST_CONTROLS] = one_score && table && own && score_is_control(y->kind),
+        [AGAINST_CONTROLS] = one_score && table && own && policy_is_control(y->kind),
     };
     for (size_t k = 0; k < SCORE_LISTS; k++) {
-        if (in[k]) { compare(w, x, y, &lists[k]); }
+        if (in[k]) { compare_series(w, x, y, &lists[k]); }
     }
 }
 
@@ -294,7 +295,7 @@ static void sort_opponents(report_numbers *n, comparison_list *fair, comparison_
         bool superseded = false;
         for (size_t k = 0; k < all.n; k++) { superseded |= supersedes(&all.of[k], c); }
         if (superseded) { continue; }
-        comparison_list *to = c->base.kind == SCORE_MATCHED || c->all.equal_tokens ? fair : other;
+        comparison_list *to = c->base.kind == POLICY_MATCHED || c->all.equal_tokens ? fair : other;
         to->of[to->n++] = *c;
     }
 }
@@ -384,7 +385,7 @@ static void set_scores(const report_numbers *n) {
 
 /* Tables first, then their controls, then the references. */
 static int series_rank(const score_series *s) {
-    return s->kind == SCORE_TABLE ? 0 : *s->table && !score_is_reference(s->kind) ? 1 : 2;
+    return s->kind == POLICY_TABLE ? 0 : *s->table && !policy_is_reference(s->kind) ? 1 : 2;
 }
 
 void score_numbers_make(report_numbers *n) {
@@ -448,13 +449,13 @@ interval series_loss(const score_series *s, bool kl) {
         if (kl) { v[n] = s->rows[i]->kl; /* NaN of one: of all, or it would be of other prompts */ }
         n++;
     }
-    const rank_interval of = mean_of(v, rows, n, cluster);
+    const rank_interval of = mean_by_document(v, rows, n, cluster);
     return (interval){of.mean, of.lo, of.hi};
 }
 
 const comparison *comparison_gain(const score_numbers *s, const comparison *c) {
     EACH(comparison, fair, s->lists[AT_EQUAL_TOKENS].of, s->lists[AT_EQUAL_TOKENS].n) {
-        if (series_alike(&fair->of, &c->of) && fair->base.kind == SCORE_MATCHED) { return fair; }
+        if (series_alike(&fair->of, &c->of) && fair->base.kind == POLICY_MATCHED) { return fair; }
     }
     return c;
 }

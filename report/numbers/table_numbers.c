@@ -177,7 +177,7 @@ static json_t *by_head(const ckvc_table *t, const double *of, size_t step, size_
 }
 
 /* By budget, with the ends of each share's interval over prompts; null: the table has none. */
-static json_t *shares_of(const table_numbers *t) {
+static json_t *shares_json(const table_numbers *t) {
     const ckvc_table *k = t->shape;
     const size_t nB = k->n_budgets;
     const double *ends = t->f->share_interval;
@@ -335,7 +335,7 @@ static json_t *table_json(report_numbers *n, table_numbers *t) {
                   {"shape", shape_of(t->shape)}, {"recommends", recommended_of(t->shape)},
                   {"run", in->n_runs ? J(input_run_tags(n->in, in)) : json_null()},
                   OF(t, shares_alone), OF(t->f, meta), {"head", heads}, {"gate", gates},
-                  {"shares", shares_of(t)}, {"evidence", evidence}, {"statistics", json_object()},
+                  {"shares", shares_json(t)}, {"evidence", evidence}, {"statistics", json_object()},
                   {"leak_check", leaks_of(n, t)});
 }
 

@@ -21,11 +21,11 @@ static const char *source_model(const inputs *in, const input_table *t) {
 }
 
 /* The table's gain over identity in the setting of `like`; NULL when it was not scored. */
-static const difference *against_identity(const report_numbers *n, const input_table *t,
-                                          const score_series *like) {
+static const difference *gain_over_identity(const report_numbers *n, const input_table *t,
+                                            const score_series *like) {
     const comparison_list *list = &n->scores.lists[AGAINST_IDENTITY];
     EACH(comparison, c, list->of, list->n) {
-        if (series_of_one_setting(&c->of, like) && c->of.kind == SCORE_TABLE &&
+        if (series_of_one_setting(&c->of, like) && c->of.kind == POLICY_TABLE &&
             strcmp(c->of.table, t->f->content_id) == 0) {
             return &c->all;
         }
@@ -61,7 +61,7 @@ static json_t *names_json(const char *const *names, size_t n) {
 }
 
 /* Of one budget, C and way of matching heads: compiled less transferred, by source and target. */
-static json_t *matrix_of(const report_numbers *n, const transfer_row *first) {
+static json_t *transfer_matrix_json(const report_numbers *n, const transfer_row *first) {
     const char **sources = NEW(n, n->n_transfers, const char *),
                **targets = NEW(n, n->n_transfers, const char *);
     size_t n_sources = 0, n_targets = 0, pairs = 0;
@@ -129,8 +129,8 @@ void transfer_numbers_make(report_numbers *n) {
         r->against_compiled.kl = other_way ? negated(c->all.kl) : c->all.kl;
         r->against_compiled.by_kl = c->all.by_kl;
         r->against_compiled.n = c->all.n;
-        r->transferred_against_identity = against_identity(n, moved, &c->of);
-        r->compiled_against_identity = against_identity(n, compiled, &c->of);
+        r->transferred_against_identity = gain_over_identity(n, moved, &c->of);
+        r->compiled_against_identity = gain_over_identity(n, compiled, &c->of);
     }
     EACH(table_numbers, t, n->tables, n->n_tables) {
         if (t->f->xfer) { json_object_set_new(t->json, "transfer", J(t->f->xfer)); }
@@ -141,7 +141,7 @@ void transfer_numbers_make(report_numbers *n) {
         bool known = false;
         for (size_t k = 0; k < i; k++) { known |= same_matrix(&n->transfers[k], r); }
         json_array_append_new(rows, row_json(r));
-        if (!known) { json_array_append_new(matrices, matrix_of(n, r)); }
+        if (!known) { json_array_append_new(matrices, transfer_matrix_json(n, r)); }
     }
     json_t *o = OBJECT({"rows", rows}, {"matrices", matrices});
     json_object_set_new(n->json, "transfers", o);

@@ -200,7 +200,7 @@ static json_t *variance_json(const variance_split *v) {
 /* ---- other settings of the fit ---- */
 
 /* Choices [S] of a fit of all records, -1 without records. */
-static int *choices_of(const side_work *w, const cql_fit *fit) {
+static int *fit_choices(const side_work *w, const cql_fit *fit) {
     int *out = NEW(w->n, w->l->n_states, int);
     for (size_t i = 0; i < w->l->n_states; i++) { out[i] = cql_logged_choice(w->l, i, NULL, fit); }
     return out;
@@ -221,7 +221,7 @@ static ckvc_status try_alphas(const side_work *w, json_t *list, ckvc_err *err) {
     int *choices[N_ALPHAS];
     for (size_t k = 0; k < N_ALPHAS; k++) {
         with.fit.cql_alpha = alphas[k];
-        choices[k] = choices_of(w, &with.fit);
+        choices[k] = fit_choices(w, &with.fit);
     }
     for (size_t k = 0; k < N_ALPHAS; k++) {
         rank_interval gain = {.mean = NAN, .lo = NAN, .hi = NAN};
@@ -245,7 +245,7 @@ static ckvc_status try_alphas(const side_work *w, json_t *list, ckvc_err *err) {
 static ckvc_status take_side(side_work *w, json_t *o, ckvc_err *err) {
     const cql_reward reward = w->s->of.kind->penalty ? CQL_LOSS_PART : CQL_ADVANTAGE;
     const variance_split variance = variance_of(w->l, reward);
-    const int *chosen = choices_of(w, &w->s->fit);
+    const int *chosen = fit_choices(w, &w->s->fit);
     json_t *alphas = json_array();
     for (size_t i = 0; i < w->l->n_states; i++) { w->supported += chosen[i] >= 0; }
     ADD_MEMBERS(o, {"prompts", J(w->l->n_prompts)}, {"records", J(w->l->n_records)},

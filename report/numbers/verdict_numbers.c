@@ -14,8 +14,8 @@ const char verdict_deploy[] = "deploy";
 static const char more_prompts[] = "needs more prompts", not_yet[] = "do not deploy";
 
 /* Needs no table and no second pass over the prompt: what stands ready in serving engines. */
-static bool is_simple(score_kind kind) {
-    return score_is_reference(kind) && !score_needs_table(kind) && kind != SCORE_KVZIP;
+static bool is_simple(policy_kind kind) {
+    return policy_is_reference(kind) && !policy_needs_table(kind) && kind != POLICY_KVZIP;
 }
 
 /* Two digits are as many as such an estimate has. */
@@ -59,7 +59,8 @@ static const comparison *best_reference(const score_numbers *s, const score_seri
 }
 
 /* Where identity keeps another number of entries, top-k is what it would keep of as many. */
-static const comparison *against_identity(const score_numbers *s, const score_series *table) {
+static const comparison *find_gain_over_identity(const score_numbers *s,
+                                                 const score_series *table) {
     const comparison_list *list = &s->lists[AGAINST_IDENTITY], *equal = &s->lists[AT_EQUAL_TOKENS];
     const comparison *found = NULL;
     EACH(comparison, c, list->of, list->n) {
@@ -67,7 +68,7 @@ static const comparison *against_identity(const score_numbers *s, const score_se
     }
     if (found && found->all.equal_tokens) { return found; }
     EACH(comparison, c, equal->of, equal->n) {
-        if (series_alike(&c->of, table) && c->base.kind == SCORE_TOP_K && c->all.equal_tokens) {
+        if (series_alike(&c->of, table) && c->base.kind == POLICY_TOP_K && c->all.equal_tokens) {
             return c;
         }
     }
@@ -106,7 +107,7 @@ static verdict_at verdict_of(const report_numbers *n, const table_numbers *t,
     verdict_at o = {.of = s, .budget = s->budget, .loss = series_loss(s, false)};
     o.kl = series_loss(s, true);
     o.prompts = (double)s->n;
-    o.gain = need_of(against_identity(&n->scores, s), false);
+    o.gain = need_of(find_gain_over_identity(&n->scores, s), false);
     o.reference = need_of(best_reference(&n->scores, s), true);
     o.needed = t->verdict.leak_passed && t->verdict.held_out
                    ? worse_of(o.gain.prompts, o.reference.prompts)
@@ -132,12 +133,12 @@ static bool is_recommended(const table_numbers *t, const score_series *s) {
 /* A score that is not recommended counts only where the recommended one was not scored; what a
  * later turn loses judges no table. */
 static bool is_judged(const report_numbers *n, const table_numbers *t, const score_series *s) {
-    const bool own = strcmp(s->table, t->f->content_id) == 0 && s->kind == SCORE_TABLE &&
+    const bool own = strcmp(s->table, t->f->content_id) == 0 && s->kind == POLICY_TABLE &&
                      s->setting.compress_after == SETTING_TURN_LAST;
     if (!own) { return false; }
     bool other = false;
     EACH(score_series, x, n->scores.series, n->scores.n_series) {
-        other |= x->kind == SCORE_TABLE && strcmp(x->table, s->table) == 0 &&
+        other |= x->kind == POLICY_TABLE && strcmp(x->table, s->table) == 0 &&
                  series_of_one_setting(x, s) && is_recommended(t, x);
     }
     return is_recommended(t, s) || !other;
@@ -167,7 +168,7 @@ static json_t *part_name(const difference *of) {
 
 /* What it turns on, by part of the prompts: against the best simple reference, or, where none was
  * scored, identity or matched. */
-static json_t *parts_of(const verdict_at *o) {
+static json_t *verdict_parts_json(const verdict_at *o) {
     const comparison *by = o->reference.by ? o->reference.by : o->gain.by;
     json_t *list = json_array();
     for (size_t i = 0; by && i <= by->n_kinds + by->n_sources + by->n_lengths; i++) {
@@ -187,7 +188,7 @@ static json_t *at_json(const verdict_at *o) {
     return OBJECT(OF(o->of, title), OF(o, budget), OF(o, word), OF(o, prompts), OF(o, needed),
                   {"says", json_null()}, /* by findings_make */
                   {"gain", need_json(&o->gain)}, {"reference", need_json(&o->reference)},
-                  {"parts", parts_of(o)}, {"loss", interval_json(&o->loss)},
+                  {"parts", verdict_parts_json(o)}, {"loss", interval_json(&o->loss)},
                   {"kl", interval_json(&o->kl)}, {"cache", cache_of(o->of)});
 }
 

@@ -96,15 +96,16 @@ static const char *say_few_refits(double n, bool brackets) {
 /* ---- findings ---- */
 
 /* Text from outside is for a terminal, too: control characters, which it would obey, are '?'. */
-static const char *without_controls(room *r, const char *text) {
-    char *copy = room_keep(r, ckvc_strdup(text));
+static const char *without_controls(arena *r, const char *text) {
+    char *copy = arena_keep(r, ckvc_strdup(text));
     for (char *c = copy; *c; c++) { *c = (unsigned char)*c < ' ' ? '?' : *c; }
     return copy;
 }
 
 /* Adds a sentence, and the verdict in front of it (NULL: none). */
-static void find(report_numbers *n, const char *section, const char *verdict, const char *text) {
-    room *r = &n->in->room;
+static void add_finding(report_numbers *n, const char *section, const char *verdict,
+                        const char *text) {
+    arena *r = &n->in->arena;
     const char *word = verdict ? without_controls(r, verdict) : NULL;
     json_array_append_new(json_object_get(n->json, "findings"),
                           OBJECT({"section", J(section)}, {"verdict", J(word)},
@@ -173,17 +174,18 @@ static const char *judged_by(const interval *d) {
 }
 
 /* By KL where every line has it; then "0.484 by loss; by KL, which decides, 0.412 better (...)" */
-static const char *judged(const difference *of) {
+static const char *say_difference(const difference *of) {
     if (!of->by_kl) { return judged_by(&of->d); }
     return say("%s by loss; by KL, which decides, %s", say_signed(of->d.mean, 3),
                judged_by(&of->kl));
 }
 
-static const char *against_identity(const verdict_need *need) {
+static const char *say_against_identity(const verdict_need *need) {
     return !need->by ? "It was not scored beside identity (no table)."
            : !need->by->all.equal_tokens
                ? "It was not scored beside identity at as many entries: add matched to --policy."
-               : say("Against %s (no table) %s.", need->by->base.policy, judged(&need->by->all));
+               : say("Against %s (no table) %s.", need->by->base.policy,
+                     say_difference(&need->by->all));
 }
 
 static const char *against_reference(const verdict_need *need) {
@@ -194,7 +196,7 @@ static const char *against_reference(const verdict_need *need) {
     const difference *of = &need->by->all;
     return say(" where %s, the best simple reference at as many entries %s, loses %s: %s.",
                need->by->base.policy, difference_equal_in(of), say_fixed(-of->reward_base, 3),
-               judged(of));
+               say_difference(of));
 }
 
 /* Why to deploy at a budget, or why not. */
@@ -208,7 +210,7 @@ static const char *say_reason(const verdict_at *x) {
                mode == CKVC_MODE_HEADS ? "" : say(" in mode %s", ckvc_mode_name(mode)),
                say_fixed(x->loss.mean, 3),
                isnan(x->kl.mean) ? "" : say(" (KL %s)", say_fixed(x->kl.mean, 3)),
-               against_reference(&x->reference), against_identity(&x->gain), x->prompts,
+               against_reference(&x->reference), say_against_identity(&x->gain), x->prompts,
                documents && documents < by->all.n
                    ? say(" of %zu document%s", documents, documents > 1 ? "s" : "")
                    : "");
@@ -245,18 +247,18 @@ static void verdicts(report_numbers *n) {
                    *objection = objection_to(n, t, json_text_of(leaks, "says"));
         json_object_set_new(verdict, "objection", json_string(objection));
         if (*objection) {
-            find(n, "verdict", word_of(o->word, o->needed), say("%s: %s", title, objection));
+            add_finding(n, "verdict", word_of(o->word, o->needed), say("%s: %s", title, objection));
         }
         for (size_t b = 0; b < o->n_budgets; b++) {
             const verdict_at *x = &o->budgets[b];
             const char *reason = say_reason(x);
             json_object_set_new(json_array_get(budgets, b), "says", json_string(reason));
-            find(n, "verdict", word_of(x->word, x->needed), say("%s: %s", title, reason));
+            add_finding(n, "verdict", word_of(x->word, x->needed), say("%s: %s", title, reason));
         }
     }
     if (n->n_tables == 0 && (n->in->scores.n_files || !n->in->answers.n_files)) {
-        find(n, "verdict", "no verdict",
-             "No table was given: name the .ckvt files that are to be judged.");
+        add_finding(n, "verdict", "no verdict",
+                    "No table was given: name the .ckvt files that are to be judged.");
     }
 }
 
@@ -298,8 +300,8 @@ static void pairs(report_numbers *n) {
             weights = say_more(weights, "; ", "%s", agreement_of(h));
         }
         if (*weights) {
-            find(n, "agreement", NULL,
-                 say("Head weights of %s and %s, Spearman's ρ: %s.", a, b, weights));
+            add_finding(n, "agreement", NULL,
+                        say("Head weights of %s and %s, Spearman's ρ: %s.", a, b, weights));
         }
         EACH_OF(s, p, "shares") {
             const double lo = json_number_of(s, "lo"), hi = json_number_of(s, "hi");
@@ -310,13 +312,13 @@ static void pairs(report_numbers *n) {
                               say_budget(json_number_of(s, "budget")), ends);
         }
         if (*shares) {
-            find(n, "agreement", NULL,
-                 say("Shares of heads of %s and %s, Spearman's ρ: %s.", a, b, shares));
+            add_finding(n, "agreement", NULL,
+                        say("Shares of heads of %s and %s, Spearman's ρ: %s.", a, b, shares));
         }
     }
 }
 
-static void entries(report_numbers *n) {
+static void find_entries(report_numbers *n) {
     EACH(table_numbers, table, n->tables, n->n_tables) {
         const json_t *statistics = json_object_get(table->json, "statistics");
         const char *sides = "";
@@ -330,9 +332,9 @@ static void entries(report_numbers *n) {
                              say_few_refits(json_number_of(t, "replicates"), true));
         }
         if (*sides) {
-            find(n, "trust", NULL,
-                 say("%s: %s are better than the neutral choice beyond chance.", table->in->title,
-                     sides));
+            add_finding(n, "trust", NULL,
+                        say("%s: %s are better than the neutral choice beyond chance.",
+                            table->in->title, sides));
         }
     }
 }
@@ -342,12 +344,13 @@ static void entries(report_numbers *n) {
 static void transfers(report_numbers *n) {
     EACH(transfer_row, r, n->transfers, n->n_transfers) {
         const difference *of = &r->against_compiled;
-        find(n, "transfer", difference_judged(of),
-             say("transfer %s to %s, heads by %s, budget %s: %s %s nats per token against %s, %zu "
-                 "prompts%s.",
-                 r->source_model, r->target_model, r->heads, say_budget(r->budget), r->transferred,
-                 SAY_INTERVAL(of->d, 4), r->compiled, of->n,
-                 of->by_kl ? say("; KL saved, which decides, %s", SAY_INTERVAL(of->kl, 4)) : ""));
+        add_finding(
+            n, "transfer", difference_judged(of),
+            say("transfer %s to %s, heads by %s, budget %s: %s %s nats per token against %s, %zu "
+                "prompts%s.",
+                r->source_model, r->target_model, r->heads, say_budget(r->budget), r->transferred,
+                SAY_INTERVAL(of->d, 4), r->compiled, of->n,
+                of->by_kl ? say("; KL saved, which decides, %s", SAY_INTERVAL(of->kl, 4)) : ""));
     }
 }
 
@@ -357,8 +360,9 @@ static void find_gates(report_numbers *n) {
         const char *shares = "", *title = json_text_of(run, "title");
         EACH_OF(o, run, "budgets") {
             if (json_is_null(json_object_get(o, "alive"))) {
-                find(n, "binding", NULL,
-                     say("%s has no thresholds: every layer keeps its whole budget.", title));
+                add_finding(
+                    n, "binding", NULL,
+                    say("%s has no thresholds: every layer keeps its whole budget.", title));
                 break;
             }
             const double differ = json_number_of(json_object_get(o, "all"), "sets_differ");
@@ -366,29 +370,30 @@ static void find_gates(report_numbers *n) {
                               say_budget(json_number_of(o, "budget")));
         }
         if (*shares) {
-            find(n, "binding", NULL,
-                 say("In %s the gate can change what is kept on this share of (prompt, layer): %s.",
-                     title, shares));
+            add_finding(
+                n, "binding", NULL,
+                say("In %s the gate can change what is kept on this share of (prompt, layer): %s.",
+                    title, shares));
         }
         EACH_OF(o, run, "budgets") {
             const char *advice = json_text_of(o, "advice");
             if (!json_is_false(json_object_get(o, "alive"))) { continue; }
-            find(n, "binding", NULL,
-                 say("%s: at budget %s the gate is not alive: %s.", title,
-                     say_budget(json_number_of(o, "budget")), advice ? advice : ""));
+            add_finding(n, "binding", NULL,
+                        say("%s: at budget %s the gate is not alive: %s.", title,
+                            say_budget(json_number_of(o, "budget")), advice ? advice : ""));
         }
     }
 }
 
 /* A member with its interval. */
-static interval ends_of(const json_t *o, const char *name) {
+static interval read_interval(const json_t *o, const char *name) {
     return (interval){json_number_of(o, name), json_number_of(o, say("%s_lo", name)),
                       json_number_of(o, say("%s_hi", name))};
 }
 
 /* "+0.031 (−0.4 to +1.1), decided" */
 static const char *against_of(const json_t *line) {
-    const interval against = ends_of(line, "against_table");
+    const interval against = read_interval(line, "against_table");
     return !isfinite(against.mean) ? ""
                                    : say("%s%s", SAY_INTERVAL(against, 3),
                                          json_flag_of(line, "decided") ? ", decided" : "");
@@ -412,14 +417,14 @@ static void bench(report_numbers *n, const json_t *o) {
             if (!json_flag_of(y, "base") && (!best || more)) { best = y; }
         }
         if (json_flag_of(x, "full") || !isfinite(json_number_of(x, "score"))) { continue; }
-        find(n, "answers", NULL,
-             say("%s, question %s: %s%s%s%s.", say_budget(budget), json_text_of(o, "query"),
-                 full ? say("full cache %s", scored(full)) : "",
-                 base ? say("; %s %s", json_text_of(x, "policy"), scored(x)) : "",
-                 best ? say("; %s%s %s", base ? "best other " : "best ",
-                            json_text_of(best, "policy"), scored(best))
-                      : "",
-                 best && base ? say(" (%s)", against_of(best)) : ""));
+        add_finding(n, "answers", NULL,
+                    say("%s, question %s: %s%s%s%s.", say_budget(budget), json_text_of(o, "query"),
+                        full ? say("full cache %s", scored(full)) : "",
+                        base ? say("; %s %s", json_text_of(x, "policy"), scored(x)) : "",
+                        best ? say("; %s%s %s", base ? "best other " : "best ",
+                                   json_text_of(best, "policy"), scored(best))
+                             : "",
+                        best && base ? say(" (%s)", against_of(best)) : ""));
     }
 }
 
@@ -428,7 +433,7 @@ void findings_make(report_numbers *n) {
     verdicts(n);
     EACH_OF(o, n->json, "answers") { bench(n, o); }
     pairs(n);
-    entries(n);
+    find_entries(n);
     transfers(n);
     find_gates(n);
 }
@@ -453,9 +458,9 @@ static size_t width_of(const char *words) {
     return n;
 }
 
-static void line_cells(room *r, const json_t *o, const char **cells) {
+static void line_cells(arena *r, const json_t *o, const char **cells) {
     const bool full = json_flag_of(o, "full");
-    const interval score = ends_of(o, "score"), tail = ends_of(o, "task_p10");
+    const interval score = read_interval(o, "score"), tail = read_interval(o, "task_p10");
     const char *const texts[ACROSS] = {
         full ? "" : say_budget(json_number_of(o, "budget")),
         json_text_of(o, "policy"),
@@ -483,7 +488,7 @@ static void lines_text(const report_numbers *n, const json_t *bench, ckvc_buffer
     size_t width[ACROSS] = {0};
     memcpy(cells, heads, sizeof heads);
     for (size_t i = 0; i < json_array_size(lines); i++) {
-        line_cells(&n->in->room, json_array_get(lines, i), cells + ACROSS * (i + 1));
+        line_cells(&n->in->arena, json_array_get(lines, i), cells + ACROSS * (i + 1));
     }
     for (size_t i = 0; i < n_cells; i++) {
         const size_t w = width_of(cells[i]);
@@ -509,7 +514,7 @@ void answers_text(const report_numbers *n, ckvc_buffer *text) {
             ckvc_buffer_printf(text,
                                "left out of averages: %s: the full cache has %s, wrong "
                                "answers %s\n",
-                               without_controls(&n->in->room, json_text_of(t, "task")),
+                               without_controls(&n->in->arena, json_text_of(t, "task")),
                                say_fixed(json_number_of(t, "full"), 3),
                                say_fixed(json_number_of(t, "control"), 3));
         }

@@ -218,7 +218,7 @@ m = json.load(sys.stdin)["meta"]
 assert m["probe"] == "epsilon-greedy" and m["cql_alpha"] == 0, m'
 }
 
-@test "by default: demand, a learned score, a choice, held-out scores; the verbs by hand, after any interruption and on one thread" {
+@test "by default: demand, a learned ranking, a choice, held-out scores; the verbs by hand, after any interruption and on one thread" {
     demand=(--model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 --budget 32,0.5 --shard-prompts 2 --holdout 0.6 -q)
     by_default() { "$CKVC" compile "${demand[@]}" --out "$@"; }
     by_default "$DIR/demand" --json >"$DIR/demand.json"

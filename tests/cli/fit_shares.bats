@@ -159,7 +159,7 @@ assert at["budget"] == 16 and len(share) == 12 and all(a <= x <= b for a, x, b i
 assert share == [g[0] for layer in d["SHARE"] for g in layer]' "$DIR"
 }
 
-@test "a learned score for keys of another length than the model's is refused" {
+@test "a learned ranking for keys of another length than the model's is refused" {
     local models=tests/golden/models # mistral has 3 layers of 2 KV heads of 10, internlm2 of 12
     awk 'BEGIN {
         for (i = 0; i < 4; i++) {
@@ -173,12 +173,12 @@ assert share == [g[0] for layer in d["SHARE"] for g in layer]' "$DIR"
     "$CKVC" calibrate --model $models/mistral "${args[@]}" --side score --no-repeat --out "$DIR/keys-score"
     "$CKVC" fit "$DIR/keys-demand" "$DIR/keys-score" --out "$DIR/keys.ckvt" --bootstrap 0 -q
     "$CKVC" score --model $models/mistral "${args[@]}" --table "$DIR/keys.ckvt" --out "$DIR/keys.jsonl" 2>/dev/null
-    fails 65 "keys.ckvt: its learned score has 34 features, for keys of another length than the model's 12;" \
+    fails 65 "keys.ckvt: its learned ranking has 34 features, for keys of another length than the model's 12;" \
         "$CKVC" score --model $models/internlm2 "${args[@]}" --table "$DIR/keys.ckvt" --out "$DIR/none.jsonl"
     [ ! -e "$DIR/none.jsonl" ]
 }
 
-@test "one pass: a learned score from a run of demand alone; other weights of the continuation; a score pass of other positions comes first" {
+@test "one pass: a learned ranking from a run of demand alone; other weights of the continuation; a score pass of other positions comes first" {
     "$CKVC" fit "$DIR/demand" --out "$DIR/one.ckvt" --no-prov -q
     "$CKVC" calibrate "${OVER[@]}" --side score --holdout 0.3 -q --out "$DIR/alone"
     "$CKVC" fit "$DIR/demand" "$DIR/alone" --out "$DIR/two.ckvt" --no-prov -q
@@ -197,13 +197,13 @@ assert said(mixed) == [0.75, 0.75] and said(one) == [None, None], (said(mixed), 
     [ "$("$CKVC" inspect "$DIR/demand" --json | check 'print(json.load(sys.stdin)["plan"]["judges"])')" -eq 8 ]
     "$CKVC" calibrate "${OVER[@]}" --side demand --budget 16,0.5 --holdout 0.3 --judges 0 -q --out "$DIR/unjudged"
     run -0 "$CKVC" fit "$DIR/unjudged" --out "$DIR/unjudged.ckvt" --no-prov
-    [[ $output == *"learned score: "* && $output != *"held-out"* ]]
+    [[ $output == *"learned ranking: "* && $output != *"held-out"* ]]
     same "$DIR/one.ckvt" "$DIR/unjudged.ckvt" SHARE THETA MASS
 }
 
-@test "a learned score beside shares: fitted from --side score, in the table, and what its sets are ranked by" {
+@test "a learned ranking beside shares: fitted from --side score, in the table, and what its sets are ranked by" {
     "$CKVC" calibrate "${OVER[@]}" --side score --positions 48 --holdout 0.3 -q --out "$DIR/score"
-    says 0 "learned score: * prompts, 48 positions of each head; cross-entropy*(gradient left 1e-09)" "$CKVC" fit "$DIR/demand" "$DIR/score" --out "$DIR/learned.ckvt" --no-prov
+    says 0 "learned ranking: * prompts, 48 positions of each head; cross-entropy*(gradient left 1e-09)" "$CKVC" fit "$DIR/demand" "$DIR/score" --out "$DIR/learned.ckvt" --no-prov
     [[ $output == *"held-out prompts "*", of the window score "* && $output != *nan* ]]
     "$CKVC" verify "$DIR/learned.ckvt"
     same "$DIR/learned.ckvt" "$DIR/d.ckvt" SHARE SHARELAY CMIN sSHARE

@@ -21,7 +21,7 @@ assert t["score"][0] == {"budget": 0.25, "mode": "heads", "score": "window", "wi
     [[ $output != *shares* ]]
 }
 
-@test "inspect prints a learned score, and one line of it" {
+@test "inspect prints a learned ranking, and one line of it" {
     local table=tests/golden/table/learned.ckvt
     "$CKVC" inspect "$table" --json | check '
 t = json.load(sys.stdin)

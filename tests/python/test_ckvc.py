@@ -180,7 +180,7 @@ def test_library_prefill():
                 (lambda: ckvc.Table.read(golden("mean-pool")).check_model(1, 2, 2, 2), "a probe's table, fitted for the operator mean-pool"),
                 (lambda: its.check_model(7, H, G, D), "the model has 7 x"),
                 (lambda: its.check_model(1, H + G, G, D), f"is for {H} query heads, the model has {H + G}"),
-                (lambda: its.check_model(1, H, G, D + 2), f"its learned score is for keys of {D} values, the model's have {D + 2}"),
+                (lambda: its.check_model(1, H, G, D + 2), f"its learned ranking is for keys of {D} values, the model's have {D + 2}"),
                 (lambda: its.begin(1.0, 100), "a budget of 1.0, which may be a token or a share: write 1 for 1 token, 0.99 for nearly all of a prompt"),
                 (lambda: library.Prefill(its, H, D, 200, 1.0), "a budget of 1.0, which may be a token or a share"),
                 (lambda: its.begin(8, its.window + 1), "the least is 9"),

@@ -34,7 +34,7 @@ static void preferred(const prefill_head *h, int64_t rows, int64_t n, double *x,
     }
 }
 
-static void score_head(const head_score *self, const prefill_head *h, const score_room *to) {
+static void score_head(const head_score *self, const prefill_head *h, const head_output *to) {
     const int64_t T = h->n_tokens, before = T > self->window ? T - self->window : 0;
     preferred(h, window_rows(h, self->window), before, to->scratch, to->layer);
     window_pool(to->scratch, before, self->pool, false, to->s);

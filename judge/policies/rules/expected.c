@@ -111,7 +111,7 @@ static void turn_ahead(const prefill_head *h, const double *frequencies, double 
 
 /* Writes to s [T] the softmax over t >= EXPECTED_SINKS of k.mean / sqrt(D) + k'cov k / (2D), as the
  * mean over the group, times the value norm; positions before these get 0. */
-static void score_head(const head_score *self, const prefill_head *h, const score_room *to) {
+static void score_head(const head_score *self, const prefill_head *h, const head_output *to) {
     const int64_t D = h->head_dim, T = h->n_tokens;
     double *logit = to->scratch, *laws = logit + T, *rest = laws + h->group * D * (D + 1);
     (void)self;

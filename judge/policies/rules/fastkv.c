@@ -28,7 +28,7 @@ static size_t scratch(size_t T, size_t D, size_t group) {
 
 /* Writes the positions that the layers from first_restricted on may keep, ascending, as the layer
  * below them says. Returns how many they are. */
-static uint32_t choose(const scored_prompt *p, uint32_t *positions) {
+static uint32_t choose_positions(const scored_prompt *p, uint32_t *positions) {
     const uint32_t T = p->n_tokens, G = p->n_heads;
     const double *heads = p->s + (size_t)(first_restricted(p->n_layers) - 1) * G * T;
     double *sum = p->scratch;
@@ -48,7 +48,7 @@ static ckvc_status score_prompt(const head_score *self, const scored_prompt *p, 
     (void)self;
     (void)err;
     if (from == p->n_layers) { return CKVC_OK; }
-    const uint32_t n = choose(p, positions);
+    const uint32_t n = choose_positions(p, positions);
     for (size_t head = (size_t)from * p->n_heads; head < (size_t)p->n_layers * p->n_heads; head++) {
         double *s = p->s + head * T;
         for (uint32_t t = 0, i = 0; t < T; t++) {

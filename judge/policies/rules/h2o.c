@@ -5,7 +5,7 @@
 
 #include "judge/policies/rules/rule.h"
 
-static void score_head(const head_score *self, const prefill_head *h, const score_room *to) {
+static void score_head(const head_score *self, const prefill_head *h, const head_output *to) {
     (void)self;
     memcpy(to->s, h->column_sum, (size_t)h->n_tokens * sizeof *to->s);
 }

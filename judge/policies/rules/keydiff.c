@@ -18,7 +18,7 @@ static double length(const float *k, int64_t n) {
     return fmax(sqrt(sum), 1e-12);
 }
 
-static void score_head(const head_score *self, const prefill_head *h, const score_room *to) {
+static void score_head(const head_score *self, const prefill_head *h, const head_output *to) {
     (void)self;
     const int64_t D = h->head_dim;
     double *anchor = to->scratch;

@@ -37,7 +37,8 @@ uint32_t reconstruction_among(const reconstruction_texts *x, uint32_t max_tokens
 
 /* Writes to r->fed what is fed for positions start ... start + k - 1. Returns the number of
  * tokens. */
-static uint32_t feed(const reconstruction *r, const int32_t *tokens, uint32_t start, uint32_t k) {
+static uint32_t collect_chunk(const reconstruction *r, const int32_t *tokens, uint32_t start,
+                              uint32_t k) {
     const reconstruction_texts *x = &r->texts;
     const uint32_t lead = lead_of(x, start), said = start ? x->n_later : x->n_first;
     memcpy(r->fed, start ? x->later : x->first, said * sizeof *r->fed);
@@ -50,14 +51,14 @@ ckvc_status reconstruct(const reconstruction *r, session *on, const int32_t *tok
     const uint32_t chunk = chunk_of(&r->texts);
     target_input in = {.tokens = r->fed, .largest = true};
     if (n_tokens <= chunk) {
-        in.n = feed(r, tokens, 0, n_tokens);
+        in.n = collect_chunk(r, tokens, 0, n_tokens);
         return sessions_targets(&(target_job){on, in, s}, 1, err);
     }
     for (uint32_t start = 0; start < n_tokens; start += chunk) {
         const uint32_t k = min_u32(chunk, n_tokens - start), sinks = min_u32(SINKS, start),
                        n = sinks + k, offsets[] = {0, n};
         for (uint32_t i = 0; i < n; i++) { r->positions[i] = i < sinks ? i : start + i - sinks; }
-        in.n = feed(r, tokens, start, k);
+        in.n = collect_chunk(r, tokens, start, k);
         in.counted = &(kept_set){1, offsets, r->positions};
         CKVC_TRY(sessions_targets(&(target_job){on, in, scratch}, 1, err));
         for (size_t u = 0; u < r->n_units; u++) {

@@ -1,6 +1,6 @@
 /* A rule is a policy from elsewhere, in a file of its own. It says by what score, which is computed
  * from one prefill, the positions of a prompt are ranked, and how many of them each KV head keeps.
- * The retention operator makes sets of both (policy_sets.h). formats/lines/score_kind.h
+ * The retention operator makes sets of both (policy_sets.h). formats/lines/policy_kind.h
  * names the source of each rule, and the rule's file holds what this source says.
  *
  *   L layers of G KV heads · T prompt tokens · B the budget, mean entries of a head
@@ -8,7 +8,7 @@
 #pragma once
 
 #include "judge/policies/rules/reconstruction.h"
-#include "formats/lines/score_kind.h"
+#include "formats/lines/policy_kind.h"
 #include "lib/model/model.h"
 #include "lib/policy/policy_parts.h"
 
@@ -33,18 +33,18 @@ typedef struct layer_sums {
 } layer_sums;
 
 /* Where the scores of a head go. */
-typedef struct score_room {
+typedef struct head_output {
     const double *frequencies; /* [D/2] that queries and keys were rotated with */
     double *s;                 /* [T], which follows those of the layer's heads before it */
     layer_sums *layer;
     double *scratch; /* of the size that the score asks for */
-} score_room;
+} head_output;
 
 /* A score s[l][g][t] of KV heads. */
 typedef struct head_score head_score;
 struct head_score {
     /* Called for each head while the prefill shows it. NULL: nothing needs to be shown. */
-    void (*on_head)(const head_score *self, const prefill_head *h, const score_room *to);
+    void (*on_head)(const head_score *self, const prefill_head *h, const head_output *to);
     /* Called after the prefill, for all of s. NULL: nothing is left to do. */
     ckvc_status (*finish)(const head_score *self, const scored_prompt *p, ckvc_err *err);
     /* Returns the doubles of scratch, for heads of D and `group` query heads. NULL: T + D. */
@@ -101,7 +101,7 @@ typedef struct policy_rule {
 } policy_rule;
 
 /* The rule of a policy; NULL for a table, for what is matched to one and for controls. */
-const policy_rule *policy_rule_of(score_kind kind);
+const policy_rule *policy_rule_of(policy_kind kind);
 
 /* The ranking of streamingllm: four sinks first, then the last positions. */
 void rank_sinks(const rank_ask *a, double *u);

@@ -5,7 +5,7 @@
 #include "judge/policies/rules/rule.h"
 #include "judge/policies/rules/window_attention.h"
 
-static void score_head(const head_score *self, const prefill_head *h, const score_room *to) {
+static void score_head(const head_score *self, const prefill_head *h, const head_output *to) {
     (void)self;
     double *all = to->s - (int64_t)h->head * h->n_tokens; /* of head 0 */
     if (h->head == 0) { memset(all, 0, (size_t)h->n_tokens * sizeof *all); }

@@ -4,7 +4,7 @@
 
 #include "judge/policies/rules/rule.h"
 
-static void score_head(const head_score *self, const prefill_head *h, const score_room *to) {
+static void score_head(const head_score *self, const prefill_head *h, const head_output *to) {
     (void)self;
     const float *v = h->values;
     for (int64_t t = 0; t < h->n_tokens; t++, v += h->head_dim) {

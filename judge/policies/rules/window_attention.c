@@ -37,11 +37,11 @@ static void score_head(const head_score *self, const prefill_head *h, bool large
     window_pool(scratch, before, self->pool, largest, s);
 }
 
-void window_see_largest(const head_score *self, const prefill_head *h, const score_room *to) {
+void window_see_largest(const head_score *self, const prefill_head *h, const head_output *to) {
     score_head(self, h, true, to->s, to->scratch);
 }
 
-void window_see_mean(const head_score *self, const prefill_head *h, const score_room *to) {
+void window_see_mean(const head_score *self, const prefill_head *h, const head_output *to) {
     score_head(self, h, false, to->s, to->scratch);
 }
 

@@ -20,8 +20,8 @@ void window_mean(const prefill_head *h, uint32_t window, double *mean);
 void window_pool(const double *x, int64_t n, uint32_t pool, bool largest, double *s);
 /* A head_score.on_head: the mean of A before the window, then the largest or the mean of `pool`
  * positions. Pooling does not reach into the window. */
-void window_see_largest(const head_score *self, const prefill_head *h, const score_room *to);
-void window_see_mean(const head_score *self, const prefill_head *h, const score_room *to);
+void window_see_largest(const head_score *self, const prefill_head *h, const head_output *to);
+void window_see_mean(const head_score *self, const prefill_head *h, const head_output *to);
 
 /* Capacities of units (heads or layers) that compete for entries. */
 /* Gives each unit its best `least` positions, and the rest of n·B entries to the best positions of

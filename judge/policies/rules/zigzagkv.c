@@ -11,7 +11,7 @@
 
 enum { WINDOW = 32 };
 
-static void score_head(const head_score *self, const prefill_head *h, const score_room *to) {
+static void score_head(const head_score *self, const prefill_head *h, const head_output *to) {
     const size_t T = (size_t)h->n_tokens;
     for (int32_t q = 0; q < h->group; q++) {
         prefill_head one = *h;

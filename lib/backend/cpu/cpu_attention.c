@@ -48,8 +48,8 @@ static size_t attend_floats(const cpu_backend *c, const be_attention_shape *s, i
 }
 
 /* Adds a row's exp(score), divided by its sum, to the columns (or takes the maximum). */
-static void add_row(const key_columns *columns, const float *row, row_span span, int64_t n,
-                    double inverse) {
+static void add_to_columns(const key_columns *columns, const float *row, row_span span, int64_t n,
+                           double inverse) {
     const int64_t hi = span.hi < n ? span.hi : n;
     (columns->largest ? kernel_mass_max : kernel_mass_add)(columns->into + span.lo, row + span.lo,
                                                            hi - span.lo, inverse);
@@ -79,7 +79,7 @@ static void attend_block(const cpu_backend *c, const be_attention_shape *s, cons
         const double one = padding ? 0.0 : 1.0 / kernel_softmax(row + lo, hi - lo, NULL);
         inverse[r] = (float)one;
         if (columns && r >= columns->first && lo < runs[0].n) {
-            add_row(columns, row, span[r], runs[0].n, one);
+            add_to_columns(columns, row, span[r], runs[0].n, one);
         }
     }
     bool onto = false;

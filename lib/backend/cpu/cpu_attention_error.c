@@ -40,7 +40,7 @@ typedef struct seen {
 } seen;
 
 /* Gathers those of a row's scores x that are kept into `out`. Returns how many they are. */
-static int64_t gather(const seen *v, const float *x, float *out) {
+static int64_t gather_kept(const seen *v, const float *x, float *out) {
     int64_t m = 0;
     for (int64_t i = 0; v->positions && i < v->n; i++) {
         if ((int64_t)v->positions[i] >= v->lo) { out[m++] = x[v->positions[i]]; }
@@ -96,8 +96,8 @@ static void error_task(void *ctx, int64_t task, int worker) {
         float *x = full + (r - row0) * stride;
         v.hi = v.n_prompt + r + 1;
         v.lo = s->window && v.hi > s->window ? v.hi - s->window : 0;
-        const int64_t n_kept = gather(&v, x, kept_full);
-        gather(&v, other + (r - row0) * stride, kept_other);
+        const int64_t n_kept = gather_kept(&v, x, kept_full);
+        gather_kept(&v, other + (r - row0) * stride, kept_other);
         a->out[h * a->r->n_rows + r] = row_error(&v, x, kept_full, kept_other, n_kept);
     }
 }

@@ -135,8 +135,8 @@ static void take_bf16(backend *be, bool emulated) {
 }
 
 /* Makes a backend. With fma NULL, OpenBLAS computes products in float32 and attention. */
-static ckvc_status make(const cpu_fma *fma, ckvc_compute compute, ckvc_pool *pool,
-                        cpu_backend **out, ckvc_err *err) {
+static ckvc_status create_backend(const cpu_fma *fma, ckvc_compute compute, ckvc_pool *pool,
+                                  cpu_backend **out, ckvc_err *err) {
     CKVC_AUTO(destroy_at) cpu_backend *c = ckvc_calloc(1, sizeof *c);
     *out = NULL;
     c->base.ops = &ops;
@@ -166,7 +166,7 @@ static ckvc_status try_out(const cpu_fma *fma, ckvc_compute compute, ckvc_pool *
                            const char *advice, ckvc_err *err) {
     CKVC_AUTO(destroy_at) cpu_backend *c = NULL;
     ckvc_err wrong = {0};
-    CKVC_TRY(make(fma, compute, pool, &c, err));
+    CKVC_TRY(create_backend(fma, compute, pool, &c, err));
     const ckvc_status st = cpu_selfcheck(&c->base, &wrong);
     return st == CKVC_OK ? st : ckvc_fail(err, st, "%s%s", wrong.text, advice);
 }
@@ -182,7 +182,7 @@ ckvc_status cpu_backend_create(bool openblas, ckvc_compute compute, ckvc_pool *p
     if (!*fma) {
         CKVC_TRY(try_out(NULL, compute, pool, openblas ? "; use --backend cpu" : "", err));
     }
-    CKVC_TRY(make(*fma, compute, pool, &c, err));
+    CKVC_TRY(create_backend(*fma, compute, pool, &c, err));
     if (wrong.status != CKVC_OK) {
         snprintf(c->base.warning, sizeof c->base.warning, "%.500s; going on with %s", wrong.text,
                  c->base.kernel);

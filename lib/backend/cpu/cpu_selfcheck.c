@@ -223,7 +223,7 @@ static double relative_error(const scene *s, const trial *t, const float *y) {
     return sqrt(error / size);
 }
 
-static ckvc_status check(scene *s, const trial *t, ckvc_pool *one, ckvc_err *err) {
+static ckvc_status check_operation(scene *s, const trial *t, ckvc_pool *one, ckvc_err *err) {
     const size_t n = (size_t)(ROWS * t->width);
     CKVC_AUTO_FREE float *alone = ckvc_alloc(n, sizeof *alone);
     CKVC_AUTO_FREE float *together = ckvc_alloc(n, sizeof *together);
@@ -254,6 +254,6 @@ ckvc_status cpu_selfcheck(backend *be, ckvc_err *err) {
     CKVC_AUTO(pool_destroy_at) ckvc_pool *one = NULL;
     CKVC_TRY(ckvc_pool_create(1, &one, err));
     CKVC_TRY(scene_open(&s, err));
-    for (int i = 0; i < N_TRIALS; i++) { CKVC_TRY(check(&s, &trials[i], one, err)); }
+    for (int i = 0; i < N_TRIALS; i++) { CKVC_TRY(check_operation(&s, &trials[i], one, err)); }
     return CKVC_OK;
 }

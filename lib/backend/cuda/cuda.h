@@ -208,5 +208,5 @@ static inline bool cuda_few(const be_buf *x, int64_t cols) {
 /* Returns room for the bf16 values [padded rows][stride] of rows that the caller's kernel writes to
  * y; the next product reads them from there. Returns NULL where products are not in bf16, or where
  * this fails, which is recorded. */
-uint16_t *cuda_half_room(cuda_backend *c, const float *y, int64_t n_rows, int64_t cols,
-                         int64_t *stride);
+uint16_t *cuda_half_buffer(cuda_backend *c, const float *y, int64_t n_rows, int64_t cols,
+                           int64_t *stride);

@@ -62,7 +62,7 @@ static bool set_rows(cuda_backend *c, const cuda_product *p, int64_t n_rows) {
     return true;
 }
 
-static bool describe(cuda_backend *c, cuda_product *p) {
+static bool describe_product(cuda_backend *c, cuda_product *p) {
     const cudaDataType_t type = p->bf16 ? CUDA_R_16BF : CUDA_R_32F;
     const cublasOperation_t transposed = CUBLAS_OP_T;
     const uint64_t in = (uint64_t)p->cols, out = (uint64_t)p->n_out;
@@ -206,7 +206,7 @@ static bool rows_alike(cuda_backend *c, const cuda_product *p, const be_weight *
 
 #define CANDIDATES 16
 
-static bool choose(cuda_backend *c, cuda_product *p, const be_weight *w) {
+static bool choose_kernel(cuda_backend *c, cuda_product *p, const be_weight *w) {
     cublasLtMatmulPreference_t preference = NULL;
     cublasLtMatmulHeuristicResult_t found[CANDIDATES];
     int n = 0, i = 0;
@@ -252,7 +252,7 @@ static const cuda_product *product_of(cuda_backend *c, const cuda_call *call) {
             return p;
         }
     }
-    if (!describe(c, &wanted) || !choose(c, &wanted, call->w)) {
+    if (!describe_product(c, &wanted) || !choose_kernel(c, &wanted, call->w)) {
         product_fini(&wanted);
         return NULL;
     }
@@ -263,8 +263,8 @@ static const cuda_product *product_of(cuda_backend *c, const cuda_call *call) {
 
 /* ---- rows in bf16 ---- */
 
-uint16_t *cuda_half_room(cuda_backend *c, const float *y, int64_t n_rows, int64_t cols,
-                         int64_t *stride) {
+uint16_t *cuda_half_buffer(cuda_backend *c, const float *y, int64_t n_rows, int64_t cols,
+                           int64_t *stride) {
     const int64_t padded = be_padded_rows(n_rows);
     *stride = (cols + 7) / 8 * 8;
     c->half_of = NULL;
@@ -285,7 +285,7 @@ static const uint16_t *half_rows(cuda_backend *c, const float *x, int64_t n_rows
         return c->half.data;
     }
     cuda_half half = {.padded = n_rows};
-    half.to = cuda_half_room(c, x, n_rows, cols, &half.stride);
+    half.to = cuda_half_buffer(c, x, n_rows, cols, &half.stride);
     if (half.to) { cuda_to_bf16(c->stream, x, n_rows, cols, &half); }
     return half.to;
 }

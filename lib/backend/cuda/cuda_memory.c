@@ -313,7 +313,7 @@ static size_t bytes_of(const be_weight *w) { return (size_t)w->m.rows * row_byte
 
 /* Allocates room for a row of so many values, for each thread that fills a piece, before the first
  * piece is filled. */
-static void take_rows(cuda_backend *c, size_t n_row) {
+static void reserve_staging_rows(cuda_backend *c, size_t n_row) {
     for (staging_way *way = c->staging->way; way < c->staging->way + WAYS; way++) {
         if (n_row <= way->n_row) { continue; }
         free(way->rows);
@@ -346,7 +346,7 @@ ckvc_status cuda_weight_create(backend *be, const be_matrix *m, be_weight **out,
     assert(m->block == 0 || (m->block >= 1 && m->stride >= m->block));
     w->bf16 = c->bf16 && m->cols > 1;
     w->stride = w->bf16 ? (m->cols + 7) / 8 * 8 : m->cols;
-    if (w->bf16) { take_rows(c, (size_t)m->cols); }
+    if (w->bf16) { reserve_staging_rows(c, (size_t)m->cols); }
     cut_weight(c, w);
     CKVC_GROW(c->weights, c->cap_weights, c->n_weights + 1);
     c->weights[c->n_weights++] = w;
@@ -361,7 +361,7 @@ ckvc_status cuda_weight_create(backend *be, const be_matrix *m, be_weight **out,
 
 /* Frees a weight's memory, once the ways have finished its pieces and the operations' stream no
  * longer reads it. */
-static void drop(cuda_backend *c, be_weight *w) {
+static void free_weight(cuda_backend *c, be_weight *w) {
     if (w->filled) { cudaEventSynchronize(w->filled); }
     if (w->unused && w->data) { cudaEventSynchronize(w->unused); }
     cuda_free(c, w->data, bytes_of(w));
@@ -375,7 +375,7 @@ void cuda_weight_free(backend *be, be_weight *w) {
     for (size_t i = 0; i < c->n_weights; i++) {
         if (c->weights[i] == w) { c->weights[i] = c->weights[--c->n_weights]; }
     }
-    drop(c, w);
+    free_weight(c, w);
     if (w->unused) { cudaEventDestroy(w->unused); }
     if (w->filled) { cudaEventDestroy(w->filled); }
     CKVC_FREE(w->pieces, w);
@@ -404,7 +404,7 @@ static bool drop_idle_weight(cuda_backend *c) {
     for (size_t i = 0; !w && i < c->n_weights; i++) {
         if (c->weights[i]->promised) { w = c->weights[i]; }
     }
-    if (w) { drop(c, w); }
+    if (w) { free_weight(c, w); }
     return w != NULL;
 }
 
@@ -440,7 +440,7 @@ static void CUDART_CB fill_piece(void *ctx) {
 }
 
 /* Enqueues the copy into w->data. */
-static void fill(cuda_backend *c, be_weight *w) {
+static void enqueue_copy(cuda_backend *c, be_weight *w) {
     cuda_staging *g = c->staging;
     const char *what = "copying a weight";
     const size_t row = row_bytes(w);
@@ -464,14 +464,14 @@ ckvc_status cuda_weight_acquire(backend *be, be_weight *w, ckvc_err *err) {
     cuda_backend *c = cuda_of(be);
     if (!w->data) {
         w->data = take_memory(c, w, true);
-        if (w->data) { fill(c, w); }
+        if (w->data) { enqueue_copy(c, w); }
     }
     if (w->data && w->arriving) {
         cuda_ok(c, cudaStreamWaitEvent(c->stream, w->filled, 0), "waiting for a weight");
         w->arriving = false;
     }
     if (cuda_failed(c)) {
-        if (!w->users) { drop(c, w); } /* it is unknown whether all of it has arrived */
+        if (!w->users) { free_weight(c, w); } /* it is unknown whether all of it has arrived */
         return cuda_sync(be, err);
     }
     w->promised = false;
@@ -495,10 +495,10 @@ void cuda_weight_prefetch(backend *be, const be_weight *soon) {
     w->data = take_memory(c, w, false);
     if (w->data) {
         w->promised = true;
-        fill(c, w);
+        enqueue_copy(c, w);
     }
     if (cuda_failed(c)) {
-        drop(c, w);
+        free_weight(c, w);
         c->failure = (ckvc_err){0}; /* whoever acquires it will get the failure again */
     }
 }

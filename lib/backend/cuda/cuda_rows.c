@@ -8,7 +8,7 @@
 /* Room for the bf16 values of y's rows beside them. */
 static cuda_half half_beside(cuda_backend *c, const float *y, int64_t n_rows, int64_t width) {
     cuda_half half = {.padded = be_padded_rows(n_rows)};
-    half.to = cuda_half_room(c, y, n_rows, width, &half.stride);
+    half.to = cuda_half_buffer(c, y, n_rows, width, &half.stride);
     return half;
 }
 

@@ -40,7 +40,7 @@ typedef struct bench {
     be_buf *bufs[BUFS];
     be_attention_shape layer; /* the model's first, or one of SmolLM2-135M's */
     kept_set kept;            /* of attention-layer, attention-heads */
-    uint32_t *kept_room;      /* its offsets and positions */
+    uint32_t *kept_buffer;    /* its offsets and positions */
     /* the prompt */
     manifest_entry entry;
     prompt prompt; /* T tokens; C, or 0 when no stage continues it */
@@ -152,9 +152,9 @@ static ckvc_status run_attention(bench *b) {
  * least 1 to at most T: n_sets times B entries. */
 static void make_kept(bench *b, int32_t n_sets, uint32_t B, uint32_t T) {
     const uint32_t step = (B < T - B ? B : T - B) / (uint32_t)n_sets;
-    b->kept_room =
-        ckvc_realloc_array(b->kept_room, (size_t)n_sets * (B + 1) + 1, sizeof *b->kept_room);
-    uint32_t *offsets = b->kept_room, *positions = offsets + n_sets + 1;
+    b->kept_buffer =
+        ckvc_realloc_array(b->kept_buffer, (size_t)n_sets * (B + 1) + 1, sizeof *b->kept_buffer);
+    uint32_t *offsets = b->kept_buffer, *positions = offsets + n_sets + 1;
     offsets[0] = 0;
     for (int32_t k = 0; k < n_sets; k++) {
         const uint32_t n = (uint32_t)((int64_t)B + (2 * k - (n_sets - 1)) * (int64_t)step);
@@ -454,7 +454,7 @@ static void bench_fini(bench *b) {
     b->be->ops->weight_free(b->be, b->w);
     worker_close(&b->worker);
     demand_meter_close(&b->demand);
-    CKVC_FREE(b->values, b->entries, b->kept_room, b->prompt.tokens);
+    CKVC_FREE(b->values, b->entries, b->kept_buffer, b->prompt.tokens);
     ckvc_table_free(b->table);
 }
 

@@ -1,5 +1,5 @@
-/* The choice of score and floor by budget: the least mean loss, ties to the first, prompts whole or
- * not at all, and what the table says then. */
+/* The choice of ranking and floor by budget: the least mean loss, ties to the first, prompts whole
+ * or not at all, and what the table says then. */
 #include "budgets/select.h"
 #include "tests/unit/temp_folder.h"
 
@@ -155,7 +155,7 @@ TEST(lines_that_do_not_belong) {
     static const double losses[2][nB][nC] = {0};
     ckvc_table *t = table_of(0.125, false);
     refused(some_lines(losses, 2, 0, 2), t, CKVC_E_MISMATCH,
-            "learned score, which the table does not have");
+            "learned ranking, which the table does not have");
     ckvc_table_free(t);
     t = table_of(0.125, true);
     t->score[0].mode = t->score[1].mode = CKVC_MODE_LAYERS;
@@ -234,7 +234,7 @@ TEST(candidates_begin_as_compiled) {
     assert_int_equal(select_candidates(1, true, CKVC_SCORE_WINDOW, 0.0625, 0.15, c), 12);
     assert_true(c[1].floor == 0.15 && c[2].floor == 0.2 && c[3].floor == 0.4);
     assert_int_equal(select_candidates(1, true, CKVC_SCORE_WINDOW, 0.0625, 0.01, c), 11);
-    /* no more to try, and no learned score */
+    /* no more to try, and no learned ranking */
     assert_int_equal(select_candidates(0, true, CKVC_SCORE_LEARNED, 0.4, 0.2, c), 3 + 4);
     assert_true(c[6].score == CKVC_SCORE_WINDOW && c[6].mix == 1);
     assert_int_equal(select_candidates(0, true, CKVC_SCORE_PAPER, 0.4, 0, c), 1 + 4);

@@ -1,5 +1,5 @@
-/* The fit of a head's learned score: targets that a linear form made are found again, the objective
- * is flat where it stops, weights stand for positions that were not logged. */
+/* The fit of a head's learned ranking: targets that a linear form made are found again, the
+ * objective is flat where it stops, weights stand for positions that were not logged. */
 #include "budgets/softmax_regression.h"
 #include "tests/unit/unit.h"
 

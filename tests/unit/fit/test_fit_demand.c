@@ -116,7 +116,7 @@ TEST(cuts_order_and_duplicates_never_show) {
     for (int i = 0; i < 4; i++) { fit_result_free(r[i]); }
 }
 
-/* ---- the learned score ---- */
+/* ---- the learned ranking ---- */
 
 static fitted_learned learned_of(const char *const *paths, size_t n) {
     o.budgets.score = CKVC_SCORE_LEARNED;
@@ -147,7 +147,7 @@ TEST(held_out_prompts_judge_once) {
     assert_true(isfinite(fitted.heldout) && fitted.heldout != one.heldout);
 }
 
-/* A shard of the one pass gives both: shares of the asked-for weight, and a learned score. */
+/* A shard of the one pass gives both: shares of the asked-for weight, and a learned ranking. */
 TEST(one_pass_has_both) {
     shard *s = fixture_one_pass(4);
     s->h.budgets[1] = 32;

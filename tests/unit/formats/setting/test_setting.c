@@ -4,16 +4,16 @@
 
 /* Names in the table are those of the enums, in their order; neutral values are in range. */
 TEST(names) {
-    char room[64];
+    char buffer[64];
     setting s = setting_neutral();
     for (int op = 0; op < CKVC_OPERATOR_COUNT; op++) {
         s.op = (ckvc_operator)op;
-        assert_string_equal(setting_name(setting_of_option("operator"), &s, room, sizeof room),
+        assert_string_equal(setting_name(setting_of_option("operator"), &s, buffer, sizeof buffer),
                             ckvc_operator_name(s.op));
     }
     for (int compute = 0; compute < 2; compute++) {
         s.compute = (ckvc_compute)compute;
-        assert_string_equal(setting_name(setting_of_option("compute"), &s, room, sizeof room),
+        assert_string_equal(setting_name(setting_of_option("compute"), &s, buffer, sizeof buffer),
                             compute == CKVC_COMPUTE_BF16 ? "bf16" : "f32");
     }
     s = setting_neutral();

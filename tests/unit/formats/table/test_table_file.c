@@ -83,7 +83,7 @@ static table_file *sample_with_shares(void) {
     return t;
 }
 
-/* The same with a learned score of keys of two numbers, which the first budget recommends. */
+/* The same with a learned ranking of keys of two numbers, which the first budget recommends. */
 static table_file *sample_with_features(uint32_t version) {
     table_file *t = sample_with_shares();
     ckvc_table *c = t->table;
@@ -810,7 +810,7 @@ TEST(share_refusals) {
     refuse_kit(k, 0, "section sSHARE is there, but section SHARE is not");
 }
 
-/* Of a table with a learned score. */
+/* Of a table with a learned ranking. */
 TEST(learned_refusals) {
     REFUSE_VALUES(
         sample_with_theta, {"THETA", 51, NAN, "section THETA[51] is nan, want a finite value"},

@@ -66,8 +66,8 @@ static eval_items *items_of(answer_query query) {
 }
 
 static double budgets[] = {0.25, 24};
-static const score_policy policies[] = {
-    {.kind = SCORE_SNAPKV}, {.kind = SCORE_KEYDIFF}, {.kind = SCORE_FASTKV}};
+static const asked_policy policies[] = {
+    {.kind = POLICY_SNAPKV}, {.kind = POLICY_KEYDIFF}, {.kind = POLICY_FASTKV}};
 enum { N_WAYS = 7 };
 
 static eval_options options_of(const eval_items *items, uint32_t batch) {

@@ -23,46 +23,47 @@ TEST(controls) {
     static const double mean[2][2] = {
         {0.9, 0.83}, {0.85, 1.0}}; /* 0.835 is half way: the lower; 0.8525 is nearest to 0.85 */
     CKVC_AUTO(ckvc_table_free_at) ckvc_table *t = table_of(weight, tau);
-    for (int kind = SCORE_NO_UTILITY; kind < SCORE_KIND_COUNT; kind++) {
-        assert_true(score_is_control((score_kind)kind) && !score_is_reference((score_kind)kind));
-        CKVC_AUTO(ckvc_table_free_at) ckvc_table *c = score_control_table((score_kind)kind, t);
+    for (int kind = POLICY_NO_UTILITY; kind < POLICY_KIND_COUNT; kind++) {
+        assert_true(policy_is_control((policy_kind)kind) &&
+                    !policy_is_reference((policy_kind)kind));
+        CKVC_AUTO(ckvc_table_free_at) ckvc_table *c = policy_control_table((policy_kind)kind, t);
         assert_int_equal(ckvc_table_check(c, NULL, 0), 0);
         assert_int_equal(c->n_query_heads, 4);
         assert_int_equal(c->window, 8);
         assert_memory_equal(c->budgets, t->budgets, 2 * sizeof(double));
         assert_true(c->edges_entropy[0] == 3.5 && c->edges_ppl[0] == 20);
-        const ckvc_operator op = kind == SCORE_NO_UTILITY     ? CKVC_OPERATOR_NO_UTILITY
-                                 : kind == SCORE_NO_THRESHOLD ? CKVC_OPERATOR_NO_THRESHOLD
-                                 : kind == SCORE_MEAN_POOL    ? CKVC_OPERATOR_MEAN_POOL
-                                                              : CKVC_OPERATOR_PAPER;
+        const ckvc_operator op = kind == POLICY_NO_UTILITY     ? CKVC_OPERATOR_NO_UTILITY
+                                 : kind == POLICY_NO_THRESHOLD ? CKVC_OPERATOR_NO_THRESHOLD
+                                 : kind == POLICY_MEAN_POOL    ? CKVC_OPERATOR_MEAN_POOL
+                                                               : CKVC_OPERATOR_PAPER;
         assert_int_equal(c->op, op);
         for (int i = 0; i < 8; i++) {
-            assert_true(c->weight[i] == (kind == SCORE_GATE_ONLY ? 1.0f : t->weight[i]));
+            assert_true(c->weight[i] == (kind == POLICY_GATE_ONLY ? 1.0f : t->weight[i]));
         }
         for (int i = 0; i < 16; i++) {
-            const float want = kind == SCORE_MEAN_GATE   ? (float)mean[i / 8][i % 2]
-                               : kind == SCORE_HEAD_ONLY ? 0.9f
-                                                         : t->tau[i];
+            const float want = kind == POLICY_MEAN_GATE   ? (float)mean[i / 8][i % 2]
+                               : kind == POLICY_HEAD_ONLY ? 0.9f
+                                                          : t->tau[i];
             assert_true(c->tau[i] == want);
         }
     }
     /* A probe's table keeps its operator where the control is about something else. */
     t->op = CKVC_OPERATOR_MEAN_POOL;
-    CKVC_AUTO(ckvc_table_free_at) ckvc_table *c = score_control_table(SCORE_MEAN_GATE, t);
+    CKVC_AUTO(ckvc_table_free_at) ckvc_table *c = policy_control_table(POLICY_MEAN_GATE, t);
     assert_int_equal(c->op, CKVC_OPERATOR_MEAN_POOL);
 }
 
 TEST(names) {
-    for (int kind = 0; kind < SCORE_KIND_COUNT; kind++) {
-        assert_int_equal(score_kind_named(score_kind_name((score_kind)kind)), kind);
+    for (int kind = 0; kind < POLICY_KIND_COUNT; kind++) {
+        assert_int_equal(policy_kind_named(policy_kind_name((policy_kind)kind)), kind);
     }
-    assert_int_equal(score_kind_named("windows"), SCORE_KIND_COUNT);
-    assert_int_equal(score_kind_named("Press"), SCORE_KIND_COUNT);
-    assert_int_equal(score_kind_named("SnapKVPress"), SCORE_PRESS);
-    assert_true(score_is_reference(SCORE_PRESS) && !score_needs_table(SCORE_PRESS) &&
-                !score_is_control(SCORE_PRESS));
-    assert_false(score_is_reference(SCORE_MATCHED) || score_is_control(SCORE_MATCHED) ||
-                 score_is_reference(SCORE_IDENTITY));
+    assert_int_equal(policy_kind_named("windows"), POLICY_KIND_COUNT);
+    assert_int_equal(policy_kind_named("Press"), POLICY_KIND_COUNT);
+    assert_int_equal(policy_kind_named("SnapKVPress"), POLICY_PRESS);
+    assert_true(policy_is_reference(POLICY_PRESS) && !policy_needs_table(POLICY_PRESS) &&
+                !policy_is_control(POLICY_PRESS));
+    assert_false(policy_is_reference(POLICY_MATCHED) || policy_is_control(POLICY_MATCHED) ||
+                 policy_is_reference(POLICY_IDENTITY));
 }
 
 RUN_TESTS(NULL, NULL)

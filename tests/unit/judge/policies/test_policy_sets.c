@@ -46,7 +46,7 @@ typedef struct keeper {
     prefill_stats stats;
 } keeper;
 
-static void open_keeper(keeper *w, const score_policy *list, size_t n) {
+static void open_keeper(keeper *w, const asked_policy *list, size_t n) {
     w->choice =
         (policy_choice){.list = list,
                         .n = n,
@@ -97,7 +97,7 @@ TEST(golden_sets) {
     for (size_t i = 0; i < N_PROMPTS; i++) {
         CKVC_AUTO(table_file_free_at)
         table_file *t = table_of(i, CKVC_MODE_HEADS, CKVC_SCORE_WINDOW);
-        const score_policy list[] = {{.kind = SCORE_TABLE, .table = t}};
+        const asked_policy list[] = {{.kind = POLICY_TABLE, .table = t}};
         CKVC_AUTO(close_keeper) keeper w;
         open_keeper(&w, list, 1);
         enter(&w, &rig.items[i]);
@@ -134,11 +134,11 @@ TEST(counterparts) {
     for (int layers = 0; layers < 2; layers++) {
         const ckvc_mode mode = layers ? CKVC_MODE_LAYERS : CKVC_MODE_HEADS;
         CKVC_AUTO(table_file_free_at) table_file *t = table_of(0, mode, CKVC_SCORE_PAPER);
-        const score_policy list[] = {
-            {.kind = SCORE_TABLE, .table = t},   {.kind = SCORE_TOP_K, .table = t},
-            {.kind = SCORE_WINDOW, .table = t},  {.kind = SCORE_RECENT, .table = t},
-            {.kind = SCORE_SNAPKV, .table = t},  {.kind = SCORE_TOVA, .table = t},
-            {.kind = SCORE_MATCHED, .table = t}, {.kind = SCORE_POOLED, .table = t}};
+        const asked_policy list[] = {
+            {.kind = POLICY_TABLE, .table = t},   {.kind = POLICY_TOP_K, .table = t},
+            {.kind = POLICY_WINDOW, .table = t},  {.kind = POLICY_RECENT, .table = t},
+            {.kind = POLICY_SNAPKV, .table = t},  {.kind = POLICY_TOVA, .table = t},
+            {.kind = POLICY_MATCHED, .table = t}, {.kind = POLICY_POOLED, .table = t}};
         enum { N = sizeof list / sizeof *list, MATCHED = 6, POOLED = 7 };
         uint64_t entries[2][N_BUDGETS] = {{0}};
         CKVC_AUTO(close_keeper) keeper w;
@@ -190,33 +190,33 @@ TEST(counterparts) {
 TEST(references) {
     CKVC_AUTO(table_file_free_at) table_file *t = table_of(0, CKVC_MODE_HEADS, CKVC_SCORE_PAPER);
     static const struct {
-        score_kind kind;
+        policy_kind kind;
         bool one, even; /* one set a layer; B in every set */
         uint32_t first, last;
-    } want[] = {{SCORE_STREAMINGLLM, true, true, 4, 8},
-                {SCORE_H2O, false, true, 0, 8},
-                {SCORE_SNAPKV, false, true, 0, 32},
-                {SCORE_PYRAMIDKV, false, false, 0, 8},
-                {SCORE_ADAKV, false, false, 0, 32},
-                {SCORE_CAKE, false, false, 0, 32},
-                {SCORE_EXPECTED_ATTENTION, false, true, 4, 0},
-                {SCORE_TOVA, true, true, 0, 1},
-                {SCORE_KEYDIFF, false, true, 0, 0},
-                {SCORE_KVZIP, false, false, 4, 0},
-                {SCORE_FULL, true, false, 4, 32},
-                {SCORE_DYNAMICKV, false, false, 0, 8},
-                {SCORE_CHUNKKV, true, false, 0, 0},
-                {SCORE_FASTKV, false, false, 0, 8},
-                {SCORE_POOLED, false, false, 1, 8},
-                {SCORE_HEADKV, false, false, 0, 8},
-                {SCORE_DUOATTENTION, false, false, 1, 5}};
+    } want[] = {{POLICY_STREAMINGLLM, true, true, 4, 8},
+                {POLICY_H2O, false, true, 0, 8},
+                {POLICY_SNAPKV, false, true, 0, 32},
+                {POLICY_PYRAMIDKV, false, false, 0, 8},
+                {POLICY_ADAKV, false, false, 0, 32},
+                {POLICY_CAKE, false, false, 0, 32},
+                {POLICY_EXPECTED_ATTENTION, false, true, 4, 0},
+                {POLICY_TOVA, true, true, 0, 1},
+                {POLICY_KEYDIFF, false, true, 0, 0},
+                {POLICY_KVZIP, false, false, 4, 0},
+                {POLICY_FULL, true, false, 4, 32},
+                {POLICY_DYNAMICKV, false, false, 0, 8},
+                {POLICY_CHUNKKV, true, false, 0, 0},
+                {POLICY_FASTKV, false, false, 0, 8},
+                {POLICY_POOLED, false, false, 1, 8},
+                {POLICY_HEADKV, false, false, 0, 8},
+                {POLICY_DUOATTENTION, false, false, 1, 5}};
     enum { N = sizeof want / sizeof *want };
     uint32_t n_other[N] = {0}; /* decisions of other than L G B entries */
-    score_policy list[N];
+    asked_policy list[N];
     CKVC_AUTO(close_keeper) keeper w;
     for (size_t i = 0; i < N; i++) {
-        list[i] = (score_policy){.kind = want[i].kind,
-                                 .table = score_needs_table(want[i].kind) ? t : NULL};
+        list[i] = (asked_policy){.kind = want[i].kind,
+                                 .table = policy_needs_table(want[i].kind) ? t : NULL};
     }
     open_keeper(&w, list, N);
     for (size_t p = 0; p <= N_PROMPTS; p++) {
@@ -245,15 +245,15 @@ TEST(references) {
         }
     }
     for (size_t i = 0; i < N; i++) { /* what is said of a policy is so, here */
-        const policy_properties *is = score_policy_properties(want[i].kind);
+        const policy_properties *is = policy_properties_of(want[i].kind);
         /* dynamickv's early cuts are deeper than its last on other prompts: test_allotments.c */
-        assert_true(is->exact == (n_other[i] == 0) || want[i].kind == SCORE_DYNAMICKV);
-        assert_int_equal(!is->source, want[i].kind == SCORE_POOLED || want[i].kind == SCORE_FULL);
-        assert_int_equal(!!is->cost, want[i].kind == SCORE_KVZIP || want[i].kind == SCORE_H2O ||
-                                         want[i].kind == SCORE_EXPECTED_ATTENTION);
+        assert_true(is->exact == (n_other[i] == 0) || want[i].kind == POLICY_DYNAMICKV);
+        assert_int_equal(!is->source, want[i].kind == POLICY_POOLED || want[i].kind == POLICY_FULL);
+        assert_int_equal(!!is->cost, want[i].kind == POLICY_KVZIP || want[i].kind == POLICY_H2O ||
+                                         want[i].kind == POLICY_EXPECTED_ATTENTION);
     }
-    assert_true(score_policy_properties(SCORE_TABLE)->query_aware);
-    assert_false(score_policy_properties(SCORE_TABLE)->exact);
+    assert_true(policy_properties_of(POLICY_TABLE)->query_aware);
+    assert_false(policy_properties_of(POLICY_TABLE)->exact);
 }
 
 static void see(void *ctx, const prefill_head *head) { head_scores_see(ctx, head); }
@@ -261,8 +261,8 @@ static void see(void *ctx, const prefill_head *head) { head_scores_see(ctx, head
 /* Where one set a layer is asked for, rules by head rank by the sum over its heads: of SnapKV's own
  * scores those that no B others, or later equal ones, are above. Layers of a budget hold B each. */
 TEST(references_by_layer) {
-    const score_policy list[] = {
-        {.kind = SCORE_SNAPKV}, {.kind = SCORE_CAKE}, {.kind = SCORE_ADAKV}};
+    const asked_policy list[] = {
+        {.kind = POLICY_SNAPKV}, {.kind = POLICY_CAKE}, {.kind = POLICY_ADAKV}};
     const prompt *p = &rig.items[0];
     const uint32_t T = p->n_tokens;
     uint32_t n_uneven = 0;
@@ -272,7 +272,7 @@ TEST(references_by_layer) {
         w.choice.mode = mode;
         enter(&w, p);
         head_scores h = {0};
-        head_scores_add(&h, policy_rule_of(SCORE_SNAPKV)->score);
+        head_scores_add(&h, policy_rule_of(POLICY_SNAPKV)->score);
         head_scores_reserve(&h, rig.shape, T);
         head_scores_begin(&h, NULL);
         prefill_watcher watcher = h.wanted;
@@ -323,7 +323,7 @@ TEST(refusals) {
     table_file *plain =
         table_file_around(new_start_table(L, G, 1, 1, budgets, N_BUDGETS, 1, NULL), false);
     const double by_layer[L] = {1, 2, 3, 4};
-    score_policy one = {.kind = SCORE_TABLE, .table = plain};
+    asked_policy one = {.kind = POLICY_TABLE, .table = plain};
     policy_choice choice = {.list = &one,
                             .n = 1,
                             .setting = {.window = 16, .budgets = {budgets, N_BUDGETS}},
@@ -334,21 +334,21 @@ TEST(refusals) {
     refused(&choice, CKVC_E_MISMATCH, "no shares of layers, which mode layers needs");
     choice.mode = CKVC_MODE_COUNT;
     choice.score = CKVC_SCORE_LEARNED;
-    refused(&choice, CKVC_E_MISMATCH, "no learned score");
+    refused(&choice, CKVC_E_MISMATCH, "no learned ranking");
     choice.score = CKVC_SCORE_COUNT;
-    one.kind = SCORE_HEADKV;
+    one.kind = POLICY_HEADKV;
     refused(&choice, CKVC_E_MISMATCH, "no shares of heads, which headkv needs");
-    one = (score_policy){.kind = SCORE_TABLE, .table = shares};
+    one = (asked_policy){.kind = POLICY_TABLE, .table = shares};
     choice.setting.layer_budgets = (setting_list){by_layer, L};
     refused(&choice, CKVC_E_USAGE, "--layer-budgets");
-    one = (score_policy){.kind = SCORE_CAKE, .table = NULL};
+    one = (asked_policy){.kind = POLICY_CAKE, .table = NULL};
     refused(&choice, CKVC_E_USAGE, "--layer-budgets: cake");
     /* A budget below what every head must keep is known where the prompt is. */
     const double few[] = {6};
     prefill_stats stats;
     CKVC_AUTO(close_keeper) keeper w;
     CKVC_AUTO(policy_sets_free_at) policy_sets *below = NULL;
-    one = (score_policy){.kind = SCORE_TABLE, .table = shares};
+    one = (asked_policy){.kind = POLICY_TABLE, .table = shares};
     open_keeper(&w, &one, 1);
     policy_choice least = w.choice;
     least.setting.budgets = (setting_list){few, 1};
@@ -403,7 +403,7 @@ static void whole_score(const views *v, const ckvc_table *t, const session *s, c
     ckvc_score_learned(T, t->mass[l * G + g], v->norms[l][g], out);
 }
 
-/* The learned score, taken from the prefill in two steps, keeps what its definition keeps. */
+/* The learned ranking, taken from the prefill in two steps, keeps what its definition keeps. */
 static void check_learned(uint32_t version) {
     CKVC_AUTO(table_file_free_at) table_file *f = table_of(0, CKVC_MODE_HEADS, CKVC_SCORE_LEARNED);
     ckvc_table *t = f->table;
@@ -418,7 +418,7 @@ static void check_learned(uint32_t version) {
                                    .features = version,
                                    .mode = CKVC_MODE_HEADS};
     }
-    const score_policy list[] = {{.kind = SCORE_TABLE, .table = f}};
+    const asked_policy list[] = {{.kind = POLICY_TABLE, .table = f}};
     CKVC_AUTO(close_keeper) keeper w;
     static views v;
     open_keeper(&w, list, 1);
@@ -459,7 +459,7 @@ TEST(learned) {
 }
 
 /* What a rule of whole steps or chunks gives a head beyond its budget, in the mean. */
-static double beyond(score_kind kind, uint32_t n_layers, uint32_t T, uint32_t B) {
+static double beyond(policy_kind kind, uint32_t n_layers, uint32_t T, uint32_t B) {
     static uint32_t c[100];
     static double s[100 * 1001];
     double sum = 0;
@@ -477,8 +477,8 @@ TEST(beyond_the_budget) {
         static const uint32_t lengths[] = {21, 60, 120, 1001};
         for (int i = 0; i < 4; i++) {
             for (uint32_t B = 1; B < lengths[i]; B++) {
-                const double steps = beyond(SCORE_PYRAMIDKV, n_layers, lengths[i], B),
-                             chunks = beyond(SCORE_CHUNKKV, n_layers, lengths[i], B);
+                const double steps = beyond(POLICY_PYRAMIDKV, n_layers, lengths[i], B),
+                             chunks = beyond(POLICY_CHUNKKV, n_layers, lengths[i], B);
                 most = fmax(most, fmax(steps, chunks));
             }
         }

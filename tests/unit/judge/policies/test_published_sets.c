@@ -62,14 +62,14 @@ static uint32_t compare_sets_of(const policy_choice *choice, bool in_chunks) {
                        fed = T + first + (in_chunks ? (T - 1) / 48 * later : 0);
         OK(policy_sets_prefill(k, s, &rig.items[p], &stats, &err));
         for (size_t i = 0; i < choice->n; i++) {
-            const score_kind kind = choice->list[i].kind;
-            const char *name = score_kind_name(kind);
+            const policy_kind kind = choice->list[i].kind;
+            const char *name = policy_kind_name(kind);
             const json_t *want =
                 in_chunks ? of_prompt(p, "in_chunks") : json_object_get(of_prompt(p, "kept"), name);
             for (uint32_t b = 0; b < choice->setting.budgets.n; b++) {
                 const policy_kept *kept;
                 OK(policy_sets_decide(k, i, b, &kept, &err));
-                assert_int_equal(kept->repeat_tokens, kind == SCORE_KVZIP ? fed : 0);
+                assert_int_equal(kept->repeat_tokens, kind == POLICY_KVZIP ? fed : 0);
                 others += compare_sets(kept, name, of_budget(want, choice->setting.budgets.v[b]));
             }
         }
@@ -86,17 +86,17 @@ static void compare_model(const char *golden) {
     assert_in_range(of.n, 1, MOST_BUDGETS);
     for (size_t i = 0; i < of.n; i++) { budgets[i] = json_number_value(json_array_get(list, i)); }
     CKVC_AUTO(table_file_free_at) table_file *table = table_of(&of);
-    score_policy policies[N_POLICIES];
+    asked_policy policies[N_POLICIES];
     const char *name;
     json_t *sets, *kept = of_prompt(0, "kept");
     size_t n = 0;
     int64_t n_later;
     assert_int_equal(json_object_size(kept), N_POLICIES);
     json_object_foreach(kept, name, sets) {
-        const score_kind kind = score_kind_named(name);
-        assert_int_not_equal(kind, SCORE_KIND_COUNT);
+        const policy_kind kind = policy_kind_named(name);
+        assert_int_not_equal(kind, POLICY_KIND_COUNT);
         policies[n++] =
-            (score_policy){.kind = kind, .table = score_needs_table(kind) ? table : NULL};
+            (asked_policy){.kind = kind, .table = policy_needs_table(kind) ? table : NULL};
     }
     CKVC_AUTO_FREE int32_t *later = golden_ids(json_object_get(rig.root, "later"), &n_later);
     policy_choice choice = {.list = policies,
@@ -109,7 +109,7 @@ static void compare_model(const char *golden) {
                             .mode = CKVC_MODE_COUNT,
                             .score = CKVC_SCORE_COUNT};
     assert_int_equal(compare_sets_of(&choice, false), 0);
-    choice.list = &(score_policy){.kind = SCORE_KVZIP};
+    choice.list = &(asked_policy){.kind = POLICY_KVZIP};
     choice.n = 1;
     choice.texts.chunk = (uint32_t)golden_number(rig.root, "chunk");
     assert_int_equal(compare_sets_of(&choice, true), 0);

@@ -6,8 +6,8 @@
 enum { N = 6, T = 60, C = 12, W = 8, BUDGETS = 2 };
 
 static double budgets[BUDGETS] = {16, 0.5};
-static const score_policy policies[] = {
-    {.kind = SCORE_IDENTITY}, {.kind = SCORE_SNAPKV}, {.kind = SCORE_ADAKV}};
+static const asked_policy policies[] = {
+    {.kind = POLICY_IDENTITY}, {.kind = POLICY_SNAPKV}, {.kind = POLICY_ADAKV}};
 enum { POLICIES = sizeof policies / sizeof *policies };
 
 typedef struct scored {

@@ -18,7 +18,7 @@ static struct made {
     be_buf *buf;
     be_weight *w;
 } * made;
-static size_t n_made, made_room;
+static size_t n_made, made_capacity;
 
 /* Frees a backend's, and ends it; and so of a bench. */
 static inline void end_backend(backend *be) {
@@ -38,7 +38,7 @@ static inline void end_bench(bench *b) {
 static inline be_buf *buffer(backend *be, size_t n, const float *data) {
     be_buf *b = be->ops->buf_create(be, n);
     if (data) { be->ops->write(be, b, 0, data, n); }
-    CKVC_GROW(made, made_room, n_made + 1);
+    CKVC_GROW(made, made_capacity, n_made + 1);
     made[n_made++] = (struct made){.be = be, .buf = b};
     return b;
 }
@@ -60,7 +60,7 @@ static inline be_weight *weight(backend *be, const void *data, int64_t rows, int
         .bytes = data, .rows = rows, .cols = cols, .row_bytes = (size_t)cols * sizeof(float)};
     OK(be->ops->weight_create(be, &m, &w, &err));
     OK(be->ops->weight_acquire(be, w, &err));
-    CKVC_GROW(made, made_room, n_made + 1);
+    CKVC_GROW(made, made_capacity, n_made + 1);
     made[n_made++] = (struct made){.be = be, .w = w};
     return w;
 }

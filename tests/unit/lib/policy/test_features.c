@@ -1,4 +1,5 @@
-/* Features of the learned score, and the score, against an independent program (golden/budgets). */
+/* Features of the learned ranking, and the score, against an independent program (golden/budgets).
+ */
 #include "lib/policy/policy_parts.h"
 #include "tests/unit/golden_model.h"
 

@@ -139,7 +139,7 @@ static ckvc_table *table_with_shares(int with_layers) {
     return t;
 }
 
-/* The same with a learned score of keys of two numbers, which block 0 recommends. */
+/* The same with a learned ranking of keys of two numbers, which block 0 recommends. */
 static ckvc_table *table_with_theta(void) {
     ckvc_table *t = table_with_shares(1);
     assert_int_equal(ckvc_table_add_learned(t, ckvc_features_count(CKVC_FEATURES_1, 2)), 0);

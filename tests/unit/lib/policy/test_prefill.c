@@ -242,7 +242,7 @@ static void same_sets(const rig *r, const ckvc_prefill *a, const ckvc_prefill *b
 static void compare_table(const rig *r, const kind *of, bool shares) {
     ckvc_table *t = make_table(r, of, shares);
     CKVC_AUTO(table_file_free_at) table_file *file = table_file_around(t, false);
-    const score_policy list[] = {{.kind = SCORE_TABLE, .table = file}};
+    const asked_policy list[] = {{.kind = POLICY_TABLE, .table = file}};
     policy_choice choice = {
         .list = list,
         .n = 1,
@@ -315,7 +315,7 @@ TEST(begin_refuses) {
     REFUSED(q.model.n_kv_heads = 1, "the model has 4 x 1 KV heads")
     REFUSED(q.model.n_kv_heads = 0, "the model has 4 x 0 KV heads")
     REFUSED(q.model.n_query_heads++, "query heads, the model has")
-    REFUSED(q.model.head_dim += 2, "learned score is for keys of")
+    REFUSED(q.model.head_dim += 2, "learned ranking is for keys of")
     REFUSED(q.model.head_dim = 0, "the model's keys have 0 values")
     REFUSED(q.model.head_dim = UINT32_MAX - 1, "the model's keys have 4294967294 values")
     REFUSED(q.model.head_dim--, "and pairs to rotate")
@@ -345,13 +345,13 @@ TEST(begin_refuses) {
     /* a workspace that is none, too small, or not aligned */
     char message[256];
     const size_t bytes = ckvc_prefill_bytes(&good.request);
-    CKVC_AUTO_FREE char *room = malloc(bytes + 1);
+    CKVC_AUTO_FREE char *buffer = malloc(bytes + 1);
     assert_null(ckvc_prefill_begin(NULL, bytes, &good.request, message, sizeof message));
     assert_non_null(strstr(message, "a workspace of"));
-    assert_null(ckvc_prefill_begin(room, 16, &good.request, message, sizeof message));
+    assert_null(ckvc_prefill_begin(buffer, 16, &good.request, message, sizeof message));
     assert_non_null(strstr(message, "a workspace of 16 bytes: want"));
-    assert_null(ckvc_prefill_begin(room + 1, bytes, &good.request, NULL, 0));
-    assert_non_null(ckvc_prefill_begin(room, bytes, &good.request, message, sizeof message));
+    assert_null(ckvc_prefill_begin(buffer + 1, bytes, &good.request, NULL, 0));
+    assert_non_null(ckvc_prefill_begin(buffer, bytes, &good.request, message, sizeof message));
     /* sizes beyond memory */
     ckvc_request huge = good.request;
     huge.model = (ckvc_geometry){UINT32_MAX, UINT32_MAX, UINT32_MAX, 64, NULL, 0};

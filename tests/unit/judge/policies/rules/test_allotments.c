@@ -4,11 +4,14 @@
 #include "judge/policies/rules/rule.h"
 #include "tests/unit/golden.h"
 
-static void allot(score_kind kind, allot_ask a, uint32_t *c) { policy_rule_of(kind)->allot(&a, c); }
+static void allot(policy_kind kind, allot_ask a, uint32_t *c) {
+    policy_rule_of(kind)->allot(&a, c);
+}
 
 /* Of layers of one head. */
 static void pyramid(uint32_t L, uint32_t B, uint32_t T, uint32_t *c) {
-    allot(SCORE_PYRAMIDKV, (allot_ask){.n_layers = L, .n_heads = 1, .n_tokens = T, .budget = B}, c);
+    allot(POLICY_PYRAMIDKV, (allot_ask){.n_layers = L, .n_heads = 1, .n_tokens = T, .budget = B},
+          c);
 }
 
 /* Preferences of four layers of two heads, each of which gets what is wanted. */
@@ -18,14 +21,14 @@ static void cake(const double preference[4], uint32_t B, uint32_t T, const uint3
     for (int l = 0; l < 4; l++) {
         layer[l] = (layer_sums){.entropy = preference[l] * 4, .variance = 0.25};
     }
-    allot(SCORE_CAKE,
+    allot(POLICY_CAKE,
           (allot_ask){.n_layers = 4, .n_heads = 2, .n_tokens = T, .budget = B, .layer = layer},
           heads);
     for (int u = 0; u < 8; u++) { assert_int_equal(heads[u], want[u / 2]); }
 }
 
 /* Of one layer of n heads. */
-static void by_share(score_kind kind, uint32_t n, const double *share, uint32_t B, uint32_t T,
+static void by_share(policy_kind kind, uint32_t n, const double *share, uint32_t B, uint32_t T,
                      uint32_t *c) {
     allot(kind,
           (allot_ask){
@@ -33,7 +36,7 @@ static void by_share(score_kind kind, uint32_t n, const double *share, uint32_t 
           c);
 }
 
-static void of_four(score_kind kind, const double share[4], uint32_t B, uint32_t T,
+static void of_four(policy_kind kind, const double share[4], uint32_t B, uint32_t T,
                     const uint32_t want[4]) {
     uint32_t c[4];
     by_share(kind, 4, share, B, T, c);
@@ -98,8 +101,8 @@ TEST(cake) {
     layer_sums layer = {0};
     const prefill_head h = {
         .group = 1, .n_tokens = 40, .head_dim = 2, .n_rows = 1, .attention = a, .keys = none};
-    const head_score score = policy_rule_of(SCORE_CAKE)->score;
-    score.on_head(&score, &h, &(score_room){.s = x, .layer = &layer, .scratch = scratch});
+    const head_score score = policy_rule_of(POLICY_CAKE)->score;
+    score.on_head(&score, &h, &(head_output){.s = x, .layer = &layer, .scratch = scratch});
     assert_true(fabs(layer.entropy) < 1e-9 && layer.variance == 0);
 }
 
@@ -117,8 +120,8 @@ TEST(headkv) {
         {"retrieval_reasoning_heads", 1024, 8000, 986}, {"retrieval_heads", 1024, 8000, 691}};
     enum { HEADS = 32 * 32 };
     /* b = 92, 91 of it by share: 4 x 91 x (0.5, 0.25, 0.25, 0), and 1 and the window to each. */
-    of_four(SCORE_HEADKV, (double[]){2, 1, 1, 0}, 100, 1000, (uint32_t[]){191, 100, 100, 9});
-    of_four(SCORE_HEADKV, (double[]){2, 1, 1, 0}, 100, 150, (uint32_t[]){150, 100, 100, 9});
+    of_four(POLICY_HEADKV, (double[]){2, 1, 1, 0}, 100, 1000, (uint32_t[]){191, 100, 100, 9});
+    of_four(POLICY_HEADKV, (double[]){2, 1, 1, 0}, 100, 150, (uint32_t[]){150, 100, 100, 9});
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char name[80];
         double score[HEADS] = {0};
@@ -133,10 +136,10 @@ TEST(headkv) {
             score[n++] /= (double)json_array_size(list);
         }
         assert_int_equal(n, HEADS);
-        by_share(SCORE_HEADKV, HEADS, score, cases[i].B, cases[i].T, c);
+        by_share(POLICY_HEADKV, HEADS, score, cases[i].B, cases[i].T, c);
         /* the means are given whole, and their heads rounded otherwise: 0.55 is seen */
         assert_true(fabs(sum_of(c, HEADS) / HEADS - cases[i].mean) < 0.6);
-        by_share(SCORE_HEADKV, HEADS, score, cases[i].B, UINT32_MAX, c);
+        by_share(POLICY_HEADKV, HEADS, score, cases[i].B, UINT32_MAX, c);
         for (int h = 0; h < HEADS; h++) { most = c[h] > most ? c[h] : most; }
         if (cases[i].B == 512) {
             assert_int_equal(most - 8, cases[i].file[10] == 'r' ? 7696 : 26035);
@@ -146,9 +149,9 @@ TEST(headkv) {
 
 TEST(full_heads) {
     const double share[4] = {1, 3, 3, 0}; /* 200: 40 and 90 and 70 */
-    of_four(SCORE_DUOATTENTION, share, 50, 100, (uint32_t[]){10, 100, 80, 10});
-    of_four(SCORE_DUOATTENTION, share, 5, 100, (uint32_t[]){5, 5, 5, 5});
-    of_four(SCORE_DUOATTENTION, share, 200, 100, (uint32_t[]){100, 100, 100, 100});
+    of_four(POLICY_DUOATTENTION, share, 50, 100, (uint32_t[]){10, 100, 80, 10});
+    of_four(POLICY_DUOATTENTION, share, 5, 100, (uint32_t[]){5, 5, 5, 5});
+    of_four(POLICY_DUOATTENTION, share, 200, 100, (uint32_t[]){100, 100, 100, 100});
 }
 
 /* Against a plain statement: after the floors, again and again the best that is left. */
@@ -221,7 +224,7 @@ TEST(dynamickv) {
                        ? pow((x + 0.5 + l / 64.0) / 1010, exp2((l * 5 + seed) % 7 / 2.0 - 1.5))
                        : INFINITY;
         }
-        allot(SCORE_DYNAMICKV,
+        allot(POLICY_DYNAMICKV,
               (allot_ask){.n_layers = L,
                           .n_heads = G,
                           .n_tokens = T,
@@ -242,8 +245,8 @@ TEST(promises) {
     static uint64_t keys[L * G * T];
     ckvc_rng rng = rng_of(8, 1, 0);
     uint32_t n_rules = 0;
-    for (int kind = 0; kind < SCORE_KIND_COUNT; kind++) {
-        const policy_rule *r = policy_rule_of((score_kind)kind);
+    for (int kind = 0; kind < POLICY_KIND_COUNT; kind++) {
+        const policy_rule *r = policy_rule_of((policy_kind)kind);
         if (!r || !r->allot) { continue; }
         n_rules++;
         for (int round = 0; round < ROUNDS; round++) {
@@ -275,7 +278,7 @@ TEST(promises) {
                 assert_in_range(c[i], 0, n);
                 sum += c[i];
             }
-            if (score_policy_properties((score_kind)kind)->exact) {
+            if (policy_properties_of((policy_kind)kind)->exact) {
                 assert_int_equal(sum, (uint64_t)L * G * B);
             }
         }

@@ -1,5 +1,5 @@
-/* Targets and features of a prompt: see score_sampler.h. */
-#include "calib/demand/score_sampler.h"
+/* Targets and features of a prompt: see position_sampler.h. */
+#include "calib/demand/position_sampler.h"
 
 #include <math.h>
 
@@ -8,7 +8,7 @@
 
 #define DRAW_STAGE 0x5C000000u /* of the random numbers, and the head's number */
 
-static size_t heads_of(const model_shape *shape) {
+static size_t count_heads(const model_shape *shape) {
     return (size_t)shape->n_layers * (size_t)shape->n_kv_heads;
 }
 
@@ -26,10 +26,10 @@ uint32_t score_features(const model_shape *shape) {
     X(others, T)                                                                                   \
     X(order, T)
 
-void score_sampler_need(uint32_t positions, const calibrate_inputs *in, worker_options *w) {
+void position_sampler_need(uint32_t positions, const calibrate_inputs *in, worker_options *w) {
     const model_shape *shape = model_get_shape(in->model);
-    const size_t heads = heads_of(shape), T = in->prompts->max_tokens;
-#define ADD(member, n) w->once += (n) * sizeof *((score_sampler *)0)->member;
+    const size_t heads = count_heads(shape), T = in->prompts->max_tokens;
+#define ADD(member, n) w->once += (n) * sizeof *((position_sampler *)0)->member;
     ARRAYS(ADD)
     w->max_watched = CKVC_FEATURES_1_ROWS;
     w->watched_later = true;
@@ -37,10 +37,10 @@ void score_sampler_need(uint32_t positions, const calibrate_inputs *in, worker_o
 
 static void see_head(void *ctx, const prefill_head *h);
 
-void score_sampler_open(score_sampler *s, uint32_t positions, const calibrate_inputs *in) {
+void position_sampler_open(position_sampler *s, uint32_t positions, const calibrate_inputs *in) {
     const model_shape *shape = model_get_shape(in->model);
-    const size_t heads = heads_of(shape), T = in->prompts->max_tokens;
-    *s = (score_sampler){
+    const size_t heads = count_heads(shape), T = in->prompts->max_tokens;
+    *s = (position_sampler){
         .shape = shape,
         .positions = positions,
         .n_features = score_features(shape),
@@ -49,21 +49,21 @@ void score_sampler_open(score_sampler *s, uint32_t positions, const calibrate_in
     ARRAYS(TAKE)
 }
 
-void score_sampler_close(score_sampler *s) {
+void position_sampler_close(position_sampler *s) {
 #define FREE(member, n) free(s->member);
     ARRAYS(FREE)
-    *s = (score_sampler){0};
+    *s = (position_sampler){0};
 }
 
 /* The head's place in arrays [rows][L][G]. */
-static size_t place_of(const score_sampler *s, size_t head) {
-    return s->row * heads_of(s->shape) + head;
+static size_t head_row(const position_sampler *s, size_t head) {
+    return s->row * count_heads(s->shape) + head;
 }
 
 /* Which positions of a head are logged -> sample; how many. Few have a feature of their own, those
  * at the ends: what the fit weighs such a feature by must not depend on a draw that leaves them
  * out. */
-static uint32_t draw_positions(score_sampler *s, size_t head, uint32_t *sample) {
+static uint32_t draw_positions(position_sampler *s, size_t head, uint32_t *sample) {
     const uint32_t T = s->p->n_tokens, P = s->positions;
     if (T <= P) {
         for (uint32_t t = 0; t < T; t++) { sample[t] = t; }
@@ -121,10 +121,10 @@ static void add_attention(const prefill_head *h, uint32_t n_heads, double *layer
 
 /* A head as it is shown: all features but the late ones. */
 static void see_head(void *ctx, const prefill_head *h) {
-    score_sampler *s = ctx;
+    position_sampler *s = ctx;
     const uint32_t T = (uint32_t)h->n_tokens, F = s->n_features, P = s->positions,
                    G = (uint32_t)s->shape->n_kv_heads;
-    const size_t head = (size_t)h->layer * G + (size_t)h->head, at = place_of(s, head);
+    const size_t head = (size_t)h->layer * G + (size_t)h->head, at = head_row(s, head);
     const ckvc_head_view v = view_of(h, session_key_frequencies(s->w->session));
     add_attention(h, G, s->layer_attention + (size_t)h->layer * T);
     ckvc_features(CKVC_FEATURES_1, &v, s->f, s->scratch);
@@ -143,11 +143,11 @@ static void see_head(void *ctx, const prefill_head *h) {
 }
 
 /* The late columns of all heads, once all layers are known. */
-static void add_late(score_sampler *s) {
+static void add_late(position_sampler *s) {
     const uint32_t T = s->p->n_tokens, F = s->n_features, P = s->positions, n = T < P ? T : P;
     const size_t G = (size_t)s->shape->n_kv_heads;
-    for (size_t head = 0; head < heads_of(s->shape); head++) {
-        const size_t at = place_of(s, head);
+    for (size_t head = 0; head < count_heads(s->shape); head++) {
+        const size_t at = head_row(s, head);
         double *late = s->scratch, *sum = s->rows->target_features + at * F + CKVC_FEATURES_LATE;
         if (head % G == 0) {
             ckvc_features_late(T, s->layer_attention + head / G * T, s->w->stats.alpha, 2, late);
@@ -172,10 +172,10 @@ static double add_target(const double *y, uint32_t n, double *target) {
 }
 
 /* The mass is that of the repeat pass; without one of what there is. */
-static void make_targets(score_sampler *s, const demand_meter *m) {
+static void make_targets(position_sampler *s, const demand_meter *m) {
     const uint32_t T = s->p->n_tokens;
-    for (size_t head = 0; head < heads_of(s->shape); head++) {
-        const size_t at = place_of(s, head);
+    for (size_t head = 0; head < count_heads(s->shape); head++) {
+        const size_t at = head_row(s, head);
         double *target = s->target + head * T;
         memset(target, 0, T * sizeof *target);
         const double of_c = add_target(m->y_c + head * T, T, target),
@@ -186,8 +186,8 @@ static void make_targets(score_sampler *s, const demand_meter *m) {
     }
 }
 
-static bool all_finite(const score_sampler *s) {
-    const size_t heads = heads_of(s->shape), at = place_of(s, 0);
+static bool all_finite(const position_sampler *s) {
+    const size_t heads = count_heads(s->shape), at = head_row(s, 0);
     double sum = 0.0; /* of numbers that are not finite is not finite */
     for (size_t i = at; i < at + heads; i++) { sum += s->rows->mass[i] + s->rows->target[i]; }
     for (size_t i = at * s->n_features; i < (at + heads) * s->n_features; i++) {
@@ -198,8 +198,8 @@ static bool all_finite(const score_sampler *s) {
     return isfinite(sum);
 }
 
-ckvc_status score_sampler_measure(score_sampler *s, const measured_prompt *of, shard *rows,
-                                  size_t row, bool *finite, ckvc_err *err) {
+ckvc_status position_sampler_measure(position_sampler *s, const measured_prompt *of, shard *rows,
+                                     size_t row, bool *finite, ckvc_err *err) {
     s->w = of->w;
     s->p = of->p;
     s->rows = rows;

@@ -1,5 +1,5 @@
 /* What a score pass logs, on the embedded 4-layer model and the prompts of tests/golden/budgets. */
-#include "calib/demand/score_sampler.h"
+#include "calib/demand/position_sampler.h"
 #include "tests/unit/golden_rig.h"
 
 enum { L = 4, G = 3, HEADS = L * G, F = 56, ALL = 512, FEW = 32 };
@@ -16,14 +16,14 @@ static void measure(measured *out, const calibrate_inputs *in, const prompt *p,
     worker w = {0};
     demand_meter meter = {0}, *m = &meter;
     worker *one = &w;
-    score_sampler s;
+    position_sampler s;
     worker_options options = {.setting = o->setting};
     bool finite = false;
     demand_need(o, in, &options);
-    score_sampler_need(positions, in, &options);
+    position_sampler_need(positions, in, &options);
     OK(worker_open(&w, in, &options, NULL, &err));
     OK(demand_meter_open(&meter, o, in, &err));
-    score_sampler_open(&s, positions, in);
+    position_sampler_open(&s, positions, in);
     assert_int_equal(s.n_features, F);
     out->rows = shard_create();
     shard_header *h = &out->rows->h;
@@ -38,13 +38,13 @@ static void measure(measured *out, const calibrate_inputs *in, const prompt *p,
     shard_add_prompt(out->rows, &none); /* the second row is the one that is filled */
     w.watcher = &s.watcher;
     OK(demand_measure(&m, &one, &p, 1, &err));
-    OK(score_sampler_measure(&s, &(measured_prompt){m, &w, p}, out->rows, 1, &finite, &err));
+    OK(position_sampler_measure(&s, &(measured_prompt){m, &w, p}, out->rows, 1, &finite, &err));
     assert_true(finite);
     for (int i = 0; i < HEADS; i++) {
         memcpy(out->sample[i], s.sample + (size_t)i * positions, positions * sizeof(uint32_t));
         memcpy(out->target[i], s.target + (size_t)i * p->n_tokens, p->n_tokens * sizeof(double));
     }
-    score_sampler_close(&s);
+    position_sampler_close(&s);
     demand_meter_close(&meter);
     worker_close(&w);
 }

@@ -13,8 +13,8 @@ typedef struct policy_properties {
     bool exact;         /* keeps L·G·B entries; else `entries` of a line is what it used */
 } policy_properties;
 
-/* A row of each rule of judge/policies/rules: X(SCORE_..., rule_..., name, policy_properties). */
-#define SCORE_RULES(X)                                                                             \
+/* A row of each rule of judge/policies/rules: X(POLICY_..., rule_..., name, policy_properties). */
+#define POLICY_RULES(X)                                                                            \
     X(FULL, full, "full", {0})                                                                     \
     X(RECENT, recent, "recent", {.exact = true})                                                   \
     X(SINK_RECENT, sink_recent, "sink-recent", {.exact = true})                                    \
@@ -64,7 +64,7 @@ typedef struct policy_properties {
       {"Zhong et al. 2025, arXiv:2412.09036; kvpress, pull request 238", .query_aware = true})
 
 /* Of those that are made with a table's shares, floor or score. */
-#define SCORE_TABLE_RULES(X)                                                                       \
+#define POLICY_TABLE_RULES(X)                                                                      \
     X(POOLED, pooled, "pooled", {.query_aware = true, .exact = true})                              \
     X(HEADKV, headkv, "headkv",                                                                    \
       {"Fu et al. 2024, arXiv:2410.19258; headkv/snapkv_utils.py", .query_aware = true})           \
@@ -72,36 +72,36 @@ typedef struct policy_properties {
     X(DUOATTENTION, duoattention, "duoattention",                                                  \
       {"Xiao et al. 2024, arXiv:2410.10819; duo_attn/utils.py", .exact = true})
 
-#define SCORE_ID(ID, ...) SCORE_##ID,
-typedef enum score_kind {
-    SCORE_TABLE,
-    SCORE_IDENTITY,
-    SCORE_MATCHED,
-    SCORE_RULES(SCORE_ID) SCORE_TABLE_RULES(SCORE_ID) /* one by one */
-    SCORE_NO_UTILITY,
-    SCORE_NO_THRESHOLD,
-    SCORE_MEAN_GATE,
-    SCORE_MEAN_POOL,
-    SCORE_HEAD_ONLY,
-    SCORE_GATE_ONLY,
-    SCORE_KIND_COUNT,
-    SCORE_PRESS /* of kvpress by its class, SnapKVPress: scored by the Python package */
-} score_kind;
-#undef SCORE_ID
+#define POLICY_ID(ID, ...) POLICY_##ID,
+typedef enum policy_kind {
+    POLICY_TABLE,
+    POLICY_IDENTITY,
+    POLICY_MATCHED,
+    POLICY_RULES(POLICY_ID) POLICY_TABLE_RULES(POLICY_ID) /* one by one */
+    POLICY_NO_UTILITY,
+    POLICY_NO_THRESHOLD,
+    POLICY_MEAN_GATE,
+    POLICY_MEAN_POOL,
+    POLICY_HEAD_ONLY,
+    POLICY_GATE_ONLY,
+    POLICY_KIND_COUNT,
+    POLICY_PRESS /* of kvpress by its class, SnapKVPress: scored by the Python package */
+} policy_kind;
+#undef POLICY_ID
 
-const char *score_kind_name(score_kind kind); /* "table", "identity", ... */
-const policy_properties *score_policy_properties(score_kind kind);
-/* The kind that goes by this name; SCORE_KIND_COUNT or more: none that is scored here. */
-score_kind score_kind_named(const char *name);
+const char *policy_kind_name(policy_kind kind); /* "table", "identity", ... */
+const policy_properties *policy_properties_of(policy_kind kind);
+/* The kind that goes by this name; POLICY_KIND_COUNT or more: none that is scored here. */
+policy_kind policy_kind_named(const char *name);
 /* Ranks positions without looking at a table's entries. */
-static inline bool score_is_reference(score_kind kind) {
-    return (kind > SCORE_FULL && kind < SCORE_NO_UTILITY) || kind == SCORE_PRESS;
+static inline bool policy_is_reference(policy_kind kind) {
+    return (kind > POLICY_FULL && kind < POLICY_NO_UTILITY) || kind == POLICY_PRESS;
 }
 /* Of these, what is made with a table's shares, floor or score. */
-static inline bool score_needs_table(score_kind kind) {
-    return kind >= SCORE_POOLED && kind < SCORE_NO_UTILITY;
+static inline bool policy_needs_table(policy_kind kind) {
+    return kind >= POLICY_POOLED && kind < POLICY_NO_UTILITY;
 }
 /* A table with one part taken out or put back to its start (paper.md section 7). */
-static inline bool score_is_control(score_kind kind) {
-    return kind >= SCORE_NO_UTILITY && kind < SCORE_KIND_COUNT;
+static inline bool policy_is_control(policy_kind kind) {
+    return kind >= POLICY_NO_UTILITY && kind < POLICY_KIND_COUNT;
 }

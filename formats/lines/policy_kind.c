@@ -1,0 +1,36 @@
+/* Names of policies, and what to know of them: see policy_kind.h. */
+#include "formats/lines/policy_kind.h"
+
+#include <string.h>
+
+#define ROW(ID, id, name, ...) [POLICY_##ID] = {name, __VA_ARGS__},
+
+/* Thresholds keep fewer than they may. */
+static const struct {
+    const char *name;
+    policy_properties is;
+} kinds[POLICY_KIND_COUNT] = {
+    [POLICY_TABLE] = {"table", {.query_aware = true}},
+    [POLICY_IDENTITY] = {"identity", {.query_aware = true}},
+    [POLICY_MATCHED] = {"matched", {.query_aware = true}},
+    POLICY_RULES(ROW) POLICY_TABLE_RULES(ROW) /* one by one */
+        [POLICY_NO_UTILITY] = {"no-utility", {.query_aware = true}},
+    [POLICY_NO_THRESHOLD] = {"no-threshold", {.query_aware = true}},
+    [POLICY_MEAN_GATE] = {"mean-gate", {.query_aware = true}},
+    [POLICY_MEAN_POOL] = {"mean-pool", {.query_aware = true}},
+    [POLICY_HEAD_ONLY] = {"head-only", {.query_aware = true}},
+    [POLICY_GATE_ONLY] = {"gate-only", {.query_aware = true}},
+};
+
+const char *policy_kind_name(policy_kind kind) { return kinds[kind].name; }
+
+const policy_properties *policy_properties_of(policy_kind kind) { return &kinds[kind].is; }
+
+policy_kind policy_kind_named(const char *name) {
+    int kind = 0;
+    const size_t n = strlen(name);
+    while (kind < POLICY_KIND_COUNT && strcmp(name, kinds[kind].name) != 0) { kind++; }
+    return kind == POLICY_KIND_COUNT && n > 5 && strcmp(name + n - 5, "Press") == 0
+               ? POLICY_PRESS
+               : (policy_kind)kind;
+}
