@@ -47,6 +47,11 @@ for name, targets in includes.items():
         used.update((folder, a) for a in by)
         if not by:
             findings.append(f"{name}: must not include {target}")
+# Two ways from records to a table: neither is built on the other, whatever the table of rooms allows.
+WAYS = ("budgets", "cql")
+findings += [f"{name}: {ours}/ and {theirs}/ are two ways, and neither includes the other: {target}"
+             for ours, theirs in (WAYS, WAYS[::-1]) for name, targets in includes.items() for target in targets
+             if name.startswith(ours + "/") and target.startswith(theirs + "/")]
 for folder in allowed:
     n = sum(os.path.dirname(f) == folder for f in product)
     if not n:

@@ -6,32 +6,10 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "calib/log/pass.h"
 #include "formats/shard/shard_codec.h"
 #include "formats/side/reward.h"
 #include "lib/base/progress.h"
-
-/* A pass in the making. */
-typedef struct pass {
-    run_dir *run;
-    const char *name;
-    const calibrate_inputs *in;
-    const calibrate_options *o;
-    shard_kind kind;
-    const ckvc_table *table; /* NULL: nothing is logged */
-    pass_counts *counts;
-    workers all;
-    worker *w;            /* the prompt's in hand */
-    demand_meter *demand; /* [all.n] of demand and score */
-    position_sampler sampler;
-    shard *rows;             /* one prompt's */
-    uint32_t n, n_ours;      /* prompts that the pass takes; of them this part of a run */
-    uint32_t *prompts;       /* [n] their places in in->prompts */
-    bool *done;              /* [n] before this process began */
-    size_t n_logged, logged; /* prompts that leave records; of these, before the one in hand */
-    int64_t failures;        /* of the runs before this one too */
-    void *until;             /* of --until-stable: o->watch's, or NULL */
-    double start_s;
-} pass;
 
 /* Of records without rewards losses are losses. */
 static enum setting_loss loss_of(const calibrate_options *o) {
@@ -79,248 +57,7 @@ const char *calibrate_sides(const calibrate_options *o) {
     return shard_pass_name(o->kind, sides);
 }
 
-static void copy_text(char dst[SHARD_STRING], const char *src) {
-    snprintf(dst, SHARD_STRING, "%s", src ? src : "");
-}
-
-/* ---- one prompt: rows of it; *bad names a non-finite value, if any ---- */
-
-/* The prompt's row, as far as its prefill says. */
-static struct shard_prompt prompt_row(const prompt *p, const prefill_stats *stats) {
-    struct shard_prompt row = {.line = p->entry->line,
-                               .n_tokens = p->n_tokens,
-                               .n_continuation = p->n_continuation,
-                               .cut = p->cut,
-                               .token_hash = p->token_hash,
-                               .r_struct = stats->r_struct,
-                               .r_sem = stats->r_sem};
-    copy_text(row.id, p->entry->id);
-    copy_text(row.source, p->entry->source);
-    copy_text(row.document, p->document);
-    copy_text(row.split, p->heldout ? "heldout" : p->entry->split);
-    return row;
-}
-
-static ckvc_status measure_scanned(worker *const *w, const prompt *const *p, int64_t n,
-                                   ckvc_err *err) {
-    CKVC_TRY(workers_prefill(w, p, n, err));
-    return workers_full(w, n, err);
-}
-
-/* Statistics of heads, by which tables are transferred. */
-static void put_statistics(const worker *w, size_t at, shard *rows) {
-    const size_t n = (size_t)rows->h.n_layers * rows->h.n_kv_heads;
-    memcpy(rows->rho_sd + at * n, w->stats.rho_sd, n * sizeof(double));
-    memcpy(rows->own_recent + at * n, w->stats.own_recent, n * sizeof(double));
-    memcpy(rows->own_entropy + at * n, w->stats.own_entropy, n * sizeof(double));
-}
-
-static bool finite_risks(const worker *w) {
-    return isfinite(w->stats.r_struct) && isfinite(w->stats.r_sem);
-}
-
-static ckvc_status scan_prompt(pass *s, const prompt *p, const char **bad, ckvc_err *err) {
-    const worker *w = s->w;
-    (void)err;
-    struct shard_prompt row = prompt_row(p, &w->stats);
-    row.loss_full = w->losses.full;
-    if (!isfinite(row.loss_full) || !isfinite(row.r_sem) || !isfinite(row.r_struct)) {
-        *bad = "the full-cache loss or a risk is not finite";
-        return CKVC_OK;
-    }
-    put_statistics(w, shard_add_prompt(s->rows, &row), s->rows);
-    return CKVC_OK;
-}
-
-/* Is there a row whose attention can be looked at? */
-static bool has_rows(const pass *s, const prompt *p) {
-    return s->o->n_instruction || p->n_continuation > 1;
-}
-
-/* What the continuations and repetitions of n prompts attend to, but for those without a row. */
-static ckvc_status measure_demand(pass *s, worker *const *w, const prompt *const *p, int64_t n,
-                                  ckvc_err *err) {
-    demand_meter *meters[SESSIONS_TOGETHER];
-    worker *going[SESSIONS_TOGETHER];
-    const prompt *their[SESSIONS_TOGETHER];
-    int64_t n_going = 0;
-    for (int64_t i = 0; i < n; i++) {
-        if (!has_rows(s, p[i])) { continue; }
-        w[i]->watcher = &s->sampler.watcher;
-        meters[n_going] = &s->demand[i];
-        going[n_going] = w[i];
-        their[n_going++] = p[i];
-    }
-    return n_going > 0 ? demand_measure(meters, going, their, n_going, err) : CKVC_OK;
-}
-
-/* Row `at` of the measured prompt's targets and features, and of its demand. */
-static ckvc_status log_demand(pass *s, const prompt *p, size_t at, bool *finite, ckvc_err *err) {
-    const worker *w = s->w;
-    demand_meter *m = &s->demand[w - s->all.items];
-    const shard_header *h = &s->rows->h;
-    const size_t layers = (size_t)h->n_budgets * h->n_layers, heads = layers * h->n_kv_heads;
-    const measured_prompt of = {m, w, p};
-    CKVC_TRY(position_sampler_measure(&s->sampler, &of, s->rows, at, finite, err));
-    if (s->kind == SHARD_SCORE || !*finite) { return CKVC_OK; }
-    CKVC_TRY(demand_weigh(m, w, finite, err));
-    if (!*finite) { return CKVC_OK; }
-    put_statistics(w, at, s->rows);
-    demand_entries(m, p->n_tokens, 0, s->rows->demand + at * heads,
-                   s->rows->layer_demand + at * layers);
-    for (uint32_t i = 0; i < SHARD_N_MIXES; i++) {
-        const size_t row = at * SHARD_N_MIXES + i;
-        demand_entries(m, p->n_tokens, shard_mixes[i], s->rows->mixed_demand + row * heads,
-                       s->rows->mixed_layer_demand + row * layers);
-    }
-    return CKVC_OK;
-}
-
-/* Demand, or targets and features: what a prompt's repetition attends to. */
-static ckvc_status repeated_prompt(pass *s, const prompt *p, const char **bad, ckvc_err *err) {
-    const worker *w = s->w;
-    bool finite = true;
-    if (!has_rows(s, p)) {
-        *bad = "its continuation has no row to look at: give 2 tokens at least, or a repeat pass";
-        return CKVC_OK;
-    }
-    const struct shard_prompt none = {.id = ""};
-    const size_t at = shard_add_prompt(s->rows, &none);
-    ckvc_alloc_forbid("what a prompt's repetition attends to");
-    const ckvc_status st = log_demand(s, p, at, &finite, err);
-    ckvc_alloc_permit();
-    CKVC_TRY(st);
-    struct shard_prompt *row = &s->rows->prompts[at];
-    *row = prompt_row(p, &w->stats);
-    row->loss_full = w->losses.full;
-    if (!finite || !isfinite(row->loss_full) || !isfinite(row->r_sem) || !isfinite(row->r_struct)) {
-        *bad = "the full-cache loss, a risk or a head's attention is not finite";
-        return CKVC_OK;
-    }
-    return CKVC_OK;
-}
-
-/* Does a layer of budget b draw on this block of the table? With budgets by layer there is one
- * budget and may be many blocks. */
-static bool block_in_use(const prompt_sets *k, uint32_t b, uint32_t block) {
-    for (uint32_t l = 0; l < k->n_layers; l++) {
-        if (prompt_sets_at(k, b, l)->block == block) { return true; }
-    }
-    return false;
-}
-
-/* The baseline's row of each budget; with budgets by layer the one baseline's, under every block
- * that its layers draw on. */
-static void log_baselines(pass *s, const char **bad) {
-    const prompt_sets *k = s->w->sets;
-    for (uint32_t block = 0; block < k->table->n_budgets; block++) {
-        const uint32_t b = k->layer_budgets ? 0 : block;
-        const double loss = s->w->losses.baseline[b];
-        if (!isfinite(loss)) {
-            *bad = "a baseline loss is not finite";
-            return;
-        }
-        if (!block_in_use(k, b, block)) { continue; }
-        const struct shard_baseline base = {.budget = (uint16_t)block, .loss = loss};
-        const size_t row = shard_add_baseline(s->rows, &base);
-        for (uint32_t l = 0; l < k->n_layers; l++) {
-            const layer_set *at = prompt_sets_at(k, b, l);
-            const size_t i = row * k->n_layers + l;
-            s->rows->n_candidates[i] = at->n_candidates;
-            s->rows->n_kept[i] = at->n_kept;
-            s->rows->n_kept_window[i] = at->n_kept_window;
-            s->rows->n_candidates_lo[i] = at->n_candidates_lo;
-            s->rows->n_candidates_hi[i] = at->n_candidates_hi;
-        }
-    }
-}
-
-/* The reward of a loss and a count of candidates, on an action's side and in its layer. */
-static double action_reward(const pass *s, const taken_action *t, double loss,
-                            uint32_t n_candidates) {
-    const rollouts *r = &s->w->losses;
-    const uint32_t tokens = prompt_sets_at(r->sets, t->budget, t->layer)->tokens;
-    return reward_of(r->full, loss, s->o->setting.reduction, r->n_continuation,
-                     reward_penalty(side_beta_bud((ckvc_side)t->side, s->o->setting.beta_bud),
-                                    r->sets->n_tokens, n_candidates, tokens));
-}
-
-static void log_actions(pass *s, const char **bad) {
-    const rollouts *r = &s->w->losses;
-    const variant_list *v = r->variants;
-    for (size_t i = 0; i < v->n_actions; i++) {
-        const taken_action *t = &v->actions[i];
-        const layer_set *base = prompt_sets_at(r->sets, t->budget, t->layer);
-        const double base_loss = r->baseline[t->budget],
-                     loss = t->variant == VARIANT_NONE ? base_loss : v->items[t->variant].loss;
-        if (!isfinite(loss)) {
-            *bad = "the loss of a rollout is not finite";
-            return;
-        }
-        const struct shard_record row = {.side = t->side,
-                                         .action = t->action,
-                                         .layer = t->layer,
-                                         .head = t->head,
-                                         .budget = (uint16_t)base->block,
-                                         .loss = loss,
-                                         .reward = action_reward(s, t, loss, t->n_candidates),
-                                         .baseline =
-                                             action_reward(s, t, base_loss, base->n_candidates),
-                                         .n_candidates = t->n_candidates,
-                                         .n_kept = t->n_kept,
-                                         .set_hash = t->set_hash};
-        shard_add_record(s->rows, &row);
-        s->counts->records++;
-        s->counts->actions_equal += t->variant == VARIANT_NONE;
-    }
-}
-
-/* From n prompts' tokens to all their losses, but for those whose risks are not finite. */
-static ckvc_status measure_logged(pass *s, worker *const *w, const prompt *const *p, int64_t n,
-                                  ckvc_err *err) {
-    worker *going[SESSIONS_TOGETHER];
-    int64_t n_going = 0;
-    CKVC_TRY(workers_prefill(w, p, n, err));
-    const double prefilled_s = ckvc_now_s();
-    for (int64_t i = 0; i < n; i++) {
-        if (!finite_risks(w[i])) { continue; }
-        worker_keep(w[i], p[i], !p[i]->heldout);
-        going[n_going++] = w[i];
-    }
-    if (n_going > 0) { CKVC_TRY(workers_rollouts(going, n_going, err)); }
-    s->counts->rollout_seconds += ckvc_now_s() - prefilled_s;
-    return CKVC_OK;
-}
-
-static ckvc_status log_prompt(pass *s, const prompt *p, const char **bad, ckvc_err *err) {
-    worker *w = s->w;
-    if (!finite_risks(w)) {
-        *bad = "a risk is not finite";
-        return CKVC_OK;
-    }
-    s->counts->rollouts += variants_rollouts(&w->variants, w->sets->n_budgets);
-    if (!isfinite(w->losses.full)) {
-        *bad = "the full-cache loss is not finite";
-        return CKVC_OK;
-    }
-    if (s->o->check_rollouts > 0) {
-        const rollouts_sample of = {s->o->check_rollouts, s->o->setting.seed, p->entry->id};
-        CKVC_TRY(rollouts_check(&w->scratch, &w->losses, &of, &s->counts->checked, err));
-    }
-    struct shard_prompt row = prompt_row(p, &w->stats);
-    row.loss_full = w->losses.full;
-    row.bin_entropy = (uint16_t)w->sets->bin_entropy;
-    row.bin_ppl = (uint16_t)w->sets->bin_ppl;
-    shard_add_prompt(s->rows, &row);
-    log_baselines(s, bad);
-    if (!*bad) { log_actions(s, bad); }
-    if (!*bad && s->o->savings) { savings_add(s->o->savings, &w->variants); }
-    return CKVC_OK;
-}
-
-/* ---- the loop over prompts that both kinds of pass share ---- */
-
-static bool repeats(shard_kind kind) { return kind != SHARD_LOGGED && kind != SHARD_SCAN; }
+/* ---- the loop over prompts, of any kind of pass ---- */
 
 /* Is its progress in rollouts? */
 static bool rolls_out(const pass *s) { return s->table != NULL; }
@@ -344,13 +81,13 @@ static shard_header pass_header(const pass *s, const char *kind) {
     snprintf(h.fingerprint, sizeof h.fingerprint, "%s", model_fingerprint(s->in->model));
     snprintf(h.sketch, sizeof h.sketch, "%s", model_get_sketch(s->in->model));
     snprintf(h.manifest, sizeof h.manifest, "%s", s->in->manifest->sha256);
-    copy_text(h.model_name, model_name(s->in->model));
+    snprintf(h.model_name, sizeof h.model_name, "%s", model_name(s->in->model));
     snprintf(h.family, sizeof h.family, "%s", shape->family);
     snprintf(h.pass, sizeof h.pass, "%s", kind);
     snprintf(h.behaviour, sizeof h.behaviour, "%s", table ? behaviour_name(o->behaviour) : "none");
     if (!table) {
         setting_without(&h.setting, SETTING_LOGGED);
-        if (s->kind == SHARD_DEMAND) {
+        if (s->kind->budgets) {
             h.budgets = ckvc_unconst(o->setting.budgets.v);
             h.n_budgets = o->setting.budgets.n;
         }
@@ -396,22 +133,6 @@ static ckvc_status watch(pass *s, ckvc_err *err) {
                     : CKVC_OK;
 }
 
-/* A worker that can look at what a prompt's repetition attends to, and who looks. */
-static ckvc_status open_repeats(pass *s, ckvc_err *err) {
-    const calibrate_options *o = s->o;
-    const demand_options demand = {o->setting, o->instruction, o->n_instruction};
-    worker_options options = calibrate_worker(o);
-    demand_need(&demand, s->in, &options);
-    position_sampler_need(o->setting.positions, s->in, &options);
-    CKVC_TRY(workers_open(&s->all, s->in, &options, NULL, err));
-    s->demand = ckvc_calloc((size_t)s->all.n, sizeof *s->demand);
-    for (int64_t i = 0; i < s->all.n; i++) {
-        CKVC_TRY(demand_meter_open(&s->demand[i], &demand, s->in, err));
-    }
-    position_sampler_open(&s->sampler, o->setting.positions, s->in);
-    return CKVC_OK;
-}
-
 /* The prompts that the pass is of -> s->prompts: of the held-out a pass that looks takes as few as
  * it is told to, none of those that choose. */
 static void choose_prompts(pass *s) {
@@ -421,18 +142,24 @@ static void choose_prompts(pass *s) {
     for (uint32_t i = 0; i < all->n; i++) {
         const prompt *p = &all->items[i];
         if (s->table && p->passed_over) { continue; }
-        if (repeats(s->kind) && p->heldout && (p->select || judges++ >= s->o->judges)) { continue; }
+        if (s->kind->judged && p->heldout && (p->select || judges++ >= s->o->judges)) { continue; }
         s->prompts[s->n++] = i;
     }
 }
 
+/* The workers, with what this kind of pass needs of them, and what looks at them. */
+static ckvc_status open_workers(pass *s, ckvc_err *err) {
+    worker_options options = calibrate_worker(s->o);
+    if (s->kind->need) { s->kind->need(s, &options); }
+    CKVC_TRY(workers_open(&s->all, s->in, &options, s->table, err));
+    return s->kind->open ? s->kind->open(s, err) : CKVC_OK;
+}
+
 /* The worker, the pass in the run's directory, and what was done of it before. */
 static ckvc_status pass_open(pass *s, const char *kind, ckvc_err *err) {
-    const worker_options o = calibrate_worker(s->o);
     choose_prompts(s);
     s->done = ckvc_calloc(s->n, sizeof *s->done);
-    CKVC_TRY(repeats(s->kind) ? open_repeats(s, err)
-                              : workers_open(&s->all, s->in, &o, s->table, err));
+    CKVC_TRY(open_workers(s, err));
     s->w = s->all.items;
     const shard_header header = pass_header(s, kind);
     s->rows = shard_create();
@@ -463,20 +190,11 @@ static ckvc_status measure_prompts(pass *s, const prompt *const *p, int64_t n, c
         w[i] = &s->all.items[i];
         w[i]->share = epsilon_greedy_share(s->logged, s->n_logged);
     }
-    ckvc_status st = CKVC_OK; /* of the others each is measured when its rows are made */
     ckvc_alloc_forbid("prefills, kept sets, rollouts and what repetitions attend to");
-    if (s->kind == SHARD_SCAN) { st = measure_scanned(w, p, n, err); }
-    if (s->kind == SHARD_LOGGED) { st = measure_logged(s, w, p, n, err); }
-    if (s->demand) { st = measure_demand(s, w, p, n, err); }
+    const ckvc_status st = s->kind->measure(s, w, p, n, err);
     ckvc_alloc_permit();
     return st;
 }
-
-static ckvc_status (*const rows_of[])(pass *s, const prompt *p, const char **bad,
-                                      ckvc_err *err) = {[SHARD_LOGGED] = log_prompt,
-                                                        [SHARD_SCAN] = scan_prompt,
-                                                        [SHARD_DEMAND] = repeated_prompt,
-                                                        [SHARD_SCORE] = repeated_prompt};
 
 /* Prompt i of the pass, which s->w has measured: made durable. */
 static ckvc_status do_prompt(pass *s, uint32_t i, ckvc_err *err) {
@@ -484,7 +202,7 @@ static ckvc_status do_prompt(pass *s, uint32_t i, ckvc_err *err) {
     epsilon_greedy *greedy = s->w->o.behaviour.greedy;
     const char *bad = NULL;
     shard_clear(s->rows);
-    CKVC_TRY(rows_of[s->kind](s, p, &bad, err));
+    CKVC_TRY(s->kind->log(s, p, &bad, err));
     if (!bad) {
         CKVC_TRY(run_log_prompt(s->run, i, s->rows, err));
         s->counts->prompts++;
@@ -569,14 +287,19 @@ ckvc_status calibrate_scan(run_dir *run, const calibrate_inputs *in, const calib
     plain.setting.loss = SETTING_NLL;
     CKVC_AUTO(pass_close)
     pass s = {
-        .run = run, .name = "scan", .in = in, .o = &plain, .kind = SHARD_SCAN, .counts = counts};
+        .run = run, .name = "scan", .in = in, .o = &plain, .kind = &pass_scan, .counts = counts};
     return run_pass_over(&s, "scan", err);
 }
 
 ckvc_status calibrate_repeat(run_dir *run, const char *name, const calibrate_inputs *in,
                              const calibrate_options *o, pass_counts *counts, ckvc_err *err) {
     CKVC_AUTO(pass_close)
-    pass s = {.run = run, .name = name, .in = in, .o = o, .kind = o->kind, .counts = counts};
+    pass s = {.run = run,
+              .name = name,
+              .in = in,
+              .o = o,
+              .kind = pass_type_of(o->kind),
+              .counts = counts};
     return run_pass_over(&s, calibrate_sides(o), err);
 }
 
@@ -584,7 +307,13 @@ ckvc_status calibrate_pass(run_dir *run, const char *name, const calibrate_input
                            const calibrate_options *o, const ckvc_table *table, pass_counts *counts,
                            ckvc_err *err) {
     CKVC_AUTO(pass_close)
-    pass s = {.run = run, .name = name, .in = in, .o = o, .table = table, .counts = counts};
+    pass s = {.run = run,
+              .name = name,
+              .in = in,
+              .o = o,
+              .kind = &pass_rewards,
+              .table = table,
+              .counts = counts};
     return run_pass_over(&s, calibrate_sides(o), err);
 }
 
@@ -685,10 +414,10 @@ ckvc_status calibrate_repeat_dry_run(const calibrate_inputs *in, const calibrate
     const prompt *p = longest_of(in->prompts);
     const char *bad = NULL;
     pass_counts counts = {0};
-    CKVC_AUTO(pass_close) pass s = {.in = in, .o = o, .kind = o->kind, .counts = &counts};
+    CKVC_AUTO(pass_close)
+    pass s = {.in = in, .o = o, .kind = pass_type_of(o->kind), .counts = &counts};
     *out = (repeat_dry_run){.n_tokens = p->n_tokens, .n_continuation = p->n_continuation};
-    const worker_options scans = calibrate_worker(o);
-    CKVC_TRY(repeats(s.kind) ? open_repeats(&s, err) : workers_open(&s.all, in, &scans, NULL, err));
+    CKVC_TRY(open_workers(&s, err));
     s.w = s.all.items;
     out->memory = s.w->plan;
     CKVC_TRY(worker_time_copies(in, &out->memory, &out->copy_s, err));
@@ -704,10 +433,9 @@ ckvc_status calibrate_repeat_dry_run(const calibrate_inputs *in, const calibrate
     out->single_s = ckvc_now_s() - start_s;
     start_s = ckvc_now_s();
     CKVC_TRY(measure_prompts(&s, &p, 1, err));
-    CKVC_TRY(rows_of[s.kind](&s, p, &bad, err));
+    CKVC_TRY(s.kind->log(&s, p, &bad, err));
     out->prompt_s = ckvc_now_s() - start_s;
-    const double passes = repeats(s.kind) ? 3 : 2, /* prefill, continuation, repetition */
-        shared_s = passes * out->copy_s * (1 - 1 / (double)out->memory.prompts);
+    const double shared_s = s.kind->forwards * out->copy_s * (1 - 1 / (double)out->memory.prompts);
     out->prompt_s = fmax(out->prompt_s - shared_s, 1e-6);
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer row = {0};
     shard_encode(s.rows, &row);
