@@ -4,66 +4,57 @@
 #include "cmd/common/run_setup.h"
 #include "cmd/verbs.h"
 
-static double rollout_rate(const pass_counts *n) {
-    return n->rollout_seconds > 0 ? (double)n->rollouts / n->rollout_seconds : 0;
+static const char pass_form[] =
+    "{until_stable?{pass}: split-half reliability of the head weights {reliability:.3f}; "
+    "--until-stable {until_stable:g} {stable?ended the pass here}{stable!was not reached}\n}"
+    "{pass|scan}: {prompts} prompts now, {resumed} before, {skipped} skipped{memo!, {seconds:.1f} "
+    "s}{memo?; {rollouts} rollouts{rollouts? ({rollouts_per_second:.1f}/s)}, {records} records"
+    "{records?, {records_at_baseline*100/records:.1f}% of them at the baseline's set}}\n"
+    "{check_rollouts?checked the plain way: {checked} rollouts, none differs\n}" GATE_FORM
+    "{part?wrote part {part} into {out}; when all parts are there: ckvc merge {out}\n}"
+    "{part!wrote {out}; next: ckvc {pass?fit {out} --out T.ckvt}{pass!calibrate ... --scan "
+    "{out}}\n}";
+
+/* What every pass says of itself: its run, the pass (NULL: a scan), and how many prompts. */
+static json_t *pass_json(const run_setup *j, const char *pass, const pass_counts *n) {
+    return JSON_NUMBERS(json_pack("{s:s, s:s*}", "run", run_plan_hash(j->run), "pass", pass),
+                        {"prompts", n->prompts}, {"resumed", n->resumed}, {"skipped", n->skipped});
 }
 
-/* What to do with what was made. */
-static void say_next(const run_setup_options *c, const run_setup *j, const char *next) {
-    if (j->part.count) {
-        say("wrote part %u/%u into %s; when all parts are there: ckvc merge %s\n", j->part.index,
-            j->part.count, c->out, c->out);
-    } else {
-        say("wrote %s; next: ckvc %s\n", c->out, next);
-    }
-}
-
-static ckvc_status print_counts_json(const run_setup_options *c, const run_setup *j,
-                                     const pass_counts *n, const char *pass, ckvc_err *err) {
-    json_t *gate;
-    CKVC_TRY(gate_say(j->run, pass, false, &gate, err));
-    json_t *o = json_pack("{s:s, s:s}", "run", run_plan_hash(j->run), "pass", pass);
-    JSON_NUMBERS(o, {"prompts", n->prompts}, {"resumed", n->resumed}, {"skipped", n->skipped},
-                 {"rollouts", n->rollouts}, {"records", n->records},
-                 {"records_at_baseline", n->actions_equal}, {"seconds", n->seconds},
-                 {"rollouts_per_second", rollout_rate(n)});
-    json_object_set_new(o, "gate", gate);
-    if (c->log.until_stable > 0) { json_object_set_new(o, "stable", json_boolean(n->stable)); }
-    if (c->log.until_stable > 0 && isfinite(n->reliability)) {
-        json_object_set_new(o, "reliability", json_real(n->reliability));
-    }
-    json_object_set_new(o, "memo", savings_json(j->options.savings));
-    json_print_as_given(o);
-    return CKVC_OK;
+/* What the text says and the JSON does not: the run's folder, and the part "0/2" that was made of
+ * it. A new reference. */
+static json_t *out_json(const run_setup_options *c, const run_setup *j) {
+    return json_pack("{s:s, s:o}", "out", c->out, "part",
+                     j->part.count ? json_sprintf("%u/%u", j->part.index, j->part.count)
+                                   : json_null());
 }
 
 static ckvc_status print_counts(const run_setup_options *c, const run_setup *j,
                                 const pass_counts *n, const char *pass, ckvc_err *err) {
-    if (c->inputs.json) { return print_counts_json(c, j, n, pass, err); }
-    if (c->inputs.quiet) { return CKVC_OK; }
+    const bool until = c->log.until_stable > 0;
+    if (c->inputs.quiet && !c->inputs.json) { return CKVC_OK; }
+    json_auto_t *o = pass_json(j, pass, n);
+    json_auto_t *beside = out_json(c, j);
+    JSON_NUMBERS(o, {"rollouts", n->rollouts}, {"records", n->records},
+                 {"records_at_baseline", n->actions_equal}, {"seconds", n->seconds},
+                 {"rollouts_per_second",
+                  n->rollout_seconds > 0 ? (double)n->rollouts / n->rollout_seconds : 0});
+    CKVC_TRY(gate_add(j->run, pass, o, beside, err));
+    if (until) { json_object_set_new(o, "stable", json_boolean(n->stable)); }
+    if (until && isfinite(n->reliability)) {
+        json_object_set_new(o, "reliability", json_real(n->reliability));
+    }
+    json_object_set_new(o, "memo", savings_json(j->options.savings));
+    if (c->inputs.json) {
+        json_print_as_given(o);
+        return CKVC_OK;
+    }
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer rates = {0};
     savings_text(j->options.savings, &rates);
     fwrite(rates.data, 1, rates.size, stderr);
-    if (c->log.until_stable > 0) {
-        say("%s: split-half reliability of the head weights %.3f; --until-stable %g %s\n", pass,
-            n->reliability, c->log.until_stable,
-            n->stable ? "ended the pass here" : "was not reached");
-    }
-    char rate[32] = "", equal[64] = "";
-    if (n->rollouts > 0) { snprintf(rate, sizeof rate, " (%.1f/s)", rollout_rate(n)); }
-    if (n->records > 0) {
-        snprintf(equal, sizeof equal, ", %.1f%% of them at the baseline's set",
-                 100.0 * (double)n->actions_equal / (double)n->records);
-    }
-    say("%s: %u prompts now, %u before, %u skipped; %llu rollouts%s, %llu records%s\n", pass,
-        n->prompts, n->resumed, n->skipped, (unsigned long long)n->rollouts, rate,
-        (unsigned long long)n->records, equal);
-    if (c->log.check_rollouts > 0) {
-        say("checked the plain way: %llu rollouts, none differs\n", (unsigned long long)n->checked);
-    }
-    CKVC_TRY(gate_say(j->run, pass, true, NULL, err));
-    CKVC_AUTO_FREE char *next = ckvc_format("fit %s --out T.ckvt", c->out);
-    say_next(c, j, next);
+    if (until) { json_object_set_new(beside, "until_stable", json_real(c->log.until_stable)); }
+    JSON_NUMBERS(beside, {"check_rollouts", c->log.check_rollouts > 0}, {"checked", n->checked});
+    form_print(stderr, pass_form, o, json_incref(beside));
     return CKVC_OK;
 }
 
@@ -90,16 +81,11 @@ static ckvc_status calibrate_repeated(const run_setup_options *c, run_setup *j, 
     if (c->dry_run) { return print_repeat_dry_run(c, j, err); }
     CKVC_TRY(run_setup_begin_run(c, j, NULL, err));
     CKVC_TRY(calibrate_repeat(j->run, pass, &j->inputs, &j->options, &n, err));
+    json_auto_t *o = JSON_NUMBERS(pass_json(j, pass, &n), {"seconds", n.seconds});
     if (c->inputs.json) {
-        json_t *o = json_pack("{s:s, s:s}", "run", run_plan_hash(j->run), "pass", pass);
-        JSON_NUMBERS(o, {"prompts", n.prompts}, {"resumed", n.resumed}, {"skipped", n.skipped},
-                     {"seconds", n.seconds});
         json_print_as_given(o);
     } else if (!c->inputs.quiet) {
-        CKVC_AUTO_FREE char *next = ckvc_format("fit %s --out T.ckvt", c->out);
-        say("%s: %u prompts now, %u before, %u skipped, %.1f s\n", pass, n.prompts, n.resumed,
-            n.skipped, n.seconds);
-        say_next(c, j, next);
+        form_print(stderr, pass_form, o, out_json(c, j));
     }
     return CKVC_OK;
 }
@@ -147,21 +133,16 @@ static ckvc_status scan(const verb_call *call, ckvc_err *err) {
     CKVC_TRY(run_setup_begin_run(c, &j, NULL, err));
     CKVC_TRY(calibrate_scan(j.run, &j.inputs, &j.options, &counts, err));
     if (!j.part.count) { CKVC_TRY(run_setup_scan_coverage(&j, &cover, err)); }
+    json_auto_t *o = JSON_NUMBERS(pass_json(&j, NULL, &counts), {"seconds", counts.seconds});
+    json_object_set_new(o, "coverage", cover.n_rows ? coverage_json(&cover) : json_null());
     if (c->inputs.json) {
-        json_t *o = json_pack("{s:s}", "run", run_plan_hash(j.run));
-        JSON_NUMBERS(o, {"prompts", counts.prompts}, {"resumed", counts.resumed},
-                     {"skipped", counts.skipped}, {"seconds", counts.seconds});
-        json_object_set_new(o, "coverage", cover.n_rows ? coverage_json(&cover) : json_null());
         json_print_as_given(o);
     } else if (!c->inputs.quiet) {
         if (cover.n_rows) {
             coverage_say(&cover, true);
             coverage_print(&cover);
         }
-        CKVC_AUTO_FREE char *next = ckvc_format("calibrate ... --scan %s", c->out);
-        say("scan: %u prompts now, %u before, %u skipped, %.1f s\n", counts.prompts, counts.resumed,
-            counts.skipped, counts.seconds);
-        say_next(c, &j, next);
+        form_print(stderr, pass_form, o, out_json(c, &j));
     }
     return CKVC_OK;
 }

@@ -16,136 +16,7 @@ typedef struct compile_cli {
     double select;
 } compile_cli;
 
-/* ---- talk ---- */
-
-static void on_pass(void *ctx, const compile_pass *p, const pass_counts *n) {
-    const compile_cli *c = ctx;
-    if (c->setup.inputs.quiet) { return; }
-    say("%s: ", p->name);
-    if (n->prompts + n->resumed > 0) {
-        say("%u prompts now, %u before", n->prompts, n->resumed);
-        if (n->rollouts) { say(", %llu rollouts", (unsigned long long)n->rollouts); }
-        say("; ");
-    }
-    if (p->kind > PASS_GATE) {
-        say("%s\n",
-            p->kind == PASS_SELECT ? "ranking, floor and mix chosen" : "shares and ranking fitted");
-        return;
-    }
-    if (p->kind == PASS_HEAD && isfinite(n->reliability)) {
-        say("split-half reliability %.3f%s; ", n->reliability, n->stable ? " ended it here" : "");
-    }
-    say("%zu of %zu supported entries changed (%zu in all)\n", p->changed, p->supported, p->states);
-    if (p->n_heldout) {
-        say("  held-out reward %.5f", p->reward.mean);
-        gain_say(";", p->over[POLICY_IDENTITY]);
-        gain_say(" over identity,", p->over[POLICY_MATCHED]);
-        say(" at equal tokens kept; %zu prompts of %zu documents\n", p->reward.n,
-            p->reward.n_clusters);
-    }
-}
-
-static void on_round(void *ctx, const compile_result *r, stop_rule stop) {
-    const compile_cli *c = ctx;
-    const alternation_round *round = &r->rounds[r->n_rounds - 1];
-    if (c->setup.inputs.quiet || c->way == &compile_by_budgets) { return; }
-    say("round %zu: %zu of %zu supported entries changed", r->n_rounds, round->changed,
-        round->supported);
-    if (round->gain.n) {
-        say("; held-out %+.5f (standard error %.5f, %zu prompts of %zu documents) over %s",
-            round->gain.mean, round->gain.se, round->gain.n, round->gain.n_clusters,
-            r->n_rounds > 1 ? "the round before" : "the start");
-    }
-    say("%s\n", stop == STOP_NOT ? "; another round" : "");
-}
-
-static const char *why_stopped(stop_rule stop) {
-    static const char *const text[] = {
-        "", "converged: fewer than 1% of the supported entries changed (or none)",
-        "the held-out reward did not rise by more than one paired standard error",
-        "the rounds that were asked for (--rounds)", "this probe has one round"};
-    return text[stop];
-}
-
-static void print_rounds(const compile_result *r) {
-    const compile_pass *best = &r->passes[r->last_pass[r->best]];
-    say("\nstopped after round %zu: %s\n", r->n_rounds, why_stopped(r->stop));
-    say("%-7s %-22s %12s  %-32s %-32s %s\n", "round", "entries changed", "held-out",
-        "over identity [95%]", "at equal tokens kept [95%]", "tokens kept");
-    for (size_t i = 0; i < r->n_rounds; i++) {
-        const alternation_round *round = &r->rounds[i];
-        const compile_pass *p = &r->passes[r->last_pass[i]];
-        char changed[64], over[2][64] = {"not measured", "not measured"};
-        snprintf(changed, sizeof changed, "%zu of %zu (%.1f%%)", round->changed, round->supported,
-                 round->supported ? 100.0 * (double)round->changed / (double)round->supported
-                                  : 0.0);
-        for (int k = 0; k < 2 && p->n_heldout; k++) {
-            const rank_interval *g = &p->over[k ? POLICY_MATCHED : POLICY_IDENTITY];
-            snprintf(over[k], sizeof over[k], "%+.5f [%+.5f, %+.5f]", g->mean, g->lo, g->hi);
-        }
-        say("%zu%-6s %-22s ", i + 1, i == r->best ? " *" : "", changed);
-        if (p->n_heldout) {
-            say("%12.5f  %-32s %-32s %.1f (identity %.1f)\n", p->reward.mean, over[0], over[1],
-                p->kept[POLICY_TABLE], p->kept[POLICY_IDENTITY]);
-        } else {
-            say("%12s\n", "not measured");
-        }
-    }
-    if (best->n_heldout) {
-        const rank_interval *g = &best->over[POLICY_MATCHED];
-        say("at equal tokens kept the table is %s on %zu held-out prompts of %zu documents\n",
-            g->lo > 0   ? "better than identity"
-            : g->hi < 0 ? "worse than identity"
-                        : "not shown to differ from identity",
-            best->n_heldout, best->reward.n_clusters);
-    }
-}
-
-/* A table by demand beside references, over its budgets. */
-static void print_references(const compile_pass *p) {
-    if (!p->n_heldout) { return; }
-    say("\n%-12s %14s  %s\n", "reference", "entries a head",
-        "nats per token that the table loses less [95%]");
-    for (int k = 0; k < POLICY_KIND_COUNT; k++) {
-        if (!p->over[k].n) { continue; }
-        say("%-12s %14.1f ", policy_kind_name((policy_kind)k), p->kept[k]);
-        gain_say("", p->over[k]);
-        say("\n");
-    }
-    say("table        %14.1f  reward %.5f, %zu held-out prompts of %zu documents\n",
-        p->kept[POLICY_TABLE], p->reward.mean, p->n_heldout, p->reward.n_clusters);
-}
-
-static void print_summary(const compile_cli *c, const run_setup *j, const compile_result *r) {
-    const compile_pass *best = &r->passes[r->last_pass[r->best]];
-    if (r->select) { choice_say(r->select, j->options.setting.budgets.v); }
-    if (c->way == &compile_by_budgets) {
-        print_references(best);
-    } else {
-        print_rounds(r);
-    }
-    if (!best->n_heldout && r->select) {
-        say("every held-out prompt is in the split select, so nothing says whether the table is "
-            "better than none\n");
-    } else if (!best->n_heldout) {
-        say("no prompt is held out (--holdout 0.2), so nothing says whether the table is better "
-            "than none\n");
-    } else if (c->way == &compile_by_budgets && !r->select) {
-        say("no held-out prompt is in the split select, so the table recommends what was fitted "
-            "last\n");
-    }
-    say("wrote %s/table.ckvt: round %zu's, content id %s\n", c->setup.out, r->best + 1,
-        best->content_id);
-    say("tables of every pass: %s/tables; held-out scores: %s/heldout; records: %s/%s\n",
-        c->setup.out, c->setup.out, c->setup.out,
-        c->probe == PROBE_GRID_SEARCH ? "grid" : "pass-*");
-    say("next: ckvc report %s/table.ckvt %s --out report\n", c->setup.out, c->setup.out);
-}
-
-static json_t *gain_json(rank_interval g) {
-    return JSON_NUMBERS(json_object(), {"mean", g.mean}, {"lo", g.lo}, {"hi", g.hi}, {"se", g.se},
-                        {"prompts", g.n}, {"documents", g.n_clusters});
-}
+/* ---- what came of it: one object, as JSON and as text ---- */
 
 static json_t *pass_json(const compile_pass *p) {
     json_t *o = json_pack("{s:s, s:s}", "pass", p->name, "content_id", p->content_id);
@@ -166,29 +37,164 @@ static json_t *pass_json(const compile_pass *p) {
     return o;
 }
 
-/* Takes gate. */
-static void print_json(const compile_cli *c, const run_setup *j, const compile_result *r,
-                       json_t *gate) {
+static json_t *round_json(const alternation_round *r) {
+    json_t *gain = r->gain.n ? gain_json(r->gain) : json_null();
+    return JSON_NUMBERS(json_pack("{s:o}", "gain", gain), {"changed", r->changed},
+                        {"supported", r->supported}, {"reward", r->reward});
+}
+
+static json_t *result_json(const compile_cli *c, const run_setup *j, const compile_result *r) {
     json_t *rounds = json_array(), *passes = json_array();
     for (size_t i = 0; i < r->n_passes; i++) {
         json_array_append_new(passes, pass_json(&r->passes[i]));
     }
     for (size_t i = 0; i < r->n_rounds; i++) {
-        const alternation_round *round = &r->rounds[i];
-        json_t *gain = round->gain.n ? gain_json(round->gain) : json_null();
-        json_array_append_new(
-            rounds, JSON_NUMBERS(json_pack("{s:o}", "gain", gain), {"changed", round->changed},
-                                 {"supported", round->supported}, {"reward", round->reward}));
+        json_array_append_new(rounds, round_json(&r->rounds[i]));
     }
     json_t *select = r->select ? select_json(r->select) : NULL;
-    json_print(json_pack("{s:s, s:s, s:s, s:I, s:s, s:o*, s:o, s:o, s:o}", "run",
-                         run_plan_hash(j->run), "probe",
-                         c->way->name ? c->way->name : probe_name(c->probe), "stop",
-                         stop_name(r->stop), "best_round", (json_int_t)r->best + 1, "content_id",
-                         r->passes[r->last_pass[r->best]].content_id, "select", select, "rounds",
-                         rounds, "passes", passes, "gate", gate));
+    return json_pack("{s:s, s:s, s:s, s:I, s:s, s:o*, s:o, s:o, s:n}", "run", run_plan_hash(j->run),
+                     "probe", c->way->name ? c->way->name : probe_name(c->probe), "stop", stop_name(r->stop), "best_round",
+                     (json_int_t)r->best + 1, "content_id",
+                     r->passes[r->last_pass[r->best]].content_id, "select", select, "rounds",
+                     rounds, "passes", passes, "gate");
 }
 
+static const char pass_form[] =
+    "{pass}: {logged?{now} prompts now, {before} before{rollouts?, {rollouts} rollouts}; }"
+    "{kind=demand?shares and ranking fitted\n}{kind=select?ranking, floor and mix chosen\n}"
+    "{of_side?{reliability?split-half reliability {reliability:.3f}{stable? ended it here}; }"
+    "{changed} of {supported} supported entries changed ({states} in all)\n"
+    "{heldout?  held-out reward {heldout.reward:.5f}; " GAIN(
+        "heldout.over_identity") " over identity, " GAIN("heldout.over_matched") " at equal tokens "
+                                                                                 "kept; "
+                                                                                 "{heldout.prompts}"
+                                                                                 " "
+                                                                                 "prompts of "
+                                                                                 "{documents} "
+                                                                                 "documents\n}}";
+
+static void on_pass(void *ctx, const compile_pass *p, const pass_counts *n) {
+    const compile_cli *c = ctx;
+    if (c->setup.inputs.quiet) { return; }
+    json_t *beside = json_pack("{s:s, s:b, s:o, s:b}", "kind",
+p->kind == PASS_DEMAND ? "demand" : p->kind == PASS_SELECT ? "select" : "side", "of_side",
+                               p->kind <= PASS_GATE, "reliability",
+                               p->kind == PASS_HEAD ? ckvc_json_real(n->reliability) : json_null(),
+                               "stable", n->stable);
+    JSON_NUMBERS(beside, {"logged", n->prompts + n->resumed}, {"now", n->prompts},
+                 {"before", n->resumed}, {"rollouts", n->rollouts},
+                 {"documents", p->reward.n_clusters});
+    json_auto_t *o = pass_json(p);
+    form_print(stderr, pass_form, o, beside);
+}
+
+static const char round_form[] =
+    "round {round}: {changed} of {supported} supported entries changed{gain?; held-out "
+    "{gain.mean:+.5f} (standard error {gain.se:.5f}, {gain.prompts} prompts of {gain.documents} "
+    "documents) over {round=1?the start}{round=1!the round before}}{last!; another round}\n";
+
+static void on_round(void *ctx, const compile_result *r, stop_rule stop) {
+    const compile_cli *c = ctx;
+    if (c->setup.inputs.quiet || c->way == &compile_by_budgets) { return; }
+    json_auto_t *o = round_json(&r->rounds[r->n_rounds - 1]);
+    form_print(stderr, round_form, o,
+               JSON_NUMBERS(json_object(), {"round", r->n_rounds}, {"last", stop != STOP_NOT}));
+}
+
+/* The rounds of the paper's loop, each with the last of its tables. */
+#define ROUNDS_FORM                                                                                \
+    "\nstopped after round {round}: "                                                              \
+    "{stop=converged?converged: fewer than 1% of the supported entries changed (or none)}"         \
+    "{stop=held-out?the held-out reward did not rise by more than one paired standard error}"      \
+    "{stop=rounds?the rounds that were asked for (--rounds)}"                                      \
+    "{stop=one round?this probe has one round}\n"                                                  \
+    "round   {~-22 entries changed} {~12 held-out}  {~-32 over identity [95%]} "                   \
+    "{~-32 at equal tokens kept [95%]} tokens kept\n"                                              \
+    "{rounds#{@}{~-6 {tables.@.best? *}} "                                                         \
+    "{~-22 {changed} of {supported} ({changed*100/supported:.1f}%)} "                              \
+    "{tables.@.heldout!not measured\n}"                                                            \
+    "{tables.@.heldout?{tables.@.heldout.reward:12.5f}  "                                          \
+    "{~-32 " GAIN(                                                                                 \
+        "tables.@.heldout.over_identity") "} "                                                     \
+                                          "{~-32 " GAIN(                                           \
+                                              "tables.@.heldout.over_matched") "} "                \
+                                                                               "{tables.@."        \
+                                                                               "heldout.kept:.1f}" \
+                                                                               " "                 \
+                                                                               "(identity "        \
+                                                                               "{tables.@."        \
+                                                                               "heldout.identity_" \
+                                                                               "kept:.1f})\n}}"    \
+                                                                               "{best.heldout?at " \
+                                                                               "equal tokens "     \
+                                                                               "kept the table "   \
+                                                                               "is "               \
+                                                                               "{best.heldout."    \
+                                                                               "over_matched.lo>"  \
+                                                                               "0?better than "    \
+                                                                               "identity}"         \
+                                                                               "{best.heldout."    \
+                                                                               "over_matched.hi<"  \
+                                                                               "0?worse than "     \
+                                                                               "identity}"         \
+                                                                               "{best.heldout."    \
+                                                                               "over_matched.lo>"  \
+                                                                               "0!{best.heldout."  \
+                                                                               "over_matched.hi<"  \
+                                                                               "0!not shown to "   \
+                                                                               "differ from "      \
+                                                                               "identity}} on "    \
+                                                                               "{best.heldout."    \
+                                                                               "prompts} "         \
+                                                                               "held-out prompts " \
+                                                                               "of {documents} "   \
+                                                                               "documents\n}"
+
+/* A table by demand beside what it is held against, over its budgets. */
+#define REFERENCES_FORM                                                                            \
+    "{best.heldout?\nreference    entries a head  nats per token that the table loses less "       \
+    "[95%]\n{references#{name:-12s} {kept:14.1f}  " GAIN(                                          \
+        "over") "\n}"                                                                              \
+                "table        {best.heldout.kept:14.1f}  reward {best.heldout.reward:.5f}, "       \
+                "{best.heldout.prompts} held-out prompts of {documents} documents\n}"
+
+static const char summary_form[] =
+    "{demand!" ROUNDS_FORM "}{demand?" REFERENCES_FORM "}"
+    "{best.heldout!{select?every held-out prompt is of split select}"
+    "{select!no prompt is held out (--holdout 0.2)}"
+    ", so nothing says whether the table is better than none\n}"
+    "{best.heldout?{demand?{select!no held-out prompt is of split select: the table recommends "
+    "what was fitted last\n}}}"
+    "wrote {out}/table.ckvt: round {best_round}'s, content id {content_id}\n"
+    "tables of every pass: {out}/tables; held-out scores: {out}/heldout; records: {out}/"
+    "{probe=grid-search?grid}{probe=grid-search!pass-*}\n"
+    "next: ckvc report {out}/table.ckvt {out} --out report\n";
+
+static void print_summary(const compile_cli *c, const run_setup *j, const compile_result *r,
+                          const json_t *o) {
+    const compile_pass *best = &r->passes[r->last_pass[r->best]];
+    json_t *tables = json_array(), *references = json_array();
+    if (r->select) { choice_say(r->select, j->options.setting.budgets.v); }
+    for (size_t i = 0; i < r->n_rounds; i++) {
+        json_t *table = pass_json(&r->passes[r->last_pass[i]]);
+        json_object_set_new(table, "best", json_boolean(i == r->best));
+        json_array_append_new(tables, table);
+    }
+    for (int k = 0; k < POLICY_KIND_COUNT; k++) {
+        if (!best->over[k].n) { continue; }
+        json_array_append_new(references,
+                              json_pack("{s:s, s:f, s:o}", "name", policy_kind_name((policy_kind)k),
+                                        "kept", best->kept[k], "over", gain_json(best->over[k])));
+    }
+    json_t *beside = json_pack("{s:s, s:b, s:o, s:o, s:o}", "out", c->setup.out, "demand",
+                               c->way == &compile_by_budgets, "tables", tables, "references", references,
+                               "best", pass_json(best));
+    form_print(
+        stderr, summary_form, o,
+        JSON_NUMBERS(beside, {"round", r->n_rounds}, {"documents", best->reward.n_clusters}));
+}
+
+/* ---- options ---- */
 /* ---- options ---- */
 
 /* What a person gave and this compile would not look at; what a config file holds may be meant for
@@ -384,17 +390,16 @@ static ckvc_status compile(const verb_call *call, ckvc_err *err) {
     c->way->begin(j.run, &o);
     if (!demand) { CKVC_TRY(run_setup_set_edges(&c->setup, &j, err)); }
     CKVC_TRY(c->way->run(j.run, &o, r, err));
-    json_t *gate = json_null();
+    json_auto_t *result = result_json(c, &j, r), *gate = json_object();
     if (!demand) {
-        CKVC_TRY(gate_say(j.run, r->passes[r->last_pass[r->best]].name, !c->setup.inputs.quiet,
-                          &gate, err));
+        const char *pass = r->passes[r->last_pass[r->best]].name;
+        CKVC_TRY(gate_add(j.run, pass, result, gate, err));
     }
-    if (!c->setup.inputs.quiet) { print_summary(c, &j, r); }
-    if (c->setup.inputs.json) {
-        print_json(c, &j, r, gate);
-    } else {
-        json_decref(gate);
+    if (!c->setup.inputs.quiet) {
+        form_print(stderr, GATE_FORM, result, json_incref(gate));
+        print_summary(c, &j, r, result);
     }
+    if (c->setup.inputs.json) { json_print(result); }
     return warn_of_leaks(c, &j, err);
 }
 

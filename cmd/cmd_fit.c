@@ -34,131 +34,77 @@ static json_t *provenance(const verb_call *call) {
                      created, "host", host, "ckvc_version", CKVC_VERSION, "inputs", inputs);
 }
 
-static void print_side(const fitted_side *s, ckvc_side side, const double *budgets,
-                       const fit_cli *c) {
-    const char *name = ckvc_side_name(side);
-    const decided *d = &s->why;
-    const size_t n = d->n_supported;
-    if (!s->fitted) {
-        say("%s: no records; copied from the incoming table%s\n", name,
-            s->carried ? ", with its evidence" : "");
-        return;
-    }
-    say("%s: %" PRIu64 " records of %" PRIu64
-        " prompts; %zu of %zu states supported (records each: %" PRIu64 " / %.10g / %" PRIu64
-        " least, median, most); %zu entries changed\n",
-        name, s->n_records, s->n_prompts, n, s->n_states, n ? d->records[0] : 0, n ? d->median : 0,
-        n ? d->records[n - 1] : 0, s->n_changed);
-    say("  scale %.3g nats per token; choices that the plain mean reward would not make: %zu of "
-        "%zu (%.1f%%)",
-        s->scale, d->n_alpha, n, 100.0 * (double)d->n_alpha / (double)n);
-    if (isnan(d->correlation)) {
-        say("; action counts are equal\n");
-    } else {
-        say("; rank correlation of choice and count %+.3f\n", d->correlation);
-    }
-    say("  counts drawn uniformly, as many in all, would turn %.1f%% of the choices\n",
-        100.0 * s->count_noise);
-    if (d->split) {
-        const decided_split all = decided_sum(d, d->nB);
-        say("  chosen as the loss alone would: %zu, otherwise because of the penalty: %zu; states "
-            "where no action changes the loss: %zu\n",
-            all.by_loss, all.supported - all.by_loss, all.flat);
-    }
-    for (size_t b = 0; d->split && d->nB > 1 && b < d->nB; b++) {
-        const decided_split of = decided_sum(d, b);
-        say("    budget %g: %zu by the loss, %zu by the penalty, %zu flat\n", budgets[b],
-            of.by_loss, of.supported - of.by_loss, of.flat);
-    }
-    if (!isnan(s->adamw_distance)) {
-        say("  AdamW stopped %.3g from the exact solution (largest difference of Q, scaled "
-            "rewards)\n",
-            s->adamw_distance);
-    }
-    if (c->fit.cql.shrink) {
-        say("  %zu choices taken back: not better than the neutral action beyond chance\n",
-            s->n_shrunk);
-    }
-}
+static const char side_form[] =
+    "{side}: {fitted!no records; copied from the incoming table{carried?, with its evidence}\n}"
+    "{fitted?{records} records of {prompts} prompts; {supported} of {states} states supported "
+    "(records each: {records_per_state_min} / {records_per_state_median:.10g} / "
+    "{records_per_state_max} least, median, most); {changed} entries changed\n"
+    "  scale {scale:.3g} nats per token; choices that the plain mean reward would not make: "
+    "{alpha_decided} of {supported} ({alpha_decided*100/supported:.1f}%)"
+    "{count_correlation?; rank correlation of choice and count {count_correlation:+.3f}}"
+    "{count_correlation!; action counts are equal}\n"
+    "  counts drawn uniformly, as many in all, would turn {count_noise_share*100:.1f}% of the "
+    "choices\n"
+    "{by_budget?  chosen as the loss alone would: {by_loss}, otherwise because of the penalty: "
+    "{by_penalty}; states where no action changes the loss: {flat_loss}\n"
+    "{by_budget.1?{by_budget#    budget {budget:g}: {by_loss} by the loss, {by_penalty} by the "
+    "penalty, {flat_loss} flat\n}}}"
+    "{adamw_distance?  AdamW stopped {adamw_distance:.3g} from the exact solution (largest "
+    "difference of Q, scaled rewards)\n}"
+    "{shrink?  {shrunk} choices taken back: not better than the neutral action beyond chance\n}}";
 
-/* "12 of 90 undecided, halves of the prompts agree at 0.97 (0.95 to 0.98; by depth 0.96 0.98 0.97)"
- */
-static void print_units(const demand_units *u) {
-    const sample_spread *rho = &u->halves.overall;
-    say("%zu of %zu undecided, halves of the prompts agree at ", u->undecided, u->n);
-    if (isnan(rho->mean)) {
-        say("an undefined rho");
-        return;
-    }
-    say("rho %.3f (%.3f to %.3f; by depth", rho->mean, rho->lo, rho->hi);
-    for (size_t g = 0; g < u->halves.n_groups; g++) {
-        const double mean = u->halves.groups[g].mean;
-        if (isnan(mean)) {
-            say(" undefined");
-        } else {
-            say(" %.3f", mean);
-        }
-    }
-    say(")");
-}
+/* Of heads or layers, "12 of 90 undecided, halves of the prompts agree at rho 0.970 (0.950 to
+ * 0.980; by depth 0.961 0.983 0.970)". */
+#define UNITS(of)                                                                                  \
+    "{" of ".undecided} of {" of ".entries} undecided, halves of the prompts agree at "            \
+    "{" of ".split_halves.overall!an undefined rho}"                                               \
+    "{" of ".split_halves.overall?rho {" of ".split_halves.overall:.3f} "                          \
+    "({" of ".split_halves.lo:.3f} to {" of ".split_halves.hi:.3f}; by depth"                      \
+    "{" of ".split_halves.layer_groups#{.? {.:.3f}}{.! undefined}})}"
 
-/* "63 prompts", "63 prompts of 46 documents" */
-static void print_prompts(uint64_t prompts, uint64_t documents) {
-    say("%" PRIu64 " prompts", prompts);
-    if (documents < prompts) { say(" of %" PRIu64 " documents", documents); }
-}
-
-static void print_demand(const fitted_demand *d, const double *budgets) {
-    if (d->carried) { say("demand: no records; shares are the incoming table's\n"); }
-    if (!d->fitted) { return; }
-    say("demand: ");
-    print_prompts(d->n_prompts, d->n_documents);
-    say("; undecided: the 95%% interval of %u resamples holds an equal share\n", d->n_replicates);
-    for (uint32_t b = 0; b < d->n_blocks; b++) {
-        say("  budget %g, %zu prompts: heads ", budgets[b], d->blocks[b].n_prompts);
-        print_units(&d->blocks[b].heads);
-        say("; layers ");
-        print_units(&d->blocks[b].layers);
-        say("\n");
-    }
-}
-
-static void print_learned(const fitted_learned *l) {
-    if (!l->fitted) { return; }
-    say("learned ranking: %" PRIu64 " prompts, %u positions of each head; cross-entropy of the "
-        "attention to come %.4f nats (gradient left %.1g)\n",
-        l->n_prompts, l->positions, l->loss, l->gradient);
-    if (l->n_heldout) {
-        say("  on %" PRIu64 " held-out prompts %.4f, of the window score %.4f", l->n_heldout,
-            l->heldout, l->heldout_window);
-        if (!isnan(l->heldout_expected)) {
-            say(", of Expected Attention %.4f", l->heldout_expected);
-        }
-        say("\n");
-    }
-}
+static const char fit_form[] =
+    "{carried?demand: no records; shares are the incoming table's\n}"
+    "{demand?demand: {demand.prompts} prompts{demand.documents? of {demand.documents} documents}; "
+    "undecided: the 95% interval of {demand.replicates} resamples holds an equal share\n"
+    "{demand.by_budget#  budget {budget:g}, {prompts} prompts: heads " UNITS(
+        "heads") "; "
+                 "layers " UNITS(
+                     "layers") "\n}}"
+                               "{learned?learned ranking: {learned.prompts} prompts, "
+                               "{learned.positions} positions of each "
+                               "head; cross-entropy of the attention to come "
+                               "{learned.cross_entropy:.4f} nats (gradient left "
+                               "{learned.gradient:.1g})\n"
+                               "{learned.heldout_prompts?  on {learned.heldout_prompts} held-out "
+                               "prompts "
+                               "{learned.heldout_cross_entropy:.4f}, of the window score "
+                               "{learned.heldout_cross_entropy_window:.4f}{learned.heldout_cross_"
+                               "entropy_expected?, of "
+                               "Expected Attention "
+                               "{learned.heldout_cross_entropy_expected:.4f}}\n}}"
+                               "{left_out?left out: {heldout_prompts} held-out prompts, "
+                               "{filtered_prompts} of other splits\n}"
+                               "wrote {out}, content id {content_id}\n";
 
 static void print_result(const fit_result *r, const fit_cli *c) {
+    json_auto_t *o = fit_describe(r);
+    bool sides = c->tables; /* those of demand alone are neutral */
+    json_object_set_new(o, "out", json_string(c->out));
+    json_object_set_new(o, "content_id", json_string(r->table->content_id));
+    for (int side = 0; side < CKVC_SIDE_COUNT; side++) { sides |= r->sides[side].fitted; }
+    for (int side = 0; side < CKVC_SIDE_COUNT && sides && !c->quiet; side++) {
+        const char *name = ckvc_side_name((ckvc_side)side);
+        const fitted_side *s = &r->sides[side];
+        form_print(stderr, side_form, json_object_get(o, name),
+                   json_pack("{s:s, s:b, s:f, s:b}", "side", name, "carried", s->carried, "scale",
+                             s->scale, "shrink", c->fit.cql.shrink));
+    }
     if (!c->quiet) {
-        bool sides = c->tables; /* those of demand alone are neutral */
-        for (int side = 0; side < CKVC_SIDE_COUNT; side++) { sides |= r->sides[side].fitted; }
-        for (int side = 0; side < CKVC_SIDE_COUNT && sides; side++) {
-            print_side(&r->sides[side], (ckvc_side)side, r->table->table->budgets, c);
-        }
-        print_demand(&r->demand, r->table->table->budgets);
-        print_learned(&r->learned);
-        if (r->n_heldout + r->n_filtered > 0) {
-            say("left out: %" PRIu64 " held-out prompts, %" PRIu64 " of other splits\n",
-                r->n_heldout, r->n_filtered);
-        }
-        say("wrote %s, content id %s\n", c->out, r->table->content_id);
+        form_print(stderr, fit_form, o,
+                   json_pack("{s:b, s:b}", "carried", r->demand.carried, "left_out",
+                             r->n_heldout + r->n_filtered > 0));
     }
-    if (c->json) {
-        json_t *o = fit_describe(r);
-        json_object_set_new(o, "out", json_string(c->out));
-        json_object_set_new(o, "content_id", json_string(r->table->content_id));
-        json_print(o);
-    }
+    if (c->json) { json_print(o); }
 }
 
 /* --choose: what each budget recommends, by scores of the table that was fitted here. */

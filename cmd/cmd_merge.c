@@ -8,31 +8,28 @@ typedef struct merge_cli {
     bool json, quiet;
 } merge_cli;
 
+static const char merge_form[] = "{scores?joined {parts} parts into {scores}\n}"
+                                 "{run?{parts?joined {parts} parts, {shards} shards, into {run}\n}"
+                                 "{parts!{run} is one run already\n}}";
+
 static ckvc_status merge(const verb_call *call, ckvc_err *err) {
     const merge_cli *c = call->options;
-    run_merged done;
-    USAGE_IF(
-        call->n == 0,
-        "no run is named; want ckvc merge RUN [PART...], or ckvc merge S.jsonl [PART.jsonl...]");
+    USAGE_IF(call->n == 0, "no run is named; want ckvc merge RUN [PART...], or ckvc merge S.jsonl [PART.jsonl...]");
     const char *out = call->items[0];
     size_t n_scores;
+    run_merged run;
     CKVC_TRY(durable_output_merge(out, call->items + 1, call->n - 1, &n_scores, err));
+    if (!n_scores) { CKVC_TRY(run_merge(out, call->items + 1, call->n - 1, &run, err)); }
+    json_auto_t *o = json_pack("{s:s}", n_scores ? "scores" : "run", out);
     if (n_scores) {
-        if (c->json) {
-            json_print(JSON_NUMBERS(json_pack("{s:s}", "scores", out), {"parts", n_scores}));
-        } else if (!c->quiet) {
-            say("joined %zu parts into %s\n", n_scores, out);
-        }
-        return CKVC_OK;
+        JSON_NUMBERS(o, {"parts", n_scores});
+    } else {
+        JSON_NUMBERS(o, {"parts", run.n_parts}, {"passes", run.n_passes}, {"shards", run.n_shards});
     }
-    CKVC_TRY(run_merge(out, call->items + 1, call->n - 1, &done, err));
     if (c->json) {
-        json_print(JSON_NUMBERS(json_pack("{s:s}", "run", out), {"parts", done.n_parts},
-                                {"passes", done.n_passes}, {"shards", done.n_shards}));
-    } else if (!c->quiet && done.n_parts == 0) {
-        say("%s is one run already\n", out);
+        json_print(o);
     } else if (!c->quiet) {
-        say("joined %u parts, %zu shards, into %s\n", done.n_parts, done.n_shards, out);
+        form_print(stderr, merge_form, o, NULL);
     }
     return CKVC_OK;
 }

@@ -63,15 +63,12 @@ static ckvc_status open_job(perplexity_job *j, inputs_options o, ckvc_err *err) 
                            &j->session, err);
 }
 
-static void print_json(const perplexity_job *j, const prompt *p, double mean, bool tokens) {
+/* Prints a line of JSON, where --logits asks for it with the logits. They are many and float32, of
+ * which nine digits read back to the same bits. */
+static void print_json(const perplexity_job *j, const json_t *o) {
     const size_t vocab = (size_t)model_get_shape(j->e.model)->vocab;
-    json_t *o = json_pack("{s:s}", "id", p->entry->id);
-    JSON_NUMBERS(o, {"n", p->n_tokens}, {"mean_nll", mean}, {"ppl", exp(mean)});
-    if (tokens) { json_object_set_new(o, "nll", ckvc_json_reals(j->nll, p->n_tokens - 1)); }
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer line = {0};
     ckvc_json_append_as_given(&line, o);
-    json_decref(o);
-    /* Logits are many and float32: nine digits read back to the same bits. */
     line.size--;
     for (size_t k = 0; k < j->n_positions; k++) {
         ckvc_buffer_printf(&line, "%s\"%lld\":[", k ? "," : ",\"logits\":{",
@@ -86,30 +83,50 @@ static void print_json(const perplexity_job *j, const prompt *p, double mean, bo
     fwrite(line.data, 1, line.size, stdout);
 }
 
-#define ROW "%-24s %8zu %12.6f %12.4f\n"
+static const char head_form[] = "id                              n     mean_nll          ppl\n",
+                  prompt_form[] = "{id:-24s} {n:8d} {mean_nll:12.6f} {ppl:12.4f}\n",
+                  mean_form[] = "mean over prompts        {mean.prompts:8d} "
+                                "{mean.mean_nll.over_prompts:12.6f} {mean.ppl.over_prompts:12.4f}\n"
+                                "mean over tokens         {mean.scored_tokens:8d} "
+                                "{mean.mean_nll.over_tokens:12.6f} {mean.ppl.over_tokens:12.4f}\n";
 
-/* Over prompts and over tokens: what one would compare first. */
-static void print_means(size_t n, size_t scored, double by_prompt, double by_token, bool json) {
-    if (json) {
-        json_t *nll = JSON_NUMBERS(json_object(), {"over_prompts", by_prompt},
-                                   {"over_tokens", by_token}),
-               *ppl = JSON_NUMBERS(json_object(), {"over_prompts", exp(by_prompt)},
-                                   {"over_tokens", exp(by_token)}),
-               *o = JSON_NUMBERS(json_object(), {"prompts", n}, {"scored_tokens", scored});
-        json_object_set_new(o, "mean_nll", nll);
-        json_object_set_new(o, "ppl", ppl);
-        json_print_as_given(json_pack("{s:o}", "mean", o));
+static void print_prompt(const perplexity_job *j, const perplexity_cli *c, const prompt *p,
+                         double mean) {
+    json_auto_t *o = json_pack("{s:s}", "id", p->entry->id);
+    JSON_NUMBERS(o, {"n", p->n_tokens}, {"mean_nll", mean}, {"ppl", exp(mean)});
+    if (c->inputs.json) {
+        if (c->tokens) { json_object_set_new(o, "nll", ckvc_json_reals(j->nll, p->n_tokens - 1)); }
+        print_json(j, o);
         return;
     }
-    tell(ROW, "mean over prompts", n, by_prompt, exp(by_prompt));
-    tell(ROW, "mean over tokens", scored, by_token, exp(by_token));
+    form_print(stdout, prompt_form, o, NULL);
+    for (uint32_t k = 0; c->tokens && k + 1 < p->n_tokens; k++) {
+        tell("  nll[%u] %.6f (id %d)\n", k, j->nll[k], p->tokens[k + 1]);
+    }
+}
+
+/* Prints means over prompts and over tokens, which are the first to compare. */
+static void print_means(size_t n, size_t scored, double by_prompt, double by_token, bool json) {
+    json_t *nll =
+               JSON_NUMBERS(json_object(), {"over_prompts", by_prompt}, {"over_tokens", by_token}),
+           *ppl = JSON_NUMBERS(json_object(), {"over_prompts", exp(by_prompt)},
+                               {"over_tokens", exp(by_token)}),
+           *mean = JSON_NUMBERS(json_object(), {"prompts", n}, {"scored_tokens", scored});
+    json_object_set_new(mean, "mean_nll", nll);
+    json_object_set_new(mean, "ppl", ppl);
+    json_auto_t *o = json_pack("{s:o}", "mean", mean);
+    if (json) {
+        json_print_as_given(o);
+    } else {
+        form_print(stdout, mean_form, o, NULL);
+    }
 }
 
 static ckvc_status run_job(perplexity_job *j, const perplexity_cli *c, ckvc_err *err) {
     const size_t vocab = (size_t)model_get_shape(j->e.model)->vocab, n = j->e.prompts->n;
     double sum_of_means = 0, sum = 0;
     size_t scored = 0;
-    if (!c->inputs.json) { tell("%-24s %8s %12s %12s\n", "id", "n", "mean_nll", "ppl"); }
+    if (!c->inputs.json) { tell("%s", head_form); }
     for (size_t i = 0; i < n; i++) {
         const prompt *p = &j->e.prompts->items[i];
         CKVC_TRY(session_score(j->session, p->tokens, p->n_tokens, j->nll, err));
@@ -121,14 +138,7 @@ static ckvc_status run_job(perplexity_job *j, const perplexity_cli *c, ckvc_err 
         sum_of_means += mean;
         sum += mean * (p->n_tokens - 1);
         scored += p->n_tokens - 1;
-        if (c->inputs.json) {
-            print_json(j, p, mean, c->tokens);
-        } else {
-            tell(ROW, p->entry->id, (size_t)p->n_tokens, mean, exp(mean));
-            for (uint32_t k = 0; c->tokens && k + 1 < p->n_tokens; k++) {
-                tell("  nll[%u] %.6f (id %d)\n", k, j->nll[k], p->tokens[k + 1]);
-            }
-        }
+        print_prompt(j, c, p, mean);
         FAIL_IF(ckvc_stop_requested(), CKVC_E_STOPPED,
                 "stopped after %zu of %zu prompts; what is printed is complete", i + 1, n);
     }

@@ -44,14 +44,17 @@ static ckvc_status read_target(const transfer_cli *c, const ckvc_table *from, tr
     return CKVC_OK;
 }
 
-static void print_result(const transfer_cli *c, const table_file *from, const table_file *out) {
+static void print_result(const transfer_cli *c, const table_file *out) {
+    json_auto_t *o = json_pack("{s:s, s:s, s:O}", "file", c->out, "content_id", out->content_id,
+                               "transfer", out->xfer);
     if (c->json) {
-        json_print(json_pack("{s:s, s:s, s:O}", "file", c->out, "content_id", out->content_id,
-                             "transfer", out->xfer));
+        json_print(o);
     } else {
-        tell("%s: %u layers x %u heads -> %u x %u, heads by %s, content id %s\n", c->out,
-             from->table->n_layers, from->table->n_heads, out->table->n_layers, out->table->n_heads,
-             transfer_heads_name(c->heads), out->content_id);
+        form_print(stdout,
+                   "{file}: {transfer.source_shape.0} layers x {transfer.source_shape.1} heads -> "
+                   "{transfer.target_shape.0} x {transfer.target_shape.1}, heads by "
+                   "{transfer.heads}, content id {content_id}\n",
+                   o, NULL);
     }
 }
 
@@ -139,7 +142,7 @@ static ckvc_status transfer(const verb_call *call, ckvc_err *err) {
     const transfer_options o = {.heads = c->heads, .scan = scan, .force = c->force_mapping};
     CKVC_TRY(transfer_table(from, path, to.n_layers ? &to : NULL, &o, &out, err));
     CKVC_TRY(table_file_write(out, c->out, c->force, err));
-    print_result(c, from, out);
+    print_result(c, out);
     return c->report ? write_report(c, out, err) : CKVC_OK;
 }
 

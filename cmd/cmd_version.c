@@ -47,21 +47,17 @@ static ckvc_status version(const verb_call *call, ckvc_err *err) {
                              {"bf16", "emulated"},
                              {"backends", backend_kinds()},
                              {"cuda", gpu}};
-    const size_t n_rows = sizeof rows / sizeof *rows;
-    json_t *o = json_object();
-    for (size_t i = 0; i < n_rows; i++) {
+    json_auto_t *o = json_object();
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         json_object_set_new(o, rows[i][0], json_string(rows[i][1]));
-        if (!c->json) { tell("%-10s %s\n", rows[i][0], rows[i][1]); }
     }
+    json_object_set_new(o, "cores", json_integer(ckvc_cpu_count()));
+    if (warning || c->json) { json_object_set_new(o, "warning", json_pack("s?", warning)); }
     if (c->json) {
-        json_object_set_new(o, "cores", json_integer(ckvc_cpu_count()));
-        json_object_set_new(o, "warning", warning ? json_string(warning) : json_null());
         json_print(o);
-        return CKVC_OK;
+    } else {
+        form_print(stdout, "{.#{@:-10s} {.}\n}", o, NULL);
     }
-    json_decref(o);
-    tell("%-10s %d\n", "cores", ckvc_cpu_count());
-    if (warning) { tell("%-10s %s\n", "warning", warning); }
     return CKVC_OK;
 }
 

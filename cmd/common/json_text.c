@@ -6,26 +6,33 @@
 #include "lib/base/memory.h"
 #include "calib/log/calibrate.h"
 #include "cmd/common/options.h"
+#include "lib/base/form.h"
 #include "lib/base/json.h"
 #include "lib/base/utf8.h"
 
-static void print_line(ckvc_buffer *line, json_t *o) {
+static void print_line(ckvc_buffer *line) {
     ckvc_buffer_u8(line, '\n');
     fwrite(line->data, 1, line->size, stdout);
     ckvc_buffer_fini(line);
-    json_decref(o);
 }
 
-void json_print(json_t *o) {
+void json_print(const json_t *o) {
     ckvc_buffer line = {0};
     ckvc_json_append(&line, o);
-    print_line(&line, o);
+    print_line(&line);
 }
 
-void json_print_as_given(json_t *o) {
+void json_print_as_given(const json_t *o) {
     ckvc_buffer line = {0};
     ckvc_json_append_as_given(&line, o);
-    print_line(&line, o);
+    print_line(&line);
+}
+
+void form_print(FILE *to, const char *form, const json_t *o, json_t *beside) {
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer text = {0};
+    ckvc_form_fill(&text, form, o, beside);
+    if (text.size) { put_text(to, "%s", (char *)text.data); }
+    json_decref(beside);
 }
 
 json_t *json_tamed(const json_t *v) {
@@ -243,73 +250,61 @@ void coverage_print(const coverage *c) {
     }
 }
 
-static void say_budget(double budget) { say(budget < 1 ? "%.4g of the prompt" : "%.0f", budget); }
-
-ckvc_status gate_say(const run_dir *run, const char *pass, bool talk, json_t **json,
+ckvc_status gate_add(const run_dir *run, const char *pass, json_t *o, json_t *beside,
                      ckvc_err *err) {
     pass_binding binding;
     CKVC_TRY(calibrate_binding(run, pass, &binding, err));
-    const gate_binding *of = binding.by_budget;
-    const double *budgets = binding.budgets;
-    const uint32_t n = binding.n_budgets;
-    if (talk && n == 0 && run_pass_named(run, pass)) { say("gate: no thresholds are in use\n"); }
-    for (uint32_t b = 0; talk && b < n; b++) {
-        say(b ? ", %.1f%% at "
-              : "gate: thresholds keep different sets on %.1f%% of (prompt, layer) at budget ",
-            100 * gate_binding_differ_share(&of[b]));
-        say_budget(budgets[b]);
-        if (b + 1 == n) { say("\n"); }
+    json_t *gate = json_array(), *advice = json_array();
+    for (uint32_t b = 0; b < binding.n_budgets; b++) {
+        const gate_binding *of = &binding.by_budget[b];
+        char text[256];
+        json_array_append_new(gate, json_pack("{s:b, s:o, s:f, s:o}", "alive", gate_is_alive(of),
+                                              "binding", ckvc_json_real(gate_binding_share(of)),
+                                              "budget", binding.budgets[b], "sets_differ",
+                                              ckvc_json_real(gate_binding_differ_share(of))));
+        if (gate_is_alive(of)) { continue; }
+        gate_advice(of, binding.top, text, sizeof text);
+        json_array_append_new(advice,
+                              json_pack("{s:f, s:s}", "budget", binding.budgets[b], "text", text));
     }
-    for (uint32_t b = 0; talk && b < n; b++) {
-        char advice[256];
-        if (gate_is_alive(&of[b])) { continue; }
-        gate_advice(&of[b], binding.top, advice, sizeof advice);
-        say("gate: not alive at budget ");
-        say_budget(budgets[b]);
-        say(", choices there rest on its penalty: %s\n", advice);
-    }
-    if (json) {
-        *json = json_array();
-        for (uint32_t b = 0; b < n; b++) {
-            json_array_append_new(
-                *json, json_pack("{s:b, s:o, s:f, s:o}", "alive", gate_is_alive(&of[b]), "binding",
-                                 ckvc_json_real(gate_binding_share(&of[b])), "budget", budgets[b],
-                                 "sets_differ", ckvc_json_real(gate_binding_differ_share(&of[b]))));
-        }
-    }
+    json_object_set_new(o, "gate", gate);
+    json_object_set_new(beside, "advice", advice);
+    json_object_set_new(beside, "no_thresholds",
+                        json_boolean(binding.n_budgets == 0 && run_pass_named(run, pass)));
     return CKVC_OK;
 }
 
-void gain_say(const char *what, rank_interval g) {
-    if (g.n_clusters >= 2) {
-        say("%s %+.5f [%+.5f, %+.5f]", what, g.mean, g.lo, g.hi);
-    } else {
-        say("%s %+.5f [one %s]", what, g.mean, g.n > 1 ? "document" : "prompt");
-    }
+json_t *gain_json(rank_interval g) {
+    return JSON_NUMBERS(json_object(), {"mean", g.mean}, {"lo", g.lo}, {"hi", g.hi}, {"se", g.se},
+                        {"prompts", g.n}, {"documents", g.n_clusters});
 }
 
+static const char choice_form[] =
+    "\n{by=kl?KL from the full cache}{by=loss?loss over the full cache} on {prompts} prompts of "
+    "split select (* the least: recommended)\nscore    floor  mix {budgets# {.:11g}}"
+    "{candidates#\n{score:-8s} {floor:5g} {mix?{mix:4g}}{mix!   0} "
+    "{losses.@#{loss? {loss:10.5f}{chosen?*}{chosen! }}{loss!    dropped }}}\n"
+    "{undecided#note: at budget {budget:g} this is not decided: the next best loses " GAIN(
+        "more") " more; more prompts of split select would decide\n}";
+
 void choice_say(const select_losses *s, const double *budgets) {
-    say("\n%s on %zu prompts of split select (* the least: recommended)\n%-8s %5s %4s ",
-        s->by_kl ? "KL from the full cache" : "loss over the full cache", s->n_prompts, "ranking",
-        "floor", "mix");
-    for (uint32_t b = 0; b < s->n_budgets; b++) { say(" %11g", budgets[b]); }
+    json_t *losses = json_array(), *undecided = json_array();
     for (size_t i = 0; i < s->n; i++) {
-        const select_candidate *c = &s->candidates[i];
-        say("\n%-8s %5g %4g ", ckvc_score_name(c->score), c->floor, c->mix);
+        json_t *row = json_array();
         for (uint32_t b = 0; b < s->n_budgets; b++) {
             const double loss = s->loss[i * s->n_budgets + b];
-            if (isnan(loss)) {
-                say(" %10s ", "dropped");
-            } else {
-                say(" %10.5f%c", loss, s->chosen[b] == i ? '*' : ' ');
-            }
+            json_array_append_new(row, json_pack("{s:o, s:b}", "loss", ckvc_json_real(loss),
+                                                 "chosen", s->chosen[b] == i));
         }
+        json_array_append_new(losses, row);
     }
-    say("\n");
     for (uint32_t b = 0; b < s->n_budgets; b++) {
         if (s->more[b].n == 0 || s->more[b].lo > 0) { continue; }
-        say("note: at budget %g this is not decided: the next best", budgets[b]);
-        gain_say(" loses", s->more[b]);
-        say(" more; more prompts of split select would decide\n");
+        json_array_append_new(undecided, json_pack("{s:f, s:o}", "budget", budgets[b], "more",
+                                                   gain_json(s->more[b])));
     }
+    json_auto_t *o = select_json(s);
+    form_print(stderr, choice_form, o,
+               json_pack("{s:o, s:o, s:o}", "budgets", ckvc_json_reals(budgets, s->n_budgets),
+                         "losses", losses, "undecided", undecided));
 }

@@ -1,17 +1,23 @@
-/* JSON on standard output: one line for programs, or text for people. */
+/* A verb's result has two printings: one line of JSON for programs, and text for people, which is a
+ * form (lib/base/form.h) that the same object fills. A fact that is added to the object is in both.
+ */
 #pragma once
 
 #include <jansson.h>
+#include <stdio.h>
 
 #include "lib/base/json.h"
 #include "budgets/select.h"
 #include "formats/run/run_status.h"
 #include "formats/run/run_dir.h"
 
-/* One canonical line; takes the reference. */
-void json_print(json_t *o);
+/* Prints one canonical line, that is, with sorted keys. */
+void json_print(const json_t *o);
 /* The same with keys in the order in which they were set. */
-void json_print_as_given(json_t *o);
+void json_print_as_given(const json_t *o);
+/* Prints a form that o fills, to stdout or stderr; o is borrowed. beside: what the text says and
+ * the JSON does not. It takes that reference; NULL is none. */
+void form_print(FILE *to, const char *form, const json_t *o, json_t *beside);
 /* Aligned keys, short lists on one line, lists of objects as small tables. */
 void json_text(json_t *object, int indent);
 /* A copy whose keys and texts are each one line for a terminal (ckvc_utf8_tame). New reference. */
@@ -26,12 +32,22 @@ void coverage_say(const coverage *c, bool thresholds);
  * each. */
 void coverage_print(const coverage *c);
 
-/* At the end of a pass, budget by budget. talk: one line for all budgets and one with what to
- * change for each at which the gate is not alive; where no thresholds are in use it says so. json:
- * a list of {alive, binding, budget, sets_differ}, a new reference; NULL: none wanted. */
-ckvc_status gate_say(const run_dir *run, const char *pass, bool talk, json_t **json,
+/* Where the gate of a pass can act: a member `gate` of o, which lists {alive, binding, budget,
+ * sets_differ} by budget, and `beside` it what the text says more, such as what to change at a
+ * budget where the gate is not alive. GATE_FORM is the text, of whole lines. */
+ckvc_status gate_add(const run_dir *run, const char *pass, json_t *o, json_t *beside,
                      ckvc_err *err) CKVC_MUST_CHECK;
-/* A mean with its 95% interval, behind what it is of. */
-void gain_say(const char *what, rank_interval g);
+#define BUDGET_FORM "{budget<1?{budget:.4g} of the prompt}{budget<1!{budget:.0f}}"
+#define GATE_FORM                                                                                  \
+    "{no_thresholds?gate: no thresholds are in use\n}"                                             \
+    "{gate?gate: thresholds keep different sets on {gate#{,, }{sets_differ*100:.1f}%"              \
+    "{@=1? of (prompt, layer) at budget}{, at} " BUDGET_FORM "}\n}"                                \
+    "{advice#gate: not alive at budget " BUDGET_FORM                                               \
+    ", choices there rest on its penalty: {text}\n}"
+/* A mean with its 95% interval: a new reference, and the form of a member of that kind. */
+json_t *gain_json(rank_interval g);
+#define GAIN(of)                                                                                   \
+    "{" of ".mean:+.5f} {" of ".documents>1?[{" of ".lo:+.5f}, {" of ".hi:+.5f}]}"                 \
+    "{" of ".documents<2?[one {" of ".prompts>1?document}{" of ".prompts<2?prompt}]}"
 /* What was tried on the prompts that choose, by budget, and what each budget recommends. */
 void choice_say(const select_losses *s, const double *budgets);

@@ -340,6 +340,7 @@ void forecast_print(json_t *o, bool json, const memory_plan *m, double copy_s, d
     char duration[CKVC_DURATION];
     if (json) {
         json_print_as_given(o);
+        json_decref(o);
         return;
     }
     ckvc_duration(3600 * json_number_value(json_object_get(o, "hours")), duration);
