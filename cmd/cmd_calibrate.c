@@ -138,10 +138,7 @@ static ckvc_status scan(const verb_call *call, ckvc_err *err) {
     if (c->inputs.json) {
         json_print_as_given(o);
     } else if (!c->inputs.quiet) {
-        if (cover.n_rows) {
-            coverage_say(&cover, true);
-            coverage_print(&cover);
-        }
+        if (cover.n_rows) { coverage_say(&cover, true, true); }
         form_print(stderr, pass_form, o, out_json(c, &j));
     }
     return CKVC_OK;

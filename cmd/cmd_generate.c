@@ -181,12 +181,8 @@ static double per_second(uint64_t n, double seconds) {
     return n > 0 && seconds > 0 ? (double)n / seconds : NAN;
 }
 
-static ckvc_status print_json(const generate_job *j, const generated *g, ckvc_err *err) {
-    CKVC_AUTO_FREE char *text = NULL;
-    size_t size = 0;
-    if (j->e.tok) {
-        CKVC_TRY(tokenizer_decode(j->e.tok, g->tokens, g->n, true, &text, &size, err));
-    }
+/* A new reference; text: what the tokens say, NULL without a tokenizer. */
+static json_t *way_json(const generate_job *j, const generated *g, const char *text, size_t size) {
     json_t *tokens = json_array(), *nll = json_array();
     for (uint32_t i = 0; i < g->n; i++) {
         json_array_append_new(tokens, json_integer(g->tokens[i]));
@@ -206,8 +202,7 @@ static ckvc_status print_json(const generate_job *j, const generated *g, ckvc_er
     if (j->n_then) { json_object_set_new(o, "turn", json_integer(1 + g->turn)); }
     const uint32_t later = g->prompt->n_later;
     if (later) { json_object_set_new(o, "later_tokens", json_integer(later)); }
-    json_print(o);
-    return CKVC_OK;
+    return o;
 }
 
 /* The prompt again, what the model answered behind it. One that it answered by its end alone has
@@ -225,37 +220,35 @@ static void print_answer(const generated *g) {
     puts(line);
 }
 
-/* Lines of the text behind a bar, so that a reader sees where it begins and ends. */
-static ckvc_status print_text(const generate_job *j, const generated *g, ckvc_err *err) {
+/* Lines of the text stand behind a bar, so that a reader sees where it begins and ends. */
+static const char way_form[] =
+    "  {policy:-12s} {entries/units:8.1f} of {T} tokens held a head, {cache_bytes/1e6:.2f} MB"
+    "{first_token_s?; first token {first_token_s:.3f} s}"
+    "{tokens_per_s?, {tokens_per_s:.1f} tokens/s}; {n} tokens"
+    "{end=stop?, the model's end}{end=context?, the context is full}"
+    "{whole?; kept whole, being no longer than the window}\n"
+    "{text!  |{tokens# {.}}\n}{lines#  | {.}\n}";
+
+static ckvc_status print_way(const generate_job *j, const generated *g, bool json, ckvc_err *err) {
+    const model_shape *s = model_get_shape(j->e.model);
     CKVC_AUTO_FREE char *text = NULL;
     size_t size = 0;
-    if (!j->e.tok) {
-        tell("  |");
-        for (uint32_t i = 0; i < g->n; i++) { tell(" %d", g->tokens[i]); }
-        putchar('\n');
+    if (j->e.tok) {
+        CKVC_TRY(tokenizer_decode(j->e.tok, g->tokens, g->n, true, &text, &size, err));
+    }
+    json_auto_t *o = way_json(j, g, text, size);
+    if (json) {
+        json_print(o);
         return CKVC_OK;
     }
-    CKVC_TRY(tokenizer_decode(j->e.tok, g->tokens, g->n, true, &text, &size, err));
+    json_t *lines = json_array();
     for (ckvc_lines at = ckvc_lines_of(text, size); ckvc_next_line(&at);) {
-        tell("  | %.*s\n", (int)at.n, at.text);
+        json_array_append_new(lines, json_stringn(at.text, at.n));
     }
+    form_print(stdout, way_form, o,
+               JSON_NUMBERS(json_pack("{s:o}", "lines", lines), {"n", g->n},
+                            {"units", (double)s->n_layers * s->n_kv_heads}));
     return CKVC_OK;
-}
-
-static ckvc_status print_way(const generate_job *j, const generated *g, ckvc_err *err) {
-    const model_shape *s = model_get_shape(j->e.model);
-    const double units = (double)s->n_layers * s->n_kv_heads,
-                 speed = per_second(g->n ? g->n - 1 : 0, g->decode_s);
-    tell("  %-12s %8.1f of %u tokens held a head, %.2f MB", way_name(j, g),
-         (double)g->entries / units, g->prompt->n_tokens, (double)g->cache_bytes / 1e6);
-    if (isfinite(g->first_s)) { tell("; first token %.3f s", g->first_s); }
-    if (isfinite(speed)) { tell(", %.1f tokens/s", speed); }
-    tell("; %u tokens%s%s\n", g->n,
-         g->end == GENERATE_STOP      ? ", the model's end"
-         : g->end == GENERATE_CONTEXT ? ", the context is full"
-                                      : "",
-         g->whole ? "; kept whole, being no longer than the window" : "");
-    return print_text(j, g, err);
 }
 
 static ckvc_status take_generated(void *ctx, const generated *ways, size_t n, ckvc_err *err) {
@@ -270,7 +263,7 @@ static ckvc_status take_generated(void *ctx, const generated *ways, size_t n, ck
         if (as_manifest) {
             print_answer(g);
         } else {
-            CKVC_TRY(json ? print_json(j, g, err) : print_way(j, g, err));
+            CKVC_TRY(print_way(j, g, json, err));
         }
         const bool first = g->turn == 0; /* of the prompt */
         *t = (way_total){t->first_s + (first ? g->first_s : 0),

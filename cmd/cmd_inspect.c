@@ -270,7 +270,7 @@ static ckvc_status inspect(const verb_call *call, ckvc_err *err) {
     looking *c = call->options;
     const char *path = call->items[0];
     const artifact *kind = NULL;
-    json_t *what = NULL;
+    json_auto_t *what = NULL;
     c->limits.max_window = 64;
     const ckvc_status st = artifact_of(path, &kind, err);
     if (!kind) { return st; }
@@ -293,9 +293,7 @@ static ckvc_status inspect(const verb_call *call, ckvc_err *err) {
         shorten(what, "layer_shares");
         shorten_features(what);
     }
-    json_auto_t *shown = json_tamed(what);
-    json_text(shown, 2);
-    json_decref(what);
+    json_text(what, 2);
     return CKVC_OK;
 }
 
@@ -306,8 +304,8 @@ static ckvc_status verify(const verb_call *call, ckvc_err *err) {
     ckvc_status st = artifact_of(path, &kind, err);
     if (kind) { st = kind->look_at(c, path, NULL, err); }
     if (c->json) {
-        json_t *o = json_pack("{s:s, s:s?, s:b}", "file", path, "kind", kind ? kind->name : NULL,
-                              "ok", st == CKVC_OK);
+        json_auto_t *o = json_pack("{s:s, s:s?, s:b}", "file", path, "kind",
+                                   kind ? kind->name : NULL, "ok", st == CKVC_OK);
         if (st != CKVC_OK) {
             json_object_set_new(o, "code", json_integer(ckvc_exit_code(st)));
             json_object_set_new(o, "error", json_string(err->text));

@@ -91,60 +91,56 @@ static json_t *left_out_json(const corpus *d, const built_manifest *m) {
     return o;
 }
 
-static void print_built(const build_cli *c, const build_job *j, size_t n_split) {
-    const built_manifest *m = &j->built;
-    const corpus *d = &j->documents;
-    if (c->json) {
-        char sha[CKVC_SHA256_HEX];
-        ckvc_sha256_hex(j->bytes.data, j->bytes.size, sha);
-        json_print(JSON_NUMBERS(json_pack("{s:s, s:o, s:o}", "sha256", sha, "kept_as_is",
-                                          kept_json(d), "left_out", left_out_json(d, m)),
-                                {"documents", d->n_documents},
-                                {"documents_in_several_splits", n_split}, {"files", d->n_files},
-                                {"longest", m->longest}, {"prompts", m->n_entries},
-                                {"retrieval", m->n_retrieval}, {"shortest", m->shortest}));
-        return;
+static const char built_form[] =
+    "{out}: {prompts} prompts ({retrieval} retrieval) of {shortest} to {longest} {unit} from "
+    "{texts} documents in {documents} parts\n"
+    "{documents_in_several_splits?note: {documents_in_several_splits} of {texts} documents have "
+    "prompts in several splits ({dealt?too few to be drawn: prompts were}{dealt!long ones are "
+    "drawn in parts of three prompts, at least 32 KB}): what is judged on them is not of documents "
+    "unseen. To keep documents whole, build the prompts that judge from files of their own, with "
+    "--split-rest heldout, and join the manifests\n}"
+    "{kept?kept as they stand: files of {kept#{,, }{@} ({.})}\n}"
+    "{chat?left out: {left_out.other_lengths} conversations of other lengths, {left_out.repeated} "
+    "repeated\n}"
+    "{chat!left out: {reasons#{n} {text} ({first}{n>1? ...}), }{left_out.repeated_paragraphs} "
+    "repeated paragraphs, {left_out.no_prose} spans that are no prose\n}";
+
+/* What the text says and the JSON does not: examples of what was left out, and how many whole texts
+ * there were, whose parts lie side by side. New reference. */
+static json_t *beside_built(const build_cli *c, const corpus *d, const built_manifest *m) {
+    json_t *kept = json_object(), *reasons = json_array();
+    size_t n_whole = 0;
+    for (corpus_kind k = 0; k < CORPUS_KIND_COUNT; k++) {
+        if (d->n_kept[k]) { JSON_NUMBERS(kept, {corpus_kinds[k], d->n_kept[k]}); }
     }
-    size_t n_whole = 0; /* parts of one text lie side by side */
+    for (corpus_reason r = 0; r < CORPUS_REASON_COUNT; r++) {
+        if (d->left_out[r].n == 0) { continue; }
+        json_t *first =
+            json_pack("{s:s, s:s}", "text", corpus_reasons[r].text, "first", d->left_out[r].first);
+        json_array_append_new(reasons, JSON_NUMBERS(first, {"n", d->left_out[r].n}));
+    }
     for (size_t i = 0; i < d->n_documents; i++) {
         const corpus_document *at = &d->documents[i];
         n_whole += i == 0 || strcmp(at->full_name, at[-1].full_name) != 0 ||
                    strcmp(at->source, at[-1].source) != 0;
     }
-    say("%s: %zu prompts (%zu retrieval) of %lld to %lld %s from %zu documents in %zu parts\n",
-        c->out, m->n_entries, m->n_retrieval, (long long)m->shortest, (long long)m->longest,
-        c->model ? "tokens" : "characters", n_whole, d->n_documents);
-    if (n_split) {
-        say("note: %zu of %zu documents have prompts in several splits (%s): numbers judged on "
-            "them are not numbers on unseen documents. To keep documents whole, build the prompts "
-            "that judge from files of their own, with --split-rest heldout, and join the "
-            "manifests\n",
-            n_split, n_whole,
-            m->dealt ? "too few to be drawn: prompts were"
-                     : "long ones are drawn in parts of three prompts, at least 32 KB");
-    }
-    const char *between = "kept as they stand: files of ";
-    for (corpus_kind k = 0; k < CORPUS_KIND_COUNT; k++) {
-        if (d->n_kept[k] == 0) { continue; }
-        say("%s%s (%zu)", between, corpus_kinds[k], d->n_kept[k]);
-        between = ", ";
-    }
-    say(*between == ',' ? "\n" : "");
-    if (c->chat) {
-        say("left out: %zu conversations of other lengths, %zu repeated\n", m->n_other_lengths,
-            m->n_repeated);
-        return;
-    }
-    say("left out: ");
-    for (corpus_reason r = 0; r < CORPUS_REASON_COUNT; r++) {
-        const size_t n = d->left_out[r].n;
-        if (n) {
-            say("%zu %s (%s%s), ", n, corpus_reasons[r].text, d->left_out[r].first,
-                n > 1 ? " ..." : "");
-        }
-    }
-    say("%zu repeated paragraphs, %zu spans that are no prose\n", d->n_repeated_paragraphs,
-        m->n_junk);
+    return JSON_NUMBERS(json_pack("{s:s, s:s, s:o, s:o, s:b, s:b}", "out", c->out, "unit",
+                                  c->model ? "tokens" : "characters", "kept", kept, "reasons",
+                                  reasons, "dealt", m->dealt, "chat", c->chat),
+                        {"texts", n_whole});
+}
+
+static void print_built(const build_cli *c, const build_job *j, size_t n_split) {
+    const built_manifest *m = &j->built;
+    const corpus *d = &j->documents;
+    char sha[CKVC_SHA256_HEX];
+    ckvc_sha256_hex(j->bytes.data, j->bytes.size, sha);
+    json_t *o = json_pack("{s:s, s:o, s:o}", "sha256", sha, "kept_as_is", kept_json(d), "left_out",
+                          left_out_json(d, m));
+    JSON_NUMBERS(o, {"documents", d->n_documents}, {"documents_in_several_splits", n_split},
+                 {"files", d->n_files}, {"longest", m->longest}, {"prompts", m->n_entries},
+                 {"retrieval", m->n_retrieval}, {"shortest", m->shortest});
+    result_print(c->json, stderr, built_form, o, beside_built(c, d, m));
 }
 
 static ckvc_status build(const verb_call *call, ckvc_err *err) {
@@ -273,9 +269,13 @@ typedef struct check_cli {
     leaks_cli leaks;
 } check_cli;
 
-/* Takes leaks, which may be NULL. */
-static void print_facts_json(const manifest *m, const manifest_facts *f, const char *unit,
-                             json_t *leaks) {
+static const char facts_form[] =
+    "source\tsplit\tprompts\tshortest\tmean\tlongest\t({unit})\n"
+    "{groups#{source|-}\t{split|-}\t{prompts}\t{shortest}\t{total/prompts:.1f}\t{longest}\n}";
+
+/* leaks: what --against found, borrowed; NULL: nothing was compared. */
+static void print_facts(const manifest *m, const manifest_facts *f, const char *unit, bool json,
+                        json_t *leaks) {
     json_t *groups = json_array();
     for (size_t i = 0; i < f->n_groups; i++) {
         const check_group *g = &f->groups[i];
@@ -284,24 +284,13 @@ static void print_facts_json(const manifest *m, const manifest_facts *f, const c
                                  {"prompts", g->n}, {"shortest", g->shortest},
                                  {"longest", g->longest}, {"total", g->total}));
     }
-    json_t *o = json_pack("{s:s, s:s, s:s, s:o}", "manifest", m->path, "sha256", m->sha256, "unit",
-                          unit, "groups", groups);
+    json_t *o = json_pack("{s:s, s:s, s:s, s:o, s:O*}", "manifest", m->path, "sha256", m->sha256,
+                          "unit", unit, "groups", groups, "leaks", leaks);
     JSON_NUMBERS(o, {"prompts", m->n_entries}, {"shortest", f->all.shortest},
                  {"longest", f->all.longest}, {"total", f->all.total},
                  {"shortest_continuation", f->shortest_continuation}, {"repeated", f->n_repeated},
                  {"short", f->n_short}, {"documents_in_several_splits", f->n_split_documents});
-    if (leaks) { json_object_set_new(o, "leaks", leaks); }
-    json_print(o);
-}
-
-static void print_facts(const manifest_facts *f, const char *unit) {
-    tell("source\tsplit\tprompts\tshortest\tmean\tlongest\t(%s)\n", unit);
-    for (size_t i = 0; i < f->n_groups; i++) {
-        const check_group *g = &f->groups[i];
-        tell("%s\t%s\t%zu\t%lld\t%.1f\t%lld\n", g->source[0] ? g->source : "-",
-             g->split[0] ? g->split : "-", g->n, (long long)g->shortest,
-             (double)g->total / (double)g->n, (long long)g->longest);
-    }
+    result_print(json, stdout, facts_form, o, NULL);
 }
 
 static ckvc_status check(const verb_call *call, ckvc_err *err) {
@@ -326,17 +315,13 @@ static ckvc_status check(const verb_call *call, ckvc_err *err) {
     if (tok && conversations) { CKVC_TRY(chat_template_choose(c->chat_template, tok, &chat, err)); }
     CKVC_TRY(manifest_look(m, tok, &chat, c->min_length, &facts, err));
     ckvc_err leaked = {0};
-    json_t *found = NULL;
+    json_auto_t *found = NULL;
     CKVC_FAIL_IF(c->leaks.against.n &&
-                     manifest_leaks(&c->leaks, m, tok, facts.repeats, c->json, &found, &leaked) !=
+                     manifest_leaks(&c->leaks, m, tok, facts.repeats, !c->json, &found, &leaked) !=
                          CKVC_OK &&
                      leaked.status != CKVC_CHECK_FAILED,
                  err, leaked.status, "%s", leaked.text);
-    if (c->json) {
-        print_facts_json(m, &facts, unit, found);
-    } else {
-        print_facts(&facts, unit);
-    }
+    print_facts(m, &facts, unit, c->json, found);
     if (facts.n_split_documents) {
         say("%s:%u: note: is of the same document as line %u, which is in another split (%zu such "
             "documents): numbers judged on them are not numbers on unseen documents\n",

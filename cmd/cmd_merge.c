@@ -20,17 +20,13 @@ static ckvc_status merge(const verb_call *call, ckvc_err *err) {
     run_merged run;
     CKVC_TRY(durable_output_merge(out, call->items + 1, call->n - 1, &n_scores, err));
     if (!n_scores) { CKVC_TRY(run_merge(out, call->items + 1, call->n - 1, &run, err)); }
-    json_auto_t *o = json_pack("{s:s}", n_scores ? "scores" : "run", out);
+    json_t *o = json_pack("{s:s}", n_scores ? "scores" : "run", out);
     if (n_scores) {
         JSON_NUMBERS(o, {"parts", n_scores});
     } else {
         JSON_NUMBERS(o, {"parts", run.n_parts}, {"passes", run.n_passes}, {"shards", run.n_shards});
     }
-    if (c->json) {
-        json_print(o);
-    } else if (!c->quiet) {
-        form_print(stderr, merge_form, o, NULL);
-    }
+    result_print(c->json, stderr, c->quiet ? "" : merge_form, o, NULL);
     return CKVC_OK;
 }
 

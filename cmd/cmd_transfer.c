@@ -45,17 +45,13 @@ static ckvc_status read_target(const transfer_cli *c, const ckvc_table *from, tr
 }
 
 static void print_result(const transfer_cli *c, const table_file *out) {
-    json_auto_t *o = json_pack("{s:s, s:s, s:O}", "file", c->out, "content_id", out->content_id,
-                               "transfer", out->xfer);
-    if (c->json) {
-        json_print(o);
-    } else {
-        form_print(stdout,
-                   "{file}: {transfer.source_shape.0} layers x {transfer.source_shape.1} heads -> "
-                   "{transfer.target_shape.0} x {transfer.target_shape.1}, heads by "
-                   "{transfer.heads}, content id {content_id}\n",
-                   o, NULL);
-    }
+    json_t *o = json_pack("{s:s, s:s, s:O}", "file", c->out, "content_id", out->content_id,
+                          "transfer", out->xfer);
+    result_print(c->json, stdout,
+                 "{file}: {transfer.source_shape.0} layers x {transfer.source_shape.1} heads -> "
+                 "{transfer.target_shape.0} x {transfer.target_shape.1}, heads by "
+                 "{transfer.heads}, content id {content_id}\n",
+                 o, NULL);
 }
 
 /* ---- what it brings there ---- */

@@ -47,17 +47,13 @@ static ckvc_status version(const verb_call *call, ckvc_err *err) {
                              {"bf16", "emulated"},
                              {"backends", backend_kinds()},
                              {"cuda", gpu}};
-    json_auto_t *o = json_object();
+    json_t *o = json_object();
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         json_object_set_new(o, rows[i][0], json_string(rows[i][1]));
     }
     json_object_set_new(o, "cores", json_integer(ckvc_cpu_count()));
     if (warning || c->json) { json_object_set_new(o, "warning", json_pack("s?", warning)); }
-    if (c->json) {
-        json_print(o);
-    } else {
-        form_print(stdout, "{.#{@:-10s} {.}\n}", o, NULL);
-    }
+    result_print(c->json, stdout, "{.#{@:-10s} {.}\n}", o, NULL);
     return CKVC_OK;
 }
 

@@ -28,32 +28,21 @@ void json_print_as_given(const json_t *o) {
     print_line(&line);
 }
 
+void result_print(bool json, FILE *to, const char *form, json_t *o, json_t *beside) {
+    if (json) {
+        json_print(o);
+        json_decref(beside);
+    } else {
+        form_print(to, form, o, beside);
+    }
+    json_decref(o);
+}
+
 void form_print(FILE *to, const char *form, const json_t *o, json_t *beside) {
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer text = {0};
     ckvc_form_fill(&text, form, o, beside);
     if (text.size) { put_text(to, "%s", (char *)text.data); }
     json_decref(beside);
-}
-
-json_t *json_tamed(const json_t *v) {
-    json_t *out = json_copy(ckvc_unconst(v));
-    const char *key;
-    json_t *value;
-    if (json_is_string(v)) {
-        CKVC_AUTO_FREE char *text = ckvc_strdup(json_string_value(v));
-        ckvc_utf8_tame(text, "");
-        json_string_set(out, text);
-    }
-    for (size_t i = 0; i < json_array_size(v); i++) {
-        json_array_set_new(out, i, json_tamed(json_array_get(v, i)));
-    }
-    json_object_clear(out);
-    json_object_foreach(ckvc_unconst(v), key, value) {
-        CKVC_AUTO_FREE char *name = ckvc_strdup(key);
-        ckvc_utf8_tame(name, "");
-        json_object_set_new(out, name, json_tamed(value));
-    }
-    return out;
 }
 
 enum { LIST_WHOLE = 8, LIST_HEAD = 3, ROWS_MAX = 24, CELL_MAX = 512 };
@@ -62,13 +51,17 @@ static bool is_scalar(const json_t *v) { return !json_is_object(v) && !json_is_a
 
 /* One value as text, cut to CELL_MAX; valid until the next call. */
 static const char *cell(const json_t *v) {
+    static char cut[CELL_MAX];
+    CKVC_AUTO_FREE char *text = ckvc_form_text(v);
+    snprintf(cut, sizeof cut, "%s", text);
+    return cut;
+}
+
+/* The same of a key, which may be a hostile file's. */
+static const char *key_text(const char *key) {
     static char text[CELL_MAX];
-    if (!v || json_is_null(v)) { return "-"; }
-    if (json_is_boolean(v)) { return json_is_true(v) ? "yes" : "no"; }
-    CKVC_AUTO_FREE char *dump =
-        json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
-    snprintf(text, sizeof text, "%s", json_is_string(v) ? json_string_value(v) : dump);
-    if (json_is_real(v)) { snprintf(text, sizeof text, "%.6g", json_real_value(v)); }
+    snprintf(text, sizeof text, "%s", key);
+    ckvc_utf8_tame(text, "");
     return text;
 }
 
@@ -112,7 +105,7 @@ static void print_table(const json_t *list, int indent) {
             /* the last column is not padded, so that lines have no trailing blanks */
             int width = c + 1 == n_columns && widths[c] < 0 ? 0 : widths[c];
             tell("%s%*s", c ? "  " : "", width,
-                 row ? cell(json_object_get(object, columns[c])) : columns[c]);
+                 row ? cell(json_object_get(object, columns[c])) : key_text(columns[c]));
         }
         putchar('\n');
     }
@@ -143,21 +136,21 @@ static bool are_rows(const json_t *list) {
     return true;
 }
 
-void json_text(json_t *object, int indent) {
+void json_text(const json_t *object, int indent) {
     const char *key;
     json_t *value;
     int width = 0;
-    json_object_foreach(object, key, value) {
+    json_object_foreach(ckvc_unconst(object), key, value) {
         if (is_scalar(value) || json_is_array(value)) {
             width = (int)strlen(key) > width ? (int)strlen(key) : width;
         }
     }
-    json_object_foreach(object, key, value) {
+    json_object_foreach(ckvc_unconst(object), key, value) {
         if (json_is_object(value)) {
-            tell("%*s%s:%s\n", indent, "", key, json_object_size(value) ? "" : " none");
+            tell("%*s%s:%s\n", indent, "", key_text(key), json_object_size(value) ? "" : " none");
             json_text(value, indent + 2);
         } else if (json_is_array(value) && json_array_size(value) && all_are(value, is_object)) {
-            tell("%*s%s:\n", indent, "", key);
+            tell("%*s%s:\n", indent, "", key_text(key));
             if (are_rows(value)) {
                 print_table(value, indent + 2);
                 continue;
@@ -167,7 +160,7 @@ void json_text(json_t *object, int indent) {
                 json_text(json_array_get(value, i), indent + 4);
             }
         } else {
-            tell("%*s%s:%*s", indent, "", key, width - (int)strlen(key) + 1, "");
+            tell("%*s%s:%*s", indent, "", key_text(key), width - (int)strlen(key) + 1, "");
             if (json_is_array(value) && all_are(value, is_scalar)) {
                 print_list(value);
             } else {
@@ -179,75 +172,58 @@ void json_text(json_t *object, int indent) {
 
 enum { NAMED = 60 }; /* thin cells in a message; the file names all */
 
-/* Rows of one cell stand together: its end, and its sums. */
-static size_t next_cell(const coverage *c, size_t i, uint64_t *prompts, uint64_t *drawn) {
-    const coverage_row *first = &c->rows[i];
-    *prompts = *drawn = 0;
-    for (; i < c->n_rows && c->rows[i].entropy == first->entropy && c->rows[i].ppl == first->ppl;
-         i++) {
-        *prompts += c->rows[i].prompts;
-        *drawn += c->rows[i].drawn;
-    }
-    return i;
-}
-
-void coverage_say(const coverage *c, bool thresholds) {
-    uint64_t prompts, drawn, all = 0, all_drawn = 0, occupied = 0, thin = 0;
-    const uint64_t cells = (uint64_t)c->n_entropy_bins * c->n_ppl_bins;
-    for (size_t i = 0; i < c->n_rows; occupied++) {
-        i = next_cell(c, i, &prompts, &drawn);
-        all += prompts;
-        all_drawn += drawn;
-        thin += (c->logged ? drawn : prompts) < c->min_cell;
-    }
-    say("risk cells: %llu of %llu hold the %llu scanned prompts", (unsigned long long)occupied,
-        (unsigned long long)cells, (unsigned long long)all);
-    if (c->sample > 0) { say("; %llu of them drawn for logging", (unsigned long long)all_drawn); }
-    if (c->n_unscanned) {
-        say("; %u prompts are not in the scan%s", c->n_unscanned,
-            c->sample > 0 ? " and cannot be drawn" : "");
-    }
-    say("\n");
-    if (!thresholds || (thin == 0 && occupied == cells)) { return; }
-    say("risk cells below --min-cell %u, whose thresholds rest on little: %llu", c->min_cell,
-        (unsigned long long)thin);
-    if (occupied < cells) { say(", and %llu empty ones", (unsigned long long)(cells - occupied)); }
-    if (thin) {
-        say("\n  entropy/perplexity bin: prompts%s:", c->sample > 0 ? " drawn of those there" : "");
-    }
-    uint64_t named = 0;
-    for (size_t i = 0; i < c->n_rows && named <= NAMED;) {
-        const coverage_row *at = &c->rows[i];
-        i = next_cell(c, i, &prompts, &drawn);
-        if ((c->logged ? drawn : prompts) >= c->min_cell) { continue; }
-        if (named++ == NAMED) {
-            say(" and %llu more in " COVERAGE_FILE, (unsigned long long)(thin - NAMED));
-        } else if (c->sample > 0) {
-            say(" %u/%u: %llu of %llu%s", at->entropy, at->ppl, (unsigned long long)drawn,
-                (unsigned long long)prompts, named < thin ? "," : "");
-        } else {
-            say(" %u/%u: %llu%s", at->entropy, at->ppl, (unsigned long long)prompts,
-                named < thin ? "," : "");
-        }
-    }
-    say("\n");
-}
-
-void coverage_print(const coverage *c) {
-    tell("entropy_bin\tperplexity_bin\tprompts");
-    for (size_t s = 0; s < c->n_sources; s++) { tell("\t%s", c->sources[s]); }
-    putchar('\n');
+/* The rows of a cell stand together. A new reference: [{entropy, ppl, prompts, drawn, by_source}].
+ */
+static json_t *cells_json(const coverage *c) {
+    json_t *cells = json_array();
     for (size_t i = 0; i < c->n_rows;) {
-        uint64_t prompts, drawn;
-        const size_t end = next_cell(c, i, &prompts, &drawn);
-        tell("%u\t%u\t%llu", c->rows[i].entropy, c->rows[i].ppl, (unsigned long long)prompts);
-        for (size_t s = 0; s < c->n_sources; s++) { /* a cell's rows ascend by source */
-            const bool here = i < end && c->rows[i].source == s;
-            tell("\t%u", here ? c->rows[i].prompts : 0);
-            i += here;
+        const coverage_row *first = &c->rows[i];
+        CKVC_AUTO_FREE uint32_t *by_source = ckvc_calloc(c->n_sources, sizeof *by_source);
+        uint64_t prompts = 0, drawn = 0;
+        for (;
+             i < c->n_rows && c->rows[i].entropy == first->entropy && c->rows[i].ppl == first->ppl;
+             i++) {
+            prompts += c->rows[i].prompts;
+            drawn += c->rows[i].drawn;
+            by_source[c->rows[i].source] += c->rows[i].prompts;
         }
-        putchar('\n');
+        json_t *cell = json_pack("{s:o}", "by_source", ckvc_json_u32s(by_source, c->n_sources));
+        json_array_append_new(cells,
+                              JSON_NUMBERS(cell, {"entropy", first->entropy}, {"ppl", first->ppl},
+                                           {"prompts", prompts}, {"drawn", drawn}));
     }
+    return cells;
+}
+
+static const char coverage_form[] =
+    "risk cells: {occupied} of {n_cells} hold the {prompts} scanned prompts"
+    "{sample?; {drawn} of them drawn for logging}"
+    "{unscanned?; {unscanned} prompts are not in the scan{sample? and cannot be drawn}}\n"
+    "{warn?risk cells below --min-cell {min_cell}, whose thresholds rest on little: {n_thin}"
+    "{empty?, and {empty} empty ones}"
+    "{n_thin?\n  entropy/perplexity bin: prompts{sample? drawn of those there}:"
+    "{thin#{,,} {entropy}/{ppl}: {sample?{drawn} of }{prompts}}"
+    "{more?, and {more} more in " COVERAGE_FILE "}}\n}",
+                  cells_form[] = "entropy_bin\tperplexity_bin\tprompts{sources#\t{.}}\n"
+                                 "{all#{entropy}\t{ppl}\t{prompts}{by_source#\t{.}}\n}";
+
+void coverage_say(const coverage *c, bool thresholds, bool cells) {
+    json_t *all = cells_json(c), *thin = json_array(), *cell;
+    size_t i, n_thin = 0;
+    const size_t n_cells = (size_t)c->n_entropy_bins * c->n_ppl_bins,
+                 occupied = json_array_size(all);
+    json_array_foreach(all, i, cell) {
+        const char *of = c->logged ? "drawn" : "prompts";
+        if (json_integer_value(json_object_get(cell, of)) >= c->min_cell) { continue; }
+        if (n_thin++ < NAMED) { json_array_append(thin, cell); }
+    }
+    json_auto_t *o = coverage_json(c), *beside = json_pack("{s:o, s:o}", "all", all, "thin", thin);
+    JSON_NUMBERS(beside, {"occupied", occupied}, {"n_cells", n_cells},
+                 {"empty", n_cells - occupied}, {"n_thin", n_thin},
+                 {"more", n_thin > NAMED ? n_thin - NAMED : 0},
+                 {"warn", thresholds && (n_thin || occupied < n_cells)});
+    form_print(stderr, coverage_form, o, json_incref(beside));
+    if (cells) { form_print(stdout, cells_form, o, json_incref(beside)); }
 }
 
 ckvc_status gate_add(const run_dir *run, const char *pass, json_t *o, json_t *beside,

@@ -18,19 +18,17 @@ void json_print_as_given(const json_t *o);
 /* Prints a form that o fills, to stdout or stderr; o is borrowed. beside: what the text says and
  * the JSON does not. It takes that reference; NULL is none. */
 void form_print(FILE *to, const char *form, const json_t *o, json_t *beside);
+/* Prints a result in one of its two ways: as a canonical line of JSON, or as a form. Takes both
+ * references. */
+void result_print(bool json, FILE *to, const char *form, json_t *o, json_t *beside);
 /* Aligned keys, short lists on one line, lists of objects as small tables. */
-void json_text(json_t *object, int indent);
-/* A copy whose keys and texts are each one line for a terminal (ckvc_utf8_tame). New reference. */
-json_t *json_tamed(const json_t *v);
+void json_text(const json_t *object, int indent);
 
-/* What a run says to people, on stderr: where risk cells are thin, what each source gives, what was
- * drawn; and where the gate can act. */
-/* Cells that hold prompts, how many are drawn, and, where the run tries thresholds, the cells below
- * --min-cell by name. */
-void coverage_say(const coverage *c, bool thresholds);
-/* On stdout: tab-separated, one line a cell that holds prompts: bins, all sources together, then
- * each. */
-void coverage_print(const coverage *c);
+/* On stderr: how many risk cells hold prompts and how many prompts are drawn, and, where the run
+ * tries thresholds, which cells are below --min-cell. With `cells` on stdout, too: a line of
+ * tab-separated counts for each cell that holds prompts, its bins, all sources together, and each
+ * source. */
+void coverage_say(const coverage *c, bool thresholds, bool cells);
 
 /* Where the gate of a pass can act: a member `gate` of o, which lists {alive, binding, budget,
  * sets_differ} by budget, and `beside` it what the text says more, such as what to change at a

@@ -2,6 +2,7 @@
 #include "cmd/common/manifest_leaks.h"
 
 #include "calib/prompt/prompts.h"
+#include "cmd/common/json_text.h"
 #include "corpus/leaks/manifest_check.h"
 #include "lib/base/files.h"
 #include "lib/base/json.h"
@@ -33,43 +34,17 @@ const opt opts_leaks[] = {
     OPT_FLAG("force", force, "Overwrite CHECK.json and CLEAN.jsonl.", .letter = 'f'),
     {0}};
 
-/* Text from outside as a JSON string: control characters do not reach the terminal. */
-static void print_quoted(const char *text) {
-    json_auto_t *s = json_string(text);
-    CKVC_AUTO_FREE char *quoted = s ? json_dumps(s, JSON_ENCODE_ANY | JSON_ENSURE_ASCII) : NULL;
-    fputs(quoted ? quoted : "\"?\"", stdout);
-}
-
-static void print_finding(const leak_finding *f, const manifest *m, const char *const *paths) {
-    tell("%s\t", leak_kind_name(f->kind));
-    print_quoted(f->entry->id);
-    tell(" line %u\t%s:%" PRIu64 " ", f->entry->line,
-         f->kind == LEAK_WITHIN ? m->path : paths[f->against], f->line);
-    print_quoted(f->id);
-    if (f->field && *f->field) {
-        tell(" in ");
-        print_quoted(f->field);
-    }
-    if (f->kind == LEAK_NEAR || f->kind == LEAK_WITHIN) {
-        tell("\tjaccard %.3f\t%s\n", f->jaccard, f->text);
-    } else {
-        tell("\t%zu words\t%s\n", f->n_words, f->text);
-    }
-}
-
-static void print_counts(const leak_record *r, const char *const *paths) {
-    for (size_t i = 0; i < r->n_against; i++) {
-        const leak_against *a = &r->against[i];
-        tell("%s\t%" PRIu64 " lines, %" PRIu64 " texts, %" PRIu64 " words: %" PRIu64
-             " shared spans, %" PRIu64 " near-duplicates, %" PRIu64 " ids; %" PRIu64
-             " lines and %" PRIu64 " prompts touched\n",
-             paths[i], a->lines, a->texts, a->words, a->spans, a->near, a->ids, a->leaked_lines,
-             a->leaked_prompts);
-    }
-    tell("compared\t%" PRIu64 " prompts (%" PRIu64 " held out): %" PRIu64
-         " share something, %" PRIu64 " near to an earlier one\n",
-         r->prompts, r->held_out, r->leaked_prompts, r->near_within);
-}
+/* Texts from outside stand as JSON strings, whose control characters do not reach the terminal. */
+static const char found_form[] =
+    "{findings#{kind}\t{prompt:j} line {prompt_line}\t{file|{manifest}}:{line} {id:j}"
+    "{field? in {field:j}}\t{kind=span?{words} words}{kind=id?{words} words}"
+    "{kind=near-duplicate?jaccard {jaccard:.3f}}"
+    "{kind=near-duplicate-within?jaccard {jaccard:.3f}}\t{text}\n}"
+    "{record.against#{paths.@}\t{lines} lines, {texts} texts, {words} words: {shared_spans} shared "
+    "spans, {near_duplicates} near-duplicates, {duplicate_ids} ids; {leaked_lines} lines and "
+    "{leaked_prompts} prompts touched\n}"
+    "compared\t{record.prompts} prompts ({record.held_out} held out): {record.leaked_prompts} "
+    "share something, {record.near_duplicates_within} near to an earlier one\n";
 
 static json_t *finding_json(const leak_finding *f, const char *const *paths) {
     json_t *o = json_pack("{s:s, s:s, s:s, s:s}", "kind", leak_kind_name(f->kind), "prompt",
@@ -101,7 +76,7 @@ static ckvc_status refuse_repeats(const opt_list *list, ckvc_err *err) {
 
 /* Held-out prompts stay whatever they share: they are what the others are compared with. */
 static ckvc_status write_clean(const leaks_cli *c, const manifest *m, const bool *held_out,
-                               const bool *shares, const bool *repeats, json_t *found,
+                               const bool *shares, const bool *repeats, bool talk, json_t *found,
                                ckvc_err *err) {
     size_t n_left_out = 0, n_fit = 0;
     CKVC_AUTO_FREE bool *left_out = ckvc_calloc(m->n_entries, sizeof *left_out);
@@ -113,13 +88,13 @@ static ckvc_status write_clean(const leaks_cli *c, const manifest *m, const bool
     CKVC_FAIL_IF(n_left_out == n_fit && n_fit && n_fit < m->n_entries, err, CKVC_E_DATA,
                  "%s: none is left that is not held out; %s is not written", m->path, c->clean);
     CKVC_TRY(manifest_clean_write(m, left_out, c->clean, c->force, err));
-    const size_t left = m->n_entries - n_left_out;
-    if (found) {
-        json_object_set_new(found, "clean",
-                            json_pack("{s:I, s:I}", "prompts", (json_int_t)left, "left_out",
-                                      (json_int_t)n_left_out));
-    } else {
-        say("%s: %zu of %zu lines, %zu left out\n", c->clean, left, m->n_entries, n_left_out);
+    json_object_set_new(found, "clean",
+                        JSON_NUMBERS(json_object(), {"prompts", m->n_entries - n_left_out},
+                                     {"left_out", n_left_out}));
+    if (talk) {
+        form_print(stderr, "{file}: {clean.prompts} of {lines} lines, {clean.left_out} left out\n",
+                   found,
+                   JSON_NUMBERS(json_pack("{s:s}", "file", c->clean), {"lines", m->n_entries}));
     }
     return CKVC_OK;
 }
@@ -152,7 +127,7 @@ static json_t *findings_json(const leaks_cli *c, const leak_result *result) {
 static ckvc_status check_clean(const leaks_cli *c, const leak_record *r, const tokenizer *tok,
                                ckvc_err *err) {
     CKVC_AUTO(manifest_free_at) manifest *clean = NULL;
-    json_t *found = NULL;
+    json_auto_t *found = NULL;
     leaks_cli again = *c;
     again.clean = NULL;
     for (size_t i = 0; i < r->n_against; i++) {
@@ -160,13 +135,11 @@ static ckvc_status check_clean(const leaks_cli *c, const leak_record *r, const t
         again.against.items[i] = self ? c->clean : c->against.items[i];
     }
     CKVC_TRY(manifest_read(c->clean, &clean, err));
-    const ckvc_status st = manifest_leaks(&again, clean, tok, NULL, true, &found, err);
-    json_decref(found);
-    return st;
+    return manifest_leaks(&again, clean, tok, NULL, false, &found, err);
 }
 
 ckvc_status manifest_leaks(const leaks_cli *c, const manifest *m, const tokenizer *tok,
-                           const bool *repeats, bool json, json_t **found, ckvc_err *err) {
+                           const bool *repeats, bool talk, json_t **found, ckvc_err *err) {
     *found = NULL;
     CKVC_AUTO(leak_result_fini) leak_result result = {0};
     CKVC_AUTO_FREE bool *held_out = ckvc_calloc(m->n_entries, sizeof *held_out);
@@ -184,16 +157,17 @@ ckvc_status manifest_leaks(const leaks_cli *c, const manifest *m, const tokenize
     r->holdout = c->holdout;
     r->seed = c->seed;
     say_speed(r, ckvc_now_s() - start);
-    if (json) {
-        *found = findings_json(c, &result);
-    } else {
-        for (size_t i = 0; i < result.n_findings; i++) {
-            print_finding(&result.findings[i], m, c->against.items);
+    *found = findings_json(c, &result);
+    if (talk) {
+        json_t *paths = json_array();
+        for (size_t i = 0; i < c->against.n; i++) {
+            json_array_append_new(paths, json_string(c->against.items[i]));
         }
-        print_counts(r, c->against.items);
+        form_print(stdout, found_form, *found,
+                   json_pack("{s:s, s:o}", "manifest", m->path, "paths", paths));
     }
     if (c->clean) {
-        CKVC_TRY(write_clean(c, m, held_out, result.shares, repeats, *found, err));
+        CKVC_TRY(write_clean(c, m, held_out, result.shares, repeats, talk, *found, err));
         return check_clean(c, r, tok, err);
     }
     if (c->out) { CKVC_TRY(write_record(c, r, err)); }

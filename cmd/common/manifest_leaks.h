@@ -21,11 +21,13 @@ typedef struct leaks_cli {
 
 extern const opt opts_leaks[]; /* rows of leaks_cli */
 
-/* Compares, prints findings (or leaves them in *found as an object, with json), writes the clean
- * manifest (without `repeats` [n_entries], too), compares that, and writes the record, of the clean
- * one where there is one. CKVC_CHECK_FAILED when anything is shared by what the record is of. */
+/* Compares the manifest with the evaluation files; writes the clean manifest, which also lacks the
+ * prompts that `repeats` [n_entries] marks (NULL: none), and compares that one; writes the record,
+ * of the clean manifest where there is one. *found: {findings, record, clean}, a new reference,
+ * also after CKVC_CHECK_FAILED, which says that what the record is of shares something. talk: it is
+ * printed as text, too. */
 ckvc_status manifest_leaks(const leaks_cli *c, const manifest *m, const tokenizer *tok,
-                           const bool *repeats, bool json, json_t **found,
+                           const bool *repeats, bool talk, json_t **found,
                            ckvc_err *err) CKVC_MUST_CHECK;
 
 /* The leak guard outside `manifest check`: a record that goes into a plan, and what a table's

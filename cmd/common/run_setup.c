@@ -417,7 +417,7 @@ ckvc_status run_setup_set_edges(const run_setup_options *c, run_setup *j, ckvc_e
     CKVC_TRY(sample_prompts(&s, &o, j->e.prompts, &cover, err));
     CKVC_TRY(publish_json(j, COVERAGE_FILE, coverage_json(&cover), err));
     const bool thresholds = j->options.sides[CKVC_SIDE_GATE] && t->op != CKVC_OPERATOR_NO_THRESHOLD;
-    if (!c->inputs.quiet) { coverage_say(&cover, thresholds); }
+    if (!c->inputs.quiet) { coverage_say(&cover, thresholds, false); }
     return CKVC_OK;
 }
 

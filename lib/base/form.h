@@ -27,6 +27,9 @@
 
 #include "lib/base/json.h"
 
+/* A value as {name} puts it, as one line for a terminal (ckvc_utf8_tame). The caller frees it. */
+char *ckvc_form_text(const json_t *value);
+
 /* Appends the filled form to `out`. Names that `value` does not have are looked up in `beside`,
  * which may be NULL. Texts of values become fit for a terminal, each of one line (ckvc_utf8_tame).
  * The program aborts at a form that lacks a closing brace. */
