@@ -1,4 +1,4 @@
-/* ckvc calibrate and ckvc scan: prompts -> records in a run directory. */
+/* ckvc calibrate and ckvc scan turn prompts into the records of a run directory. */
 #include "cmd/common/fit_options.h"
 #include "cmd/common/json_text.h"
 #include "cmd/common/run_setup.h"
@@ -15,14 +15,16 @@ static const char pass_form[] =
     "{part!wrote {out}; next: ckvc {pass?fit {out} --out T.ckvt}{pass!calibrate ... --scan "
     "{out}}\n}";
 
-/* What every pass says of itself: its run, the pass (NULL: a scan), and how many prompts. */
+/* What every pass says of itself: its run, its name (NULL: a scan), and how many prompts it has. A
+ * new reference. */
 static json_t *pass_json(const run_setup *j, const char *pass, const pass_counts *n) {
     return JSON_NUMBERS(json_pack("{s:s, s:s*}", "run", run_plan_hash(j->run), "pass", pass),
                         {"prompts", n->prompts}, {"resumed", n->resumed}, {"skipped", n->skipped});
 }
 
-/* What the text says and the JSON does not: the run's folder, and the part "0/2" that was made of
- * it. A new reference. */
+/* What the text alone says: the run's folder, and which part of it this was, "0/2". A new
+ * reference.
+ */
 static json_t *out_json(const run_setup_options *c, const run_setup *j) {
     return json_pack("{s:s, s:o}", "out", c->out, "part",
                      j->part.count ? json_sprintf("%u/%u", j->part.index, j->part.count)
@@ -65,7 +67,8 @@ static ckvc_status print_dry_run(const run_setup_options *c, run_setup *j, ckvc_
     return CKVC_OK;
 }
 
-/* ---- --side demand, --side score; the dry run of a scan, too ---- */
+/* ---- passes that repeat prompts (--side demand, --side score); dry runs of these and of scans
+ * ---- */
 
 static ckvc_status print_repeat_dry_run(const run_setup_options *c, run_setup *j, ckvc_err *err) {
     repeat_dry_run d;

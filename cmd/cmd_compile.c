@@ -1,4 +1,5 @@
-/* ckvc compile: to a table by demand, or by the alternating loop of head and gate passes. */
+/* ckvc compile makes a table by demand, or by the paper's alternating loop of head and gate passes.
+ */
 #include "compile/compile.h"
 #include "cmd/common/fit_options.h"
 #include "cmd/common/json_text.h"
@@ -16,25 +17,30 @@ typedef struct compile_cli {
     double select;
 } compile_cli;
 
-/* ---- what came of it: one object, as JSON and as text ---- */
+/* ---- the result: one object, printed as JSON and as text ---- */
+
+/* What a pass's table is worth on the held-out prompts; NULL: it was not measured. New reference.
+ */
+static json_t *heldout_json(const compile_pass *p) {
+    if (!p->n_heldout) { return NULL; }
+    json_t *h = JSON_NUMBERS(json_object(), {"prompts", p->n_heldout}, {"reward", p->reward.mean},
+                             {"kept", p->kept[SCORE_TABLE]});
+    for (int k = 0; k < SCORE_KIND_COUNT; k++) {
+        if (!p->over[k].n) { continue; }
+        const char *name = score_kind_name((score_kind)k);
+        CKVC_AUTO_FREE char *over = ckvc_format("over_%s", name),
+                            *kept = ckvc_format("%s_kept", name);
+        json_object_set_new(h, over, gain_json(p->over[k]));
+        JSON_NUMBERS(h, {kept, p->kept[k]});
+    }
+    return h;
+}
 
 static json_t *pass_json(const compile_pass *p) {
-    json_t *o = json_pack("{s:s, s:s}", "pass", p->name, "content_id", p->content_id);
-    JSON_NUMBERS(o, {"changed", p->changed}, {"supported", p->supported}, {"states", p->states});
-    if (p->n_heldout) {
-        json_t *h = JSON_NUMBERS(json_object(), {"prompts", p->n_heldout},
-                                 {"reward", p->reward.mean}, {"kept", p->kept[POLICY_TABLE]});
-        for (int k = 0; k < POLICY_KIND_COUNT; k++) {
-            if (!p->over[k].n) { continue; }
-            const char *name = policy_kind_name((policy_kind)k);
-            CKVC_AUTO_FREE char *over = ckvc_format("over_%s", name),
-                                *kept = ckvc_format("%s_kept", name);
-            json_object_set_new(h, over, gain_json(p->over[k]));
-            JSON_NUMBERS(h, {kept, p->kept[k]});
-        }
-        json_object_set_new(o, "heldout", h);
-    }
-    return o;
+    json_t *o = json_pack("{s:s, s:s, s:o*}", "pass", p->name, "content_id", p->content_id,
+                          "heldout", heldout_json(p));
+    return JSON_NUMBERS(o, {"changed", p->changed}, {"supported", p->supported},
+                        {"states", p->states});
 }
 
 static json_t *round_json(const alternation_round *r) {
@@ -64,14 +70,9 @@ static const char pass_form[] =
     "{kind=demand?shares and ranking fitted\n}{kind=select?ranking, floor and mix chosen\n}"
     "{of_side?{reliability?split-half reliability {reliability:.3f}{stable? ended it here}; }"
     "{changed} of {supported} supported entries changed ({states} in all)\n"
-    "{heldout?  held-out reward {heldout.reward:.5f}; " GAIN(
-        "heldout.over_identity") " over identity, " GAIN("heldout.over_matched") " at equal tokens "
-                                                                                 "kept; "
-                                                                                 "{heldout.prompts}"
-                                                                                 " "
-                                                                                 "prompts of "
-                                                                                 "{documents} "
-                                                                                 "documents\n}}";
+    "{heldout&  held-out reward {reward:.5f}; {over_identity&" GAIN_FORM "} over identity, "
+    "{over_matched&" GAIN_FORM "} at equal tokens kept; {prompts} prompts of {documents} "
+    "documents\n}}";
 
 static void on_pass(void *ctx, const compile_pass *p, const pass_counts *n) {
     const compile_cli *c = ctx;
@@ -101,7 +102,7 @@ static void on_round(void *ctx, const compile_result *r, stop_rule stop) {
                JSON_NUMBERS(json_object(), {"round", r->n_rounds}, {"last", stop != STOP_NOT}));
 }
 
-/* The rounds of the paper's loop, each with the last of its tables. */
+/* The rounds of the paper's loop, each with the scores of its last table. */
 #define ROUNDS_FORM                                                                                \
     "\nstopped after round {round}: "                                                              \
     "{stop=converged?converged: fewer than 1% of the supported entries changed (or none)}"         \
@@ -113,58 +114,27 @@ static void on_round(void *ctx, const compile_result *r, stop_rule stop) {
     "{rounds#{@}{~-6 {tables.@.best? *}} "                                                         \
     "{~-22 {changed} of {supported} ({changed*100/supported:.1f}%)} "                              \
     "{tables.@.heldout!not measured\n}"                                                            \
-    "{tables.@.heldout?{tables.@.heldout.reward:12.5f}  "                                          \
-    "{~-32 " GAIN(                                                                                 \
-        "tables.@.heldout.over_identity") "} "                                                     \
-                                          "{~-32 " GAIN(                                           \
-                                              "tables.@.heldout.over_matched") "} "                \
-                                                                               "{tables.@."        \
-                                                                               "heldout.kept:.1f}" \
-                                                                               " "                 \
-                                                                               "(identity "        \
-                                                                               "{tables.@."        \
-                                                                               "heldout.identity_" \
-                                                                               "kept:.1f})\n}}"    \
-                                                                               "{best.heldout?at " \
-                                                                               "equal tokens "     \
-                                                                               "kept the table "   \
-                                                                               "is "               \
-                                                                               "{best.heldout."    \
-                                                                               "over_matched.lo>"  \
-                                                                               "0?better than "    \
-                                                                               "identity}"         \
-                                                                               "{best.heldout."    \
-                                                                               "over_matched.hi<"  \
-                                                                               "0?worse than "     \
-                                                                               "identity}"         \
-                                                                               "{best.heldout."    \
-                                                                               "over_matched.lo>"  \
-                                                                               "0!{best.heldout."  \
-                                                                               "over_matched.hi<"  \
-                                                                               "0!not shown to "   \
-                                                                               "differ from "      \
-                                                                               "identity}} on "    \
-                                                                               "{best.heldout."    \
-                                                                               "prompts} "         \
-                                                                               "held-out prompts " \
-                                                                               "of {documents} "   \
-                                                                               "documents\n}"
+    "{tables.@.heldout&{reward:12.5f}  {~-32 {over_identity&" GAIN_FORM "}} "                      \
+    "{~-32 {over_matched&" GAIN_FORM "}} {kept:.1f} (identity {identity_kept:.1f})\n}}"            \
+    "{best&at equal tokens kept the table is {over_matched.lo>0?better than identity}"             \
+    "{over_matched.lo>0!{over_matched.hi<0?worse than identity}"                                   \
+    "{over_matched.hi<0!not shown to differ from identity}} on {prompts} held-out prompts of "     \
+    "{documents} documents\n}"
 
-/* A table by demand beside what it is held against, over its budgets. */
+/* A table by demand beside the policies that it is compared with, over its budgets. */
 #define REFERENCES_FORM                                                                            \
-    "{best.heldout?\nreference    entries a head  nats per token that the table loses less "       \
-    "[95%]\n{references#{name:-12s} {kept:14.1f}  " GAIN(                                          \
-        "over") "\n}"                                                                              \
-                "table        {best.heldout.kept:14.1f}  reward {best.heldout.reward:.5f}, "       \
-                "{best.heldout.prompts} held-out prompts of {documents} documents\n}"
+    "{best&\nreference    entries a head  nats per token that the table loses less [95%]\n"        \
+    "{references#{name:-12s} {kept:14.1f}  {over&" GAIN_FORM "}\n}"                                \
+    "table        {kept:14.1f}  reward {reward:.5f}, {prompts} held-out prompts of {documents} "   \
+    "documents\n}"
 
 static const char summary_form[] =
     "{demand!" ROUNDS_FORM "}{demand?" REFERENCES_FORM "}"
-    "{best.heldout!{select?every held-out prompt is of split select}"
+    "{best!{select?every held-out prompt is of split select}"
     "{select!no prompt is held out (--holdout 0.2)}"
     ", so nothing says whether the table is better than none\n}"
-    "{best.heldout?{demand?{select!no held-out prompt is of split select: the table recommends "
-    "what was fitted last\n}}}"
+    "{best?{demand?{select!no held-out prompt is of split select: the table recommends what was "
+    "fitted last\n}}}"
     "wrote {out}/table.ckvt: round {best_round}'s, content id {content_id}\n"
     "tables of every pass: {out}/tables; held-out scores: {out}/heldout; records: {out}/"
     "{probe=grid-search?grid}{probe=grid-search!pass-*}\n"
@@ -186,19 +156,19 @@ static void print_summary(const compile_cli *c, const run_setup *j, const compil
                               json_pack("{s:s, s:f, s:o}", "name", policy_kind_name((policy_kind)k),
                                         "kept", best->kept[k], "over", gain_json(best->over[k])));
     }
-    json_t *beside = json_pack("{s:s, s:b, s:o, s:o, s:o}", "out", c->setup.out, "demand",
+    json_t *beside = json_pack("{s:s, s:b, s:o, s:o, s:o*}", "out", c->setup.out, "demand",
                                c->way == &compile_by_budgets, "tables", tables, "references", references,
-                               "best", pass_json(best));
+                               "best", heldout_json(best));
     form_print(
         stderr, summary_form, o,
         JSON_NUMBERS(beside, {"round", r->n_rounds}, {"documents", best->reward.n_clusters}));
 }
 
 /* ---- options ---- */
-/* ---- options ---- */
 
-/* What a person gave and this compile would not look at; what a config file holds may be meant for
- * another mode. Options that stand nowhere here serve all. */
+/* Refuses options that this compile would not look at, if a flag or a variable gives them. A config
+ * file may hold them, since it may be meant for another mode. Options that are not listed serve
+ * every mode. */
 static ckvc_status check_options(const compile_cli *c, ckvc_err *err) {
     const bool loop = c->way == &compile_by_rounds,
                shared = c->fit.budgets.mode == CKVC_MODE_SHARED;
@@ -229,7 +199,7 @@ static ckvc_status check_options(const compile_cli *c, ckvc_err *err) {
     return CKVC_OK;
 }
 
-/* An option that a mode or a probe decides itself must not be given otherwise. */
+/* Sets the options that a mode or a probe decides itself, and refuses other values of them. */
 static ckvc_status check_probe(compile_cli *c, ckvc_err *err) {
     const probe_kind probe = c->probe;
     const bool shared = c->fit.budgets.mode == CKVC_MODE_SHARED;
@@ -328,7 +298,7 @@ static ckvc_status print_demand_dry_run(const compile_cli *c, run_setup *j, ckvc
     return CKVC_OK;
 }
 
-/* The table that goes out says how it was held out only as far as the leak check went. */
+/* Warns if nothing shows that the held-out prompts share no text with those of the table. */
 static ckvc_status warn_of_leaks(const compile_cli *c, const run_setup *j, ckvc_err *err) {
     if (!j->e.prompts->n_heldout) { return CKVC_OK; }
     CKVC_AUTO_FREE char *path = ckvc_path_join(c->setup.out, "table.ckvt");
@@ -338,7 +308,9 @@ static ckvc_status warn_of_leaks(const compile_cli *c, const run_setup *j, ckvc_
     return CKVC_OK;
 }
 
-/* Budgets, and what the loop starts from. */
+/* Opens what the run reads: model, prompts, budgets and, for the loop, the table that it starts
+ * from.
+ */
 static ckvc_status open_run(compile_cli *c, run_setup *j, ckvc_err *err) {
     CKVC_TRY(check_probe(c, err));
     CKVC_TRY(check_options(c, err));

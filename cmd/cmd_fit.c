@@ -1,4 +1,4 @@
-/* ckvc fit: records -> table. */
+/* ckvc fit makes a table from the records of runs. */
 #include <time.h>
 #include <unistd.h>
 
@@ -19,7 +19,7 @@ typedef struct fit_cli {
     bool no_prov, force, json, quiet;
 } fit_cli;
 
-/* Where a table came from, outside what is hashed (pROV). */
+/* Says where a table came from. This is the section pROV, which the content id does not cover. */
 static json_t *provenance(const verb_call *call) {
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer command = {0};
     ckvc_buffer_text(&command, "ckvc");
@@ -53,42 +53,31 @@ static const char side_form[] =
     "difference of Q, scaled rewards)\n}"
     "{shrink?  {shrunk} choices taken back: not better than the neutral action beyond chance\n}}";
 
-/* Of heads or layers, "12 of 90 undecided, halves of the prompts agree at rho 0.970 (0.950 to
- * 0.980; by depth 0.961 0.983 0.970)". */
-#define UNITS(of)                                                                                  \
-    "{" of ".undecided} of {" of ".entries} undecided, halves of the prompts agree at "            \
-    "{" of ".split_halves.overall!an undefined rho}"                                               \
-    "{" of ".split_halves.overall?rho {" of ".split_halves.overall:.3f} "                          \
-    "({" of ".split_halves.lo:.3f} to {" of ".split_halves.hi:.3f}; by depth"                      \
-    "{" of ".split_halves.layer_groups#{.? {.:.3f}}{.! undefined}})}"
+/* How decided the shares of heads or layers are: "12 of 90 undecided, halves of the prompts agree
+ * at rho 0.970 (0.950 to 0.980; by depth 0.961 0.983 0.970)". */
+#define UNITS                                                                                      \
+    "{undecided} of {entries} undecided, halves of the prompts agree at {split_halves&"            \
+    "{overall!an undefined rho}{overall?rho {overall:.3f} ({lo:.3f} to {hi:.3f}; by depth"         \
+    "{layer_groups#{.? {.:.3f}}{.! undefined}})}}"
 
 static const char fit_form[] =
     "{carried?demand: no records; shares are the incoming table's\n}"
-    "{demand?demand: {demand.prompts} prompts{demand.documents? of {demand.documents} documents}; "
-    "undecided: the 95% interval of {demand.replicates} resamples holds an equal share\n"
-    "{demand.by_budget#  budget {budget:g}, {prompts} prompts: heads " UNITS(
-        "heads") "; "
-                 "layers " UNITS(
-                     "layers") "\n}}"
-                               "{learned?learned ranking: {learned.prompts} prompts, "
-                               "{learned.positions} positions of each "
-                               "head; cross-entropy of the attention to come "
-                               "{learned.cross_entropy:.4f} nats (gradient left "
-                               "{learned.gradient:.1g})\n"
-                               "{learned.heldout_prompts?  on {learned.heldout_prompts} held-out "
-                               "prompts "
-                               "{learned.heldout_cross_entropy:.4f}, of the window score "
-                               "{learned.heldout_cross_entropy_window:.4f}{learned.heldout_cross_"
-                               "entropy_expected?, of "
-                               "Expected Attention "
-                               "{learned.heldout_cross_entropy_expected:.4f}}\n}}"
-                               "{left_out?left out: {heldout_prompts} held-out prompts, "
-                               "{filtered_prompts} of other splits\n}"
-                               "wrote {out}, content id {content_id}\n";
+    "{demand&demand: {prompts} prompts{documents? of {documents} documents}; undecided: the 95% "
+    "interval of {replicates} resamples holds an equal share\n"
+    "{by_budget#  budget {budget:g}, {prompts} prompts: heads {heads&" UNITS
+    "}; layers {layers&" UNITS "}\n}}"
+    "{learned&learned score: {prompts} prompts, {positions} positions of each head; cross-entropy "
+    "of the attention to come {cross_entropy:.4f} nats (gradient left {gradient:.1g})\n"
+    "{heldout_prompts?  on {heldout_prompts} held-out prompts {heldout_cross_entropy:.4f}, of the "
+    "window score {heldout_cross_entropy_window:.4f}{heldout_cross_entropy_expected?, of Expected "
+    "Attention {heldout_cross_entropy_expected:.4f}}\n}}"
+    "{left_out?left out: {heldout_prompts} held-out prompts, "
+    "{filtered_prompts} of other splits\n}"
+    "wrote {out}, content id {content_id}\n";
 
 static void print_result(const fit_result *r, const fit_cli *c) {
     json_auto_t *o = fit_describe(r);
-    bool sides = c->tables; /* those of demand alone are neutral */
+    bool sides = c->tables; /* a fit of demand alone leaves them neutral */
     json_object_set_new(o, "out", json_string(c->out));
     json_object_set_new(o, "content_id", json_string(r->table->content_id));
     for (int side = 0; side < CKVC_SIDE_COUNT; side++) { sides |= r->sides[side].fitted; }
@@ -107,9 +96,10 @@ static void print_result(const fit_result *r, const fit_cli *c) {
     if (c->json) { json_print(o); }
 }
 
-/* --choose: what each budget recommends, by scores of the table that was fitted here. */
-static ckvc_status choose_recommended(const fit_cli *c, const verb_call *call, const fit_options *o,
-                                      fit_result *r, ckvc_err *err) {
+/* Takes what each budget recommends from --choose, which has score lines of the table fitted here.
+ */
+static ckvc_status choose(const fit_cli *c, const verb_call *call, const fit_options *o,
+                          fit_result *r, ckvc_err *err) {
     table_file *t = r->table;
     CKVC_AUTO(select_free_at) select_losses *s = NULL;
     CKVC_AUTO(fit_mixes_free_at) fit_mixes *m = NULL;
@@ -141,7 +131,8 @@ static ckvc_status fit(const verb_call *call, ckvc_err *err) {
     const fit_cli *c = call->options;
     USAGE_IF(call->n == 0, "no records are named; give run directories or shard files");
     USAGE_IF(!c->out, "--out T.ckvt is needed: the table to write");
-    CKVC_TRY(ckvc_publish_check(c->out, c->force, err)); /* before the work, not after it */
+    CKVC_TRY(ckvc_publish_check(c->out, c->force,
+                                err)); /* so that a file in the way is known before the work */
     CKVC_AUTO(table_file_free_at) table_file *incoming = NULL;
     CKVC_AUTO(fit_result_free_at) fit_result *result = NULL;
     CKVC_AUTO(leak_checks_fini)

@@ -1,4 +1,5 @@
-/* ckvc generate: texts from the full cache, or from what a table or another policy keeps of it. */
+/* ckvc generate continues prompts from the full cache, or from what a table or another policy keeps
+ * of it. */
 #include "judge/generate/generate.h"
 
 #include "calib/rollout/memory_plan.h"
@@ -22,10 +23,11 @@ typedef struct generate_cli {
 
 enum { MAX_TURNS = 64, MAX_THEN_BYTES = 1 << 20 };
 
-/* Of all prompts in one way. */
+/* Sums over all prompts that were continued in one way. */
 typedef struct way_total {
-    double first_s, decode_s; /* decode_s: a batch's once */
-    uint64_t tokens, later;   /* later: those behind the first, which steps of decoding gave */
+    double first_s, decode_s; /* decode_s: that of a batch counts once */
+    uint64_t tokens,
+        later; /* later: without the first token of a prompt, which its prefill gives */
     uint64_t bytes;
     size_t n;
 } way_total;
@@ -48,8 +50,8 @@ static void job_fini(generate_job *j) {
 
 /* ---- what there is to do ---- */
 
-/* --prompt or standard input as a manifest of one line. */
-static ckvc_status make_prompt_manifest(const generate_cli *c, generate_job *j, ckvc_err *err) {
+/* Makes a manifest of one line from --prompt or standard input. */
+static ckvc_status take_text(const generate_cli *c, generate_job *j, ckvc_err *err) {
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer in = {0};
     if (c->inputs.manifest) { return CKVC_OK; }
     if (!c->prompt) {
@@ -75,10 +77,10 @@ static ckvc_status make_prompt_manifest(const generate_cli *c, generate_job *j, 
     return CKVC_OK;
 }
 
-/* What stands between an answer and the next one, where the user's turn is `line`. */
+/* Makes the text between an answer and the next one, in which the user's turn is `line`. */
 static ckvc_status text_between(const generate_job *j, bool chat, const ckvc_lines *line,
                                 char **out, ckvc_err *err) {
-    static const char answer[] = "\1"; /* which no template writes or trims */
+    static const char answer[] = "\1"; /* no template writes or trims it */
     const chat_message turns[] = {
         {"user", "x", 1}, {"assistant", answer, 1}, {"user", line->text, line->n}};
     CKVC_AUTO_FREE char *all = NULL;
@@ -89,7 +91,7 @@ static ckvc_status text_between(const generate_job *j, bool chat, const ckvc_lin
     return CKVC_OK;
 }
 
-/* The lines of --then as tokens. */
+/* Reads the lines of --then as tokens. */
 static ckvc_status take_turns(const generate_cli *c, generate_job *j, ckvc_err *err) {
     CKVC_AUTO_FREE char *text = NULL;
     size_t size;
@@ -134,7 +136,7 @@ static ckvc_status choose_policy(const generate_cli *c, const inputs_options *o,
     return inputs_open_kvzip(o, &j->e, err);
 }
 
-/* Prompts are cut where the tokens to come would find no room in the context. */
+/* Opens the prompts, and cuts those that would leave no room in the context for the answer. */
 static ckvc_status open_prompts(inputs_options *o, const generate_cli *c, generate_job *j,
                                 ckvc_err *err) {
     const int64_t context = model_shape_context(model_get_shape(j->e.model));
@@ -157,7 +159,7 @@ static ckvc_status open_prompts(inputs_options *o, const generate_cli *c, genera
     return CKVC_OK;
 }
 
-/* A batch's caches and activations within --memory. */
+/* Refuses a batch whose caches and activations exceed --memory. */
 static ckvc_status check_memory(const inputs_options *o, const generate_options *g,
                                 const generate_job *j, ckvc_err *err) {
     const size_t limit = memory_plan_limit(j->e.be, o->memory),
@@ -176,12 +178,13 @@ static const char *way_name(const generate_job *j, const generated *g) {
     return g->compressed ? policy_kind_name(j->policy.kind) : "full";
 }
 
-/* NaN where there is nothing to divide. */
+/* NaN if there is nothing to divide. */
 static double per_second(uint64_t n, double seconds) {
     return n > 0 && seconds > 0 ? (double)n / seconds : NAN;
 }
 
-/* A new reference; text: what the tokens say, NULL without a tokenizer. */
+/* What came of a prompt in one way. text [size]: the tokens decoded; NULL without a tokenizer. A
+ * new reference. */
 static json_t *way_json(const generate_job *j, const generated *g, const char *text, size_t size) {
     json_t *tokens = json_array(), *nll = json_array();
     for (uint32_t i = 0; i < g->n; i++) {
@@ -205,12 +208,12 @@ static json_t *way_json(const generate_job *j, const generated *g, const char *t
     return o;
 }
 
-/* The prompt again, what the model answered behind it. One that it answered by its end alone has
- * nothing to score. */
+/* Prints the prompt's manifest line with the model's answer as its continuation. A prompt whose
+ * answer is empty has nothing to score and is left out. */
 static void print_answer(const generated *g) {
     manifest_entry e = *g->prompt->entry;
     e.continuation = NULL;
-    e.continuation_tokens = (int32_t *)g->tokens; /* read alone */
+    e.continuation_tokens = (int32_t *)g->tokens; /* is only read */
     e.n_continuation_tokens = g->n;
     if (g->n == 0) {
         ckvc_warn("%s: the model's answer is empty; the prompt is left out", e.id);
@@ -265,7 +268,7 @@ static ckvc_status take_generated(void *ctx, const generated *ways, size_t n, ck
         } else {
             CKVC_TRY(print_way(j, g, json, err));
         }
-        const bool first = g->turn == 0; /* of the prompt */
+        const bool first = g->turn == 0; /* counted once for a prompt */
         *t = (way_total){t->first_s + (first ? g->first_s : 0),
                          t->decode_s + g->own_s,
                          t->tokens + g->n,
@@ -322,8 +325,8 @@ static ckvc_status generate_verb(const verb_call *call, ckvc_err *err) {
         CKVC_TRY(inputs_read_table(&o, &j.e, c->table, &j.table, err));
     }
     CKVC_TRY(choose_policy(c, &o, &j, err));
-    if (!compressed) { o.setting.window = 1; } /* no statistic is asked for */
-    CKVC_TRY(make_prompt_manifest(c, &j, err));
+    if (!compressed) { o.setting.window = 1; } /* no statistic of it is needed */
+    CKVC_TRY(take_text(c, &j, err));
     if (!j.e.manifest) { CKVC_TRY(manifest_read(o.manifest, &j.e.manifest, err)); }
     CKVC_TRY(take_turns(c, &j, err));
     CKVC_TRY(open_prompts(&o, c, &j, err));

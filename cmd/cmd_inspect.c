@@ -1,5 +1,5 @@
-/* ckvc inspect and ckvc verify: what a table, shard, run, model, manifest, or a file of scores or
- * answers is; check it whole. */
+/* ckvc inspect says what a table, shard, run, model, manifest, or a file of scores or answers is;
+ * ckvc verify checks all of it. */
 #include <fnmatch.h>
 #include <sys/stat.h>
 
@@ -21,7 +21,8 @@ typedef struct looking {
     session_limits limits;
 } looking;
 
-/* ---- kinds: *out describes; out NULL: the file is checked whole, and nothing is computed ---- */
+/* ---- kinds: *out describes the file; if out is NULL, the file is only checked, but all of it ----
+ */
 
 static ckvc_status look_at_table(const looking *c, const char *path, json_t **out, ckvc_err *err) {
     CKVC_AUTO(table_file_free_at) table_file *t = NULL;
@@ -30,7 +31,7 @@ static ckvc_status look_at_table(const looking *c, const char *path, json_t **ou
     return CKVC_OK;
 }
 
-/* A shard outside its run has nobody's checksum behind it: read as a stranger's. */
+/* No checksum vouches for a shard outside its run, so it is read as a stranger's. */
 static ckvc_status look_at_shard(const looking *c, const char *path, json_t **out, ckvc_err *err) {
     (void)c;
     shard *s = NULL;
@@ -40,7 +41,7 @@ static ckvc_status look_at_shard(const looking *c, const char *path, json_t **ou
     return CKVC_OK;
 }
 
-/* With --records its records go to standard output, a shard in memory at a time. */
+/* With --records prints the records, with one shard in memory at a time. */
 static ckvc_status look_at_run(const looking *c, const char *path, json_t **out, ckvc_err *err) {
     if (!out) { return run_verify(path, err); }
     CKVC_AUTO(run_close_at) run_dir *r = NULL;
@@ -57,7 +58,7 @@ static ckvc_status look_at_run(const looking *c, const char *path, json_t **out,
     return CKVC_OK;
 }
 
-/* Besides what the files say: the tokenizer, and the template that --chat-template auto takes. */
+/* Also names the tokenizer, and the chat template that --chat-template auto would take. */
 static ckvc_status look_at_model(const looking *c, const char *path, json_t **out, ckvc_err *err) {
     CKVC_AUTO(model_spec_free_at) model_spec *spec = NULL;
     CKVC_AUTO(tokenizer_free_at) tokenizer *tok = NULL;
@@ -117,7 +118,7 @@ static ckvc_status look_at_manifest(const looking *c, const char *path, json_t *
     return CKVC_OK;
 }
 
-/* Counts of what a file of results holds: of a row prompt or item, policy, table and budget. */
+/* Counts a row of a file of results under its prompt or item, policy, table and budget. */
 static void count_row(json_t *o, const char *id, const char *policy, const char *table,
                       double budget) {
     json_object_set_new(json_object_get(o, "ids"), id, json_true());
@@ -128,7 +129,7 @@ static void count_row(json_t *o, const char *id, const char *policy, const char 
     count_one(json_object_get(o, "budgets"), text);
 }
 
-/* Takes the ids' names: they are counted. */
+/* Replaces the set of ids by their number, a member named `of`, and adds the number of lines. */
 static json_t *counted(json_t *o, size_t n_lines, const char *of) {
     json_object_set_new(o, of,
                         json_integer((json_int_t)json_object_size(json_object_get(o, "ids"))));
@@ -191,9 +192,9 @@ static bool folder_has(const char *folder, const char *name) {
     return ckvc_file_exists(path);
 }
 
-/* A file by its first bytes, then by its name; a folder by the file that every run or model has. A
- * file that is damaged at its very beginning is still what its name says, so that the message is
- * about the damage. */
+/* Tells the kind of a file by its first bytes, then by its name, and that of a folder by the file
+ * that every run or model has. A file that is damaged at its very beginning still is what its name
+ * says, so that the message is about the damage. */
 static ckvc_status artifact_of(const char *path, const artifact **out, ckvc_err *err) {
     struct stat s;
     CKVC_TRY(model_path_check(path, err));
@@ -234,8 +235,8 @@ static ckvc_status artifact_of(const char *path, const artifact **out, ckvc_err 
 
 /* ---- the verbs ---- */
 
-/* Least and most of nested lists of numbers. */
-static void find_least_and_most(const json_t *v, double *least, double *most) {
+/* Finds the least and the largest number in nested lists. */
+static void spread_of(const json_t *v, double *least, double *most) {
     const double x = json_number_value(v);
     *least = json_is_number(v) ? fmin(*least, x) : *least;
     *most = json_is_number(v) ? fmax(*most, x) : *most;
@@ -244,7 +245,7 @@ static void find_least_and_most(const json_t *v, double *least, double *most) {
     }
 }
 
-/* For people: a learned ranking in one line. */
+/* Shortens a learned score to one line of text. */
 static void shorten_features(json_t *what) {
     const json_t *f = json_object_get(what, "features");
     double least = INFINITY, most = -INFINITY;
@@ -257,7 +258,7 @@ static void shorten_features(json_t *what) {
                                      most));
 }
 
-/* For people: the lists under `key` give way to their spread. */
+/* Shortens the lists under `key` to their least and largest number. */
 static void shorten(json_t *what, const char *key) {
     double least = INFINITY, most = -INFINITY;
     find_least_and_most(json_object_get(what, key), &least, &most);
@@ -287,7 +288,7 @@ static ckvc_status inspect(const verb_call *call, ckvc_err *err) {
         return CKVC_OK;
     }
     tell("%s: %s\n", path, kind->name);
-    json_object_del(json_object_get(what, "meta"), "shape"); /* a table says it above already */
+    json_object_del(json_object_get(what, "meta"), "shape"); /* the text of a table has it above */
     if (kind == &table) {
         shorten(what, "shares");
         shorten(what, "layer_shares");

@@ -1,4 +1,4 @@
-/* ckvc manifest build | check: prompt manifests from text, and what is in one. */
+/* ckvc manifest build cuts texts into a manifest of prompts; ckvc manifest check reads one. */
 #include "cmd/common/json_text.h"
 #include "cmd/common/manifest_leaks.h"
 #include "cmd/common/opened_inputs.h"
@@ -10,7 +10,7 @@
 /* ---- build ---- */
 
 typedef struct build_cli {
-    build_options build; /* without what is opened */
+    build_options build; /* its tokenizer and template are opened later */
     const char *model, *out, *source, *encoding, *chat_template;
     unsigned keep; /* 0: kinds */
     bool chat, force, json;
@@ -33,7 +33,7 @@ static void build_job_fini(build_job *j) {
     tokenizer_free(j->tok);
 }
 
-/* "heldout=0.3,test=0.1" */
+/* Reads --split-share "heldout=0.3,test=0.1". */
 static ckvc_status parse_shares(const opt_list *shares, build_job *j, build_options *o,
                                 ckvc_err *err) {
     double total = 0.0;
@@ -57,7 +57,8 @@ static ckvc_status parse_shares(const opt_list *shares, build_job *j, build_opti
                : CKVC_OK;
 }
 
-/* "SOURCE=PATH", or a path alone that belongs to the default source. A text is not overwritten. */
+/* Adds "SOURCE=PATH", or a path alone, which belongs to the default source. A text must not be
+ * overwritten by --out. */
 static ckvc_status add_input(const build_cli *c, corpus *documents, const char *arg,
                              ckvc_err *err) {
     const char *equals = strchr(arg, '=');
@@ -71,7 +72,7 @@ static ckvc_status add_input(const build_cli *c, corpus *documents, const char *
     return corpus_add(documents, source, path, err);
 }
 
-/* Files that stand in documents as they are: {"code": N, ...}. */
+/* How many files stand in documents as they are, by kind: {"code": N, ...}. New reference. */
 static json_t *kept_json(const corpus *d) {
     json_t *o = json_object();
     for (corpus_kind k = 0; k < CORPUS_KIND_COUNT; k++) {
@@ -80,7 +81,7 @@ static json_t *kept_json(const corpus *d) {
     return o;
 }
 
-/* What of the text made no prompt: {"short": N, ...}. */
+/* How much of the text made no prompt, by reason: {"short": N, ...}. New reference. */
 static json_t *left_out_json(const corpus *d, const built_manifest *m) {
     json_t *o = JSON_NUMBERS(json_object(), {"no_prose", m->n_junk},
                              {"other_lengths", m->n_other_lengths}, {"repeated", m->n_repeated},
@@ -105,8 +106,8 @@ static const char built_form[] =
     "{chat!left out: {reasons#{n} {text} ({first}{n>1? ...}), }{left_out.repeated_paragraphs} "
     "repeated paragraphs, {left_out.no_prose} spans that are no prose\n}";
 
-/* What the text says and the JSON does not: examples of what was left out, and how many whole texts
- * there were, whose parts lie side by side. New reference. */
+/* What the text alone says: an example of each reason for leaving something out, and how many whole
+ * texts there were, whose parts lie side by side. New reference. */
 static json_t *beside_built(const build_cli *c, const corpus *d, const built_manifest *m) {
     json_t *kept = json_object(), *reasons = json_array();
     size_t n_whole = 0;
@@ -170,7 +171,7 @@ static ckvc_status build(const verb_call *call, ckvc_err *err) {
     j.documents.chat = c->chat;
     j.documents.encoding = c->encoding;
     j.documents.keep_all = c->keep == 1;
-    const size_t longest = (size_t)(o.max_length + o.continuation) * 4; /* bytes, about */
+    const size_t longest = (size_t)(o.max_length + o.continuation) * 4; /* in bytes, roughly */
     j.documents.part_bytes = 3 * longest > CORPUS_PART_BYTES ? 3 * longest : CORPUS_PART_BYTES;
     for (size_t i = 0; i < call->n; i++) {
         CKVC_TRY(add_input(c, &j.documents, call->items[i], err));

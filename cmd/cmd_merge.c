@@ -1,4 +1,4 @@
-/* ckvc merge: the parts of a run, a score or an eval into one. */
+/* ckvc merge joins the parts of a run, a score or an eval. */
 #include "cmd/common/json_text.h"
 #include "cmd/verbs.h"
 #include "formats/run/durable_output.h"

@@ -1,6 +1,6 @@
-/* ckvc perplexity: teacher-forced losses of token sequences. Compare them with another
- * implementation to see whether the runtime is right for a model. The sequence is all tokens of the
- * prompt: no continuation is cut off. */
+/* ckvc perplexity prints teacher-forced losses of token sequences. Compare them with those of
+ * another implementation to see whether the runtime is right for a model. A sequence is all tokens
+ * of a prompt: no continuation is cut off. */
 #include <errno.h>
 
 #include "cmd/common/json_text.h"
@@ -42,7 +42,8 @@ static ckvc_status read_positions(perplexity_job *j, const opt_list *list, ckvc_
     return CKVC_OK;
 }
 
-/* Prompts are those of a window of one token and no continuation, cut only where asked for. */
+/* Opens prompts as for a window of one token and no continuation, so that all their tokens are
+ * scored. They are cut only if --max-tokens asks for it. */
 static ckvc_status open_job(perplexity_job *j, inputs_options o, ckvc_err *err) {
     o.setting.window = 1;
     o.setting.continuation = 0;
@@ -85,10 +86,11 @@ static void print_json(const perplexity_job *j, const json_t *o) {
 
 static const char head_form[] = "id                              n     mean_nll          ppl\n",
                   prompt_form[] = "{id:-24s} {n:8d} {mean_nll:12.6f} {ppl:12.4f}\n",
-                  mean_form[] = "mean over prompts        {mean.prompts:8d} "
-                                "{mean.mean_nll.over_prompts:12.6f} {mean.ppl.over_prompts:12.4f}\n"
-                                "mean over tokens         {mean.scored_tokens:8d} "
-                                "{mean.mean_nll.over_tokens:12.6f} {mean.ppl.over_tokens:12.4f}\n";
+                  mean_form[] =
+                      "{mean&mean over prompts        {prompts:8d} {mean_nll.over_prompts:12.6f} "
+                      "{ppl.over_prompts:12.4f}\n"
+                      "mean over tokens         {scored_tokens:8d} {mean_nll.over_tokens:12.6f} "
+                      "{ppl.over_tokens:12.4f}\n}";
 
 static void print_prompt(const perplexity_job *j, const perplexity_cli *c, const prompt *p,
                          double mean) {

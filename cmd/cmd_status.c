@@ -1,4 +1,4 @@
-/* ckvc status: how far a run, score or eval and its parts are. */
+/* ckvc status says how far a run, a score or an eval is, and each of its parts. */
 #include <time.h>
 
 #include "cmd/common/json_text.h"

@@ -1,5 +1,5 @@
-/* ckvc transfer: a table mapped to another model's layers and heads (paper.md section 9), and how
- * it does there. */
+/* ckvc transfer maps a table to another model's layers and heads (paper.md section 9), and reports
+ * how it does there. */
 #include "cql/transfer/transfer_table.h"
 #include "cmd/score_and_report.h"
 #include "cmd/common/json_text.h"
@@ -11,7 +11,8 @@ typedef struct transfer_cli {
     const char *to_model, *to_shape, *out, *scan;
     transfer_heads_kind heads;
     bool force, force_mapping, json;
-    /* what it brings there: the table against one that was compiled for the target, and identity */
+    /* of the report: the new table is compared with one compiled for the target, and with identity
+     */
     const char *report, *against, *manifest;
     opt_list scores, split;
 } transfer_cli;
@@ -24,12 +25,14 @@ static ckvc_status parse_shape(const char *text, transfer_target *to, ckvc_err *
              "--to-shape: got '%s', wanted LAYERS,HEADS, each 1 to %u", text,
              CKVC_TABLE_MAX_EXTENT);
     to->n_layers = (uint32_t)L;
-    /* how many query heads share a KV head is not known, and changes nothing */
+    /* --to-shape does not say how many query heads share a KV head; no mapping depends on it */
     to->n_heads = to->n_query_heads = (uint32_t)G;
     return CKVC_OK;
 }
 
-/* *name and family [16] hold what *to points to; *name is the caller's to free. */
+/* Reads the target's shape and names. *to points into *name and family [16]; the caller frees
+ * *name.
+ */
 static ckvc_status read_target(const transfer_cli *c, const ckvc_table *from, transfer_target *to,
                                char **name, char *family, ckvc_err *err) {
     if (c->to_shape) { return parse_shape(c->to_shape, to, err); }
@@ -56,7 +59,7 @@ static void print_result(const transfer_cli *c, const table_file *out) {
 
 /* ---- what it brings there ---- */
 
-/* Before the work: options and tables that do not go together. */
+/* Refuses options and tables that do not go together, before the work begins. */
 static ckvc_status check_report(const transfer_cli *c, const table_file *from, ckvc_err *err) {
     USAGE_IF(c->manifest && !c->to_model,
              "--manifest needs --to-model DIR: prompts are scored with the target");
@@ -72,8 +75,8 @@ static ckvc_status check_report(const transfer_cli *c, const table_file *from, c
                          "transfer one that has --", err);
 }
 
-/* The scores that one would make by hand: both tables and identity under the transferred table's
- * own settings. */
+/* Scores both tables and identity under the transferred table's own settings, with the lines that
+ * `ckvc score` would write. */
 static ckvc_status write_scores(const transfer_cli *c, const table_file *table, const char *scores,
                                 ckvc_err *err) {
     score_cli s;

@@ -1,4 +1,4 @@
-/* ckvc version: what this build is and what it runs on. */
+/* ckvc version says how this program was built and what it runs on. */
 #include <hdf5.h>
 #include <zstd.h>
 
@@ -9,7 +9,7 @@
 #include "cmd/common/opened_inputs.h"
 #include "cmd/verbs.h"
 
-#ifndef CKVC_BUILD_FLAGS /* of the Makefile, as CKVC_GIT: "" where it is no checkout */
+#ifndef CKVC_BUILD_FLAGS /* the Makefile defines both; CKVC_GIT is "" outside a checkout */
 #define CKVC_BUILD_FLAGS ""
 #define CKVC_GIT         ""
 #endif

@@ -1,4 +1,4 @@
-/* JSON on standard output: see json_text.h. */
+/* See json_text.h. */
 #include "cmd/common/json_text.h"
 
 #include <string.h>
@@ -49,7 +49,7 @@ enum { LIST_WHOLE = 8, LIST_HEAD = 3, ROWS_MAX = 24, CELL_MAX = 512 };
 
 static bool is_scalar(const json_t *v) { return !json_is_object(v) && !json_is_array(v); }
 
-/* One value as text, cut to CELL_MAX; valid until the next call. */
+/* A value as text of less than CELL_MAX bytes, valid until the next call. */
 static const char *cell(const json_t *v) {
     static char cut[CELL_MAX];
     CKVC_AUTO_FREE char *text = ckvc_form_text(v);
@@ -57,7 +57,7 @@ static const char *cell(const json_t *v) {
     return cut;
 }
 
-/* The same of a key, which may be a hostile file's. */
+/* The same of a key, which may come from a hostile file. */
 static const char *key_text(const char *key) {
     static char text[CELL_MAX];
     snprintf(text, sizeof text, "%s", key);
@@ -65,7 +65,7 @@ static const char *key_text(const char *key) {
     return text;
 }
 
-/* A list of scalars on one line: all of a short one, beginning and end of a long one. */
+/* Prints a list of scalars on one line: a short one whole, of a long one its beginning and end. */
 static void print_list(const json_t *list) {
     size_t n = json_array_size(list);
     for (size_t i = 0; i < n; i++) {
@@ -79,7 +79,7 @@ static void print_list(const json_t *list) {
     tell(n ? "\n" : "none\n");
 }
 
-/* Objects of one kind as rows; all their keys are columns. */
+/* Prints objects of one kind as rows, whose columns are all their keys. */
 static void print_table(const json_t *list, int indent) {
     size_t n = json_array_size(list), n_columns = 0;
     json_t *keys = json_object();
@@ -122,7 +122,7 @@ static bool all_are(const json_t *list, bool (*is)(const json_t *v)) {
     return true;
 }
 
-/* Rows that hold objects of their own do not fit into columns. */
+/* Whether objects fit into columns, that is, hold no objects of their own. */
 static bool are_rows(const json_t *list) {
     for (size_t i = 0; i < json_array_size(list); i++) {
         const char *key;
@@ -170,10 +170,10 @@ void json_text(const json_t *object, int indent) {
     }
 }
 
-enum { NAMED = 60 }; /* thin cells in a message; the file names all */
+enum { NAMED = 60 }; /* thin cells that a message names; the file names all */
 
-/* The rows of a cell stand together. A new reference: [{entropy, ppl, prompts, drawn, by_source}].
- */
+/* Joins the rows of each cell, which stand together: [{entropy, ppl, prompts, drawn, by_source}], a
+ * new reference. */
 static json_t *cells_json(const coverage *c) {
     json_t *cells = json_array();
     for (size_t i = 0; i < c->n_rows;) {
@@ -260,8 +260,8 @@ static const char choice_form[] =
     "split select (* the least: recommended)\nscore    floor  mix {budgets# {.:11g}}"
     "{candidates#\n{score:-8s} {floor:5g} {mix?{mix:4g}}{mix!   0} "
     "{losses.@#{loss? {loss:10.5f}{chosen?*}{chosen! }}{loss!    dropped }}}\n"
-    "{undecided#note: at budget {budget:g} this is not decided: the next best loses " GAIN(
-        "more") " more; more prompts of split select would decide\n}";
+    "{undecided#note: at budget {budget:g} this is not decided: the next best loses "
+    "{more&" GAIN_FORM "} more; more prompts of split select would decide\n}";
 
 void choice_say(const select_losses *s, const double *budgets) {
     json_t *losses = json_array(), *undecided = json_array();

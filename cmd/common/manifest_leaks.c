@@ -1,4 +1,4 @@
-/* ckvc manifest check --against: see manifest_leaks.h. */
+/* See manifest_leaks.h. */
 #include "cmd/common/manifest_leaks.h"
 
 #include "calib/prompt/prompts.h"
@@ -34,7 +34,9 @@ const opt opts_leaks[] = {
     OPT_FLAG("force", force, "Overwrite CHECK.json and CLEAN.jsonl.", .letter = 'f'),
     {0}};
 
-/* Texts from outside stand as JSON strings, whose control characters do not reach the terminal. */
+/* Ids and fields come from outside. As JSON strings they bring no control character to the
+ * terminal.
+ */
 static const char found_form[] =
     "{findings#{kind}\t{prompt:j} line {prompt_line}\t{file|{manifest}}:{line} {id:j}"
     "{field? in {field:j}}\t{kind=span?{words} words}{kind=id?{words} words}"
@@ -74,7 +76,8 @@ static ckvc_status refuse_repeats(const opt_list *list, ckvc_err *err) {
     return CKVC_OK;
 }
 
-/* Held-out prompts stay whatever they share: they are what the others are compared with. */
+/* Writes the manifest without the prompts that share something or repeat. Held-out prompts stay,
+ * since the others are compared with them. */
 static ckvc_status write_clean(const leaks_cli *c, const manifest *m, const bool *held_out,
                                const bool *shares, const bool *repeats, bool talk, json_t *found,
                                ckvc_err *err) {
@@ -99,7 +102,7 @@ static ckvc_status write_clean(const leaks_cli *c, const manifest *m, const bool
     return CKVC_OK;
 }
 
-/* Before the work: an output that is in the way is known at once. */
+/* Refuses an output that is in the way before the work begins. */
 static ckvc_status check_outputs(const leaks_cli *c, const manifest *m, ckvc_err *err) {
     if (c->out) { CKVC_TRY(ckvc_publish_check(c->out, c->force, err)); }
     if (!c->clean) { return CKVC_OK; }
@@ -122,8 +125,8 @@ static json_t *findings_json(const leaks_cli *c, const leak_result *result) {
     return json_pack("{s:o, s:o}", "findings", list, "record", leak_record_json(&result->record));
 }
 
-/* The same of CLEAN, whose record is what --out names: silently, as it leaves nothing to print.
- * What the manifest was held against as itself, CLEAN is. */
+/* Checks the cleaned manifest again, because the record written by --out must describe CLEAN, not
+ * the original. Where the manifest was compared with itself, CLEAN is. */
 static ckvc_status check_clean(const leaks_cli *c, const leak_record *r, const tokenizer *tok,
                                ckvc_err *err) {
     CKVC_AUTO(manifest_free_at) manifest *clean = NULL;

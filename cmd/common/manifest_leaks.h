@@ -1,4 +1,4 @@
-/* The leak guard of `manifest check --against`: options, work and printing. */
+/* The leak check of `manifest check --against`: its options, its work and its text. */
 #pragma once
 
 #include <jansson.h>
@@ -13,7 +13,7 @@
 typedef struct leaks_cli {
     opt_list against;
     const char *out, *clean;
-    leak_options find; /* without what is opened */
+    leak_options find; /* its tokenizer is opened later */
     double holdout;
     uint64_t seed;
     bool force;
@@ -30,13 +30,13 @@ ckvc_status manifest_leaks(const leaks_cli *c, const manifest *m, const tokenize
                            const bool *repeats, bool talk, json_t **found,
                            ckvc_err *err) CKVC_MUST_CHECK;
 
-/* The leak guard outside `manifest check`: a record that goes into a plan, and what a table's
- * record says about a score. */
-/* *out: the record as the plan keeps it, a new reference; NULL when path is NULL. A record of
- * another manifest, or of fewer prompts than this run takes, is CKVC_E_MISMATCH. Warns when it
- * found leaks. */
+/* Leak checks outside `manifest check`: the record that goes into a plan, and what a table's record
+ * says about a score. */
+/* Reads the record at `path` for a plan: *out is a new reference, or NULL if path is NULL. A record
+ * of another manifest, or of fewer prompts than this run takes, is CKVC_E_MISMATCH. It warns if the
+ * record has leaks. */
 ckvc_status leak_guard_plan(const char *path, const opened_inputs *e, json_t **out,
                             ckvc_err *err) CKVC_MUST_CHECK;
-/* One line on stderr unless the prompts of the table were compared with those scored here and share
- * nothing with them. */
+/* Prints a line on stderr unless the prompts of the table were compared with those scored here and
+ * share nothing with them. */
 void leak_guard_warn(const table_file *t, const char *path, const char *scored_manifest);

@@ -168,9 +168,11 @@ static void fill_field(ckvc_buffer *out, const char *field, size_t n, const scop
     const size_t n_text = n - i - (i < n);
     if (what == '#') {
         fill_each(out, text, n_text, v, s);
+    } else if (what == '&') {
+        if (holds) { fill(out, text, n_text, &(scope){v, s->name, s->number, s}); }
     } else if (what == '~') {
         fill_width(out, text, n_text, s);
-    } else if (!strchr(",?!|", what)) {
+    } else if (!strchr(",?!|&", what)) {
         put(out, v, field + i, n - i, s);
     } else if (what == ',' ? s->number > 1 : holds == (what == '?')) {
         fill(out, text, n_text, s);

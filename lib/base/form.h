@@ -12,6 +12,7 @@
  *     {name!text}        the text, where there is none
  *     {name=word?text}   the text, where the value is that word; {name<1?text} and {name>1?text}
  *                        where it is a number below or above; with ! in place of ? where it is not
+ *     {name&text}        the text, where there is a value, with names looked up in it first
  *     {name#text}        the text for each item of a list or member of an object, in order
  *     {,text}            within #: the text for every item but the first
  *     {~-22 text}        the text in a field of that width; below 0 to the left

@@ -45,6 +45,7 @@ TEST(items_are_looked_up_from_the_inside) {
     fills("{rows#{list#{id}}}", "xxxyyy");
     fills("{pair#{.#{.}} {n}}", "45 3");
     fills("{rows#{id}{list.@}{list.@>2?!};}", "x1;y2.5!;");
+    fills("{of&{a} {b} {n}}{none&x}{empty&x}{list#{rows.@&{id}}}", "8 7 3xy");
     fills("{empty#x}{absent#x}", "");
 }
 
