@@ -53,7 +53,7 @@ static ckvc_status print_counts(const run_setup_options *c, const run_setup *j,
     }
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer rates = {0};
     savings_text(j->options.savings, &rates);
-    fwrite(rates.data, 1, rates.size, stderr);
+    if (rates.size) { fwrite(rates.data, 1, rates.size, stderr); }
     if (until) { json_object_set_new(beside, "until_stable", json_real(c->log.until_stable)); }
     JSON_NUMBERS(beside, {"check_rollouts", c->log.check_rollouts > 0}, {"checked", n->checked});
     form_print(stderr, pass_form, o, json_incref(beside));

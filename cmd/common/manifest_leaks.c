@@ -79,7 +79,7 @@ static ckvc_status refuse_repeats(const opt_list *list, ckvc_err *err) {
 /* Writes the manifest without the prompts that share something or repeat. Held-out prompts stay,
  * since the others are compared with them. */
 static ckvc_status write_clean(const leaks_cli *c, const manifest *m, const bool *held_out,
-                               const bool *shares, const bool *repeats, bool talk, json_t *found,
+                               const bool *shares, const bool *repeats, json_t *found,
                                ckvc_err *err) {
     size_t n_left_out = 0, n_fit = 0;
     CKVC_AUTO_FREE bool *left_out = ckvc_calloc(m->n_entries, sizeof *left_out);
@@ -94,11 +94,6 @@ static ckvc_status write_clean(const leaks_cli *c, const manifest *m, const bool
     json_object_set_new(found, "clean",
                         JSON_NUMBERS(json_object(), {"prompts", m->n_entries - n_left_out},
                                      {"left_out", n_left_out}));
-    if (talk) {
-        form_print(stderr, "{file}: {clean.prompts} of {lines} lines, {clean.left_out} left out\n",
-                   found,
-                   JSON_NUMBERS(json_pack("{s:s}", "file", c->clean), {"lines", m->n_entries}));
-    }
     return CKVC_OK;
 }
 
@@ -170,7 +165,13 @@ ckvc_status manifest_leaks(const leaks_cli *c, const manifest *m, const tokenize
                    json_pack("{s:s, s:o}", "manifest", m->path, "paths", paths));
     }
     if (c->clean) {
-        CKVC_TRY(write_clean(c, m, held_out, result.shares, repeats, talk, *found, err));
+        CKVC_TRY(write_clean(c, m, held_out, result.shares, repeats, *found, err));
+        if (talk) {
+            form_print(stderr,
+                       "{file}: {clean.prompts} of {lines} lines, {clean.left_out} left out\n",
+                       *found,
+                       JSON_NUMBERS(json_pack("{s:s}", "file", c->clean), {"lines", m->n_entries}));
+        }
         return check_clean(c, r, tok, err);
     }
     if (c->out) { CKVC_TRY(write_record(c, r, err)); }
