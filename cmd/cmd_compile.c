@@ -24,10 +24,10 @@ typedef struct compile_cli {
 static json_t *heldout_json(const compile_pass *p) {
     if (!p->n_heldout) { return NULL; }
     json_t *h = JSON_NUMBERS(json_object(), {"prompts", p->n_heldout}, {"reward", p->reward.mean},
-                             {"kept", p->kept[SCORE_TABLE]});
-    for (int k = 0; k < SCORE_KIND_COUNT; k++) {
+                             {"kept", p->kept[POLICY_TABLE]});
+    for (int k = 0; k < POLICY_KIND_COUNT; k++) {
         if (!p->over[k].n) { continue; }
-        const char *name = score_kind_name((score_kind)k);
+        const char *name = policy_kind_name((policy_kind)k);
         CKVC_AUTO_FREE char *over = ckvc_format("over_%s", name),
                             *kept = ckvc_format("%s_kept", name);
         json_object_set_new(h, over, gain_json(p->over[k]));
@@ -59,8 +59,8 @@ static json_t *result_json(const compile_cli *c, const run_setup *j, const compi
     }
     json_t *select = r->select ? select_json(r->select) : NULL;
     return json_pack("{s:s, s:s, s:s, s:I, s:s, s:o*, s:o, s:o, s:n}", "run", run_plan_hash(j->run),
-                     "probe", c->way->name ? c->way->name : probe_name(c->probe), "stop", stop_name(r->stop), "best_round",
-                     (json_int_t)r->best + 1, "content_id",
+                     "probe", c->way->name ? c->way->name : probe_name(c->probe), "stop",
+                     stop_name(r->stop), "best_round", (json_int_t)r->best + 1, "content_id",
                      r->passes[r->last_pass[r->best]].content_id, "select", select, "rounds",
                      rounds, "passes", passes, "gate");
 }
@@ -78,8 +78,10 @@ static void on_pass(void *ctx, const compile_pass *p, const pass_counts *n) {
     const compile_cli *c = ctx;
     if (c->setup.inputs.quiet) { return; }
     json_t *beside = json_pack("{s:s, s:b, s:o, s:b}", "kind",
-p->kind == PASS_DEMAND ? "demand" : p->kind == PASS_SELECT ? "select" : "side", "of_side",
-                               p->kind <= PASS_GATE, "reliability",
+                               p->kind == PASS_DEMAND   ? "demand"
+                               : p->kind == PASS_SELECT ? "select"
+                                                        : "side",
+                               "of_side", p->kind <= PASS_GATE, "reliability",
                                p->kind == PASS_HEAD ? ckvc_json_real(n->reliability) : json_null(),
                                "stable", n->stable);
     JSON_NUMBERS(beside, {"logged", n->prompts + n->resumed}, {"now", n->prompts},
@@ -130,7 +132,7 @@ static void on_round(void *ctx, const compile_result *r, stop_rule stop) {
 
 static const char summary_form[] =
     "{demand!" ROUNDS_FORM "}{demand?" REFERENCES_FORM "}"
-    "{best!{select?every held-out prompt is of split select}"
+    "{best!{select?every held-out prompt is in the split select}"
     "{select!no prompt is held out (--holdout 0.2)}"
     ", so nothing says whether the table is better than none\n}"
     "{best?{demand?{select!no held-out prompt is of split select: the table recommends what was "
@@ -157,8 +159,8 @@ static void print_summary(const compile_cli *c, const run_setup *j, const compil
                                         "kept", best->kept[k], "over", gain_json(best->over[k])));
     }
     json_t *beside = json_pack("{s:s, s:b, s:o, s:o, s:o*}", "out", c->setup.out, "demand",
-                               c->way == &compile_by_budgets, "tables", tables, "references", references,
-                               "best", heldout_json(best));
+                               c->way == &compile_by_budgets, "tables", tables, "references",
+                               references, "best", heldout_json(best));
     form_print(
         stderr, summary_form, o,
         JSON_NUMBERS(beside, {"round", r->n_rounds}, {"documents", best->reward.n_clusters}));
@@ -199,8 +201,9 @@ static ckvc_status check_options(const compile_cli *c, ckvc_err *err) {
     return CKVC_OK;
 }
 
-/* Sets the options that a mode or a probe decides itself, and refuses other values of them. */
-static ckvc_status check_probe(compile_cli *c, ckvc_err *err) {
+/* Chooses the way to a table by --mode and --ranking, sets the options that a way or a probe
+ * decides itself, and refuses other values of them. */
+static ckvc_status choose_way(compile_cli *c, ckvc_err *err) {
     const probe_kind probe = c->probe;
     const bool shared = c->fit.budgets.mode == CKVC_MODE_SHARED;
     if (!shared || c->fit.budgets.score != CKVC_SCORE_PAPER) {
@@ -312,7 +315,7 @@ static ckvc_status warn_of_leaks(const compile_cli *c, const run_setup *j, ckvc_
  * from.
  */
 static ckvc_status open_run(compile_cli *c, run_setup *j, ckvc_err *err) {
-    CKVC_TRY(check_probe(c, err));
+    CKVC_TRY(choose_way(c, err));
     CKVC_TRY(check_options(c, err));
     c->setup.log.until_cql_alpha = c->fit.cql.cql_alpha;
     c->setup.log.until_reward = c->fit.cql.reward;

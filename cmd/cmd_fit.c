@@ -66,7 +66,8 @@ static const char fit_form[] =
     "interval of {replicates} resamples holds an equal share\n"
     "{by_budget#  budget {budget:g}, {prompts} prompts: heads {heads&" UNITS
     "}; layers {layers&" UNITS "}\n}}"
-    "{learned&learned score: {prompts} prompts, {positions} positions of each head; cross-entropy "
+    "{learned&learned ranking: {prompts} prompts, {positions} positions of each head; "
+    "cross-entropy "
     "of the attention to come {cross_entropy:.4f} nats (gradient left {gradient:.1g})\n"
     "{heldout_prompts?  on {heldout_prompts} held-out prompts {heldout_cross_entropy:.4f}, of the "
     "window score {heldout_cross_entropy_window:.4f}{heldout_cross_entropy_expected?, of Expected "
@@ -98,8 +99,8 @@ static void print_result(const fit_result *r, const fit_cli *c) {
 
 /* Takes what each budget recommends from --choose, which has score lines of the table fitted here.
  */
-static ckvc_status choose(const fit_cli *c, const verb_call *call, const fit_options *o,
-                          fit_result *r, ckvc_err *err) {
+static ckvc_status choose_recommended(const fit_cli *c, const verb_call *call, const fit_options *o,
+                                      fit_result *r, ckvc_err *err) {
     table_file *t = r->table;
     CKVC_AUTO(select_free_at) select_losses *s = NULL;
     CKVC_AUTO(fit_mixes_free_at) fit_mixes *m = NULL;

@@ -51,7 +51,7 @@ static void job_fini(generate_job *j) {
 /* ---- what there is to do ---- */
 
 /* Makes a manifest of one line from --prompt or standard input. */
-static ckvc_status take_text(const generate_cli *c, generate_job *j, ckvc_err *err) {
+static ckvc_status make_prompt_manifest(const generate_cli *c, generate_job *j, ckvc_err *err) {
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer in = {0};
     if (c->inputs.manifest) { return CKVC_OK; }
     if (!c->prompt) {
@@ -326,7 +326,7 @@ static ckvc_status generate_verb(const verb_call *call, ckvc_err *err) {
     }
     CKVC_TRY(choose_policy(c, &o, &j, err));
     if (!compressed) { o.setting.window = 1; } /* no statistic of it is needed */
-    CKVC_TRY(take_text(c, &j, err));
+    CKVC_TRY(make_prompt_manifest(c, &j, err));
     if (!j.e.manifest) { CKVC_TRY(manifest_read(o.manifest, &j.e.manifest, err)); }
     CKVC_TRY(take_turns(c, &j, err));
     CKVC_TRY(open_prompts(&o, c, &j, err));

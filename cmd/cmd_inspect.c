@@ -236,7 +236,7 @@ static ckvc_status artifact_of(const char *path, const artifact **out, ckvc_err 
 /* ---- the verbs ---- */
 
 /* Finds the least and the largest number in nested lists. */
-static void spread_of(const json_t *v, double *least, double *most) {
+static void find_least_and_most(const json_t *v, double *least, double *most) {
     const double x = json_number_value(v);
     *least = json_is_number(v) ? fmin(*least, x) : *least;
     *most = json_is_number(v) ? fmax(*most, x) : *most;
@@ -245,7 +245,7 @@ static void spread_of(const json_t *v, double *least, double *most) {
     }
 }
 
-/* Shortens a learned score to one line of text. */
+/* Shortens a learned ranking to one line of text. */
 static void shorten_features(json_t *what) {
     const json_t *f = json_object_get(what, "features");
     double least = INFINITY, most = -INFINITY;

@@ -14,7 +14,9 @@ static const char merge_form[] = "{scores?joined {parts} parts into {scores}\n}"
 
 static ckvc_status merge(const verb_call *call, ckvc_err *err) {
     const merge_cli *c = call->options;
-    USAGE_IF(call->n == 0, "no run is named; want ckvc merge RUN [PART...], or ckvc merge S.jsonl [PART.jsonl...]");
+    USAGE_IF(
+        call->n == 0,
+        "no run is named; want ckvc merge RUN [PART...], or ckvc merge S.jsonl [PART.jsonl...]");
     const char *out = call->items[0];
     size_t n_scores;
     run_merged run;
