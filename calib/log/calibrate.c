@@ -11,7 +11,7 @@
 #include "formats/side/reward.h"
 #include "lib/base/progress.h"
 
-/* Of records without rewards losses are losses. */
+/* Only records of rewards may have another loss than the negative log-likelihood. */
 static enum setting_loss loss_of(const calibrate_options *o) {
     return o->kind == SHARD_LOGGED ? o->setting.loss : SETTING_NLL;
 }
@@ -24,7 +24,7 @@ worker_options calibrate_worker(const calibrate_options *o) {
                                       .seed = o->setting.seed},
                         .rollouts = o->rollouts,
                         .memory = o->memory,
-                        /* a greedy behaviour's choices follow from the records before them */
+                        /* A greedy behaviour chooses by the records of all prompts before. */
                         .most_prompts =
                             o->behaviour != BEHAVIOUR_EPSILON_GREEDY ? SESSIONS_TOGETHER : 0};
     w.setting.loss = loss_of(o);
@@ -59,11 +59,11 @@ const char *calibrate_sides(const calibrate_options *o) {
 
 /* ---- the loop over prompts, of any kind of pass ---- */
 
-/* Is its progress in rollouts? */
+/* Returns whether the pass shows its progress in rollouts rather than in prompts. */
 static bool rolls_out(const pass *s) { return s->table != NULL; }
 
-/* Borrows arrays of the table or of the setting, and the model's names: for run_pass_begin, which
- * copies. */
+/* Returns a header that borrows arrays of the table or of the setting, and the model's names. It is
+ * meant for run_pass_begin, which copies it. */
 static shard_header pass_header(const pass *s, const char *kind) {
     const model_shape *shape = model_get_shape(s->in->model);
     const calibrate_options *o = s->o;
@@ -74,7 +74,7 @@ static shard_header pass_header(const pass *s, const char *kind) {
                       .n_entropy_bins = 1,
                       .n_ppl_bins = 1,
                       .setting = calibrate_setting(o, shape)};
-    h.setting.budgets = (setting_list){0}; /* a header's own, as the grids */
+    h.setting.budgets = (setting_list){0}; /* a header keeps budgets and grids beside its setting */
     memset(h.setting.grid, 0, sizeof h.setting.grid);
     snprintf(h.ckvc_version, sizeof h.ckvc_version, "%s", CKVC_VERSION);
     if (s->run) { snprintf(h.plan, sizeof h.plan, "%s", run_plan_hash(s->run)); }
@@ -97,7 +97,8 @@ static shard_header pass_header(const pass *s, const char *kind) {
     return h;
 }
 
-/* *first: what the journal says of the first, NULL: there is none. */
+/* Returns how many failed prompts of pass `name` the journal has. *first becomes the journal's line
+ * of the first one, or NULL when there is none. */
 static int64_t count_failures(const run_dir *run, const char *name, const json_t **first) {
     int64_t n = 0;
     *first = NULL;
@@ -126,15 +127,15 @@ static const prompt *pass_prompt(const pass *s, uint32_t i) {
     return &s->in->prompts->items[s->prompts[i]];
 }
 
-/* counts->stable: the pass has reached --until-stable, now or before. */
+/* Sets counts->stable when the pass has reached --until-stable, now or before. */
 static ckvc_status watch(pass *s, ckvc_err *err) {
     return s->until ? s->o->watch->look(s->until, s->run, s->name, &s->counts->reliability,
                                         &s->counts->stable, err)
                     : CKVC_OK;
 }
 
-/* The prompts that the pass is of -> s->prompts: of the held-out a pass that looks takes as few as
- * it is told to, none of those that choose. */
+/* Lists the prompts of the pass in s->prompts. A pass of a `judged` kind takes as few of the
+ * held-out prompts as it is told to, and none of those that choose. */
 static void choose_prompts(pass *s) {
     const prompt_list *all = s->in->prompts;
     uint32_t judges = 0;
@@ -147,7 +148,7 @@ static void choose_prompts(pass *s) {
     }
 }
 
-/* The workers, with what this kind of pass needs of them, and what looks at them. */
+/* Opens the workers with what this kind of pass needs of them, and then what observes them. */
 static ckvc_status open_workers(pass *s, ckvc_err *err) {
     worker_options options = calibrate_worker(s->o);
     if (s->kind->need) { s->kind->need(s, &options); }
@@ -155,7 +156,8 @@ static ckvc_status open_workers(pass *s, ckvc_err *err) {
     return s->kind->open ? s->kind->open(s, err) : CKVC_OK;
 }
 
-/* The worker, the pass in the run's directory, and what was done of it before. */
+/* Opens the workers and the pass in the run's directory, and finds out what was done of the pass
+ * before. */
 static ckvc_status pass_open(pass *s, const char *kind, ckvc_err *err) {
     choose_prompts(s);
     s->done = ckvc_calloc(s->n, sizeof *s->done);
@@ -182,8 +184,8 @@ static ckvc_status pass_open(pass *s, const char *kind, ckvc_err *err) {
     return greedy ? run_pass_replay(s->run, learn, greedy, err) : CKVC_OK;
 }
 
-/* n prompts, each by a worker of its own, as far as they go through the layers together. No
- * allocation. */
+/* Measures n prompts that go through the layers together as far as they can, each by a worker of
+ * its own. Does not allocate. */
 static ckvc_status measure_prompts(pass *s, const prompt *const *p, int64_t n, ckvc_err *err) {
     worker *w[SESSIONS_TOGETHER];
     for (int64_t i = 0; i < n; i++) {
@@ -196,7 +198,7 @@ static ckvc_status measure_prompts(pass *s, const prompt *const *p, int64_t n, c
     return st;
 }
 
-/* Prompt i of the pass, which s->w has measured: made durable. */
+/* Makes the rows of prompt i of the pass, which s->w has measured, durable. */
 static ckvc_status do_prompt(pass *s, uint32_t i, ckvc_err *err) {
     const prompt *p = pass_prompt(s, i);
     epsilon_greedy *greedy = s->w->o.behaviour.greedy;
@@ -256,7 +258,8 @@ static ckvc_status do_prompts(pass *s, ckvc_err *err) {
     return CKVC_OK;
 }
 
-/* A pass in which every prompt failed is nothing to go on with; of a part the others may do. */
+/* Refuses a pass in which every prompt failed, because there is nothing to go on with. Where a run
+ * has several parts, the other parts may have prompts that did not fail. */
 static ckvc_status check_any_left(const pass *s, ckvc_err *err) {
     const json_t *first;
     CKVC_FAIL_IF(count_failures(s->run, s->name, &first) >= s->n && s->n == s->n_ours, err,
@@ -283,7 +286,7 @@ static ckvc_status run_pass_over(pass *s, const char *kind, ckvc_err *err) {
 
 ckvc_status calibrate_scan(run_dir *run, const calibrate_inputs *in, const calibrate_options *o,
                            pass_counts *counts, ckvc_err *err) {
-    calibrate_options plain = *o; /* of the pass that the scan is for */
+    calibrate_options plain = *o; /* options of the pass that the scan is for */
     plain.setting.loss = SETTING_NLL;
     CKVC_AUTO(pass_close)
     pass s = {
@@ -355,13 +358,15 @@ ckvc_status calibrate_binding(const run_dir *run, const char *name, pass_binding
 
 /* ---- dry run ---- */
 
-/* Leaves n of the variants, spread over the list, for timing: of every layer and both sides. */
+/* Keeps n of the variants for timing, spread over the list, so that every layer and both sides are
+ * among them. */
 static void thin_out(variant_list *v, size_t n) {
     for (size_t i = 0; n < v->n && i < n; i++) { v->items[i] = v->items[i * v->n / n]; }
     v->n = n < v->n ? n : v->n;
 }
 
-/* The one prompt has paid for whole passes, whose copies the prompts of a batch share. */
+/* Takes off what the timed prompt has paid alone: it had copies of weights made for itself, which
+ * the prompts of a batch share. */
 static void share_copies(const memory_plan *plan, dry_run *out) {
     const double spared_s = out->copy_s * (1 - 1 / (double)plan->prompts),
                  n_batches = ceil((double)out->timed / (double)plan->lanes);
@@ -371,7 +376,7 @@ static void share_copies(const memory_plan *plan, dry_run *out) {
 }
 
 static ckvc_status time_prompt(worker *w, const prompt *p, dry_run *out, ckvc_err *err) {
-    enum { SECONDS = 4 }; /* of timed rollouts, about */
+    enum { SECONDS = 4 }; /* about so many seconds of rollouts are timed */
     double start_s = ckvc_now_s(), loss;
     CKVC_TRY(worker_prefill(w, p, err));
     out->prefill_s = ckvc_now_s() - start_s;
@@ -402,8 +407,8 @@ static const prompt *longest_of(const prompt_list *list) {
     return longest;
 }
 
-/* What the files of n prompts' shards take beside their rows: HDF5's own structures, and lines of
- * the journal. */
+/* Returns the bytes that the shards of n prompts take beside their rows: HDF5's own structures, and
+ * lines of the journal. */
 static double shard_files(const calibrate_options *o, double n) {
     const double each = 24e3; /* 20 to 21 kB, measured over the kinds of pass */
     return each * ceil(n / o->shard_prompts);
@@ -444,12 +449,12 @@ ckvc_status calibrate_repeat_dry_run(const calibrate_inputs *in, const calibrate
     const double n = s.n;
     out->hours = n * out->prompt_s / 3600;
     out->disk_bytes = n * (double)out->bytes + shard_files(o, n);
-    /* its rows, and HDF5's image of them as it grows: 2.5 times what is logged, measured */
+    /* Its rows and HDF5's image of them as it grows take 2.5 times what is logged, as measured. */
     out->shard_bytes = 2.5 * fmin(n, o->shard_prompts) * (double)out->bytes;
     return CKVC_OK;
 }
 
-/* From what the longest prompt took to what all of them will. */
+/* Computes from what the longest prompt took what all prompts will take. */
 static void cost_of_all(const calibrate_inputs *in, const calibrate_options *o, size_t sample,
                         bool scans, dry_run *out) {
     const double all = (double)in->prompts->n, heldout = (double)in->prompts->n_heldout,

@@ -1,9 +1,10 @@
-/* The pipeline: prompts -> statistics -> risk bins -> actions -> rollouts -> records, into a run
- * directory; and the pass without rollouts: prompts -> what a repeat attends to -> demand of heads.
+/* The pipeline that makes records: from prompts to statistics, risk bins, actions, rollouts and
+ * records in a run directory. Beside it stands the pass without rollouts: from prompts to what a
+ * repeat pass attends to, and so to the demand of heads.
  *
  * A prompt's records depend on the prompt, the table and the seed alone, so a run that is stopped
  * and resumed, on any number of threads, makes the same shards. Memory is sized for the longest
- * prompt before the first one. */
+ * prompt before the first one is begun. */
 #pragma once
 
 #include "calib/log/pass_options.h"
@@ -12,73 +13,84 @@
 #include "formats/run/run_dir.h"
 #include "lib/policy/policy_parts.h"
 
-/* What a pass of o->kind is made with, the rest neutral: of score no budget, floor and recent. */
+/* Returns the setting that a pass of o->kind is made with. What the pass does not use is neutral: a
+ * pass of SHARD_SCORE, for instance, has no budgets, no floor and no recent positions. */
 setting calibrate_setting(const calibrate_options *o, const model_shape *shape);
-/* The worker of a pass with these options. */
+/* Returns the options of the workers of a pass that is made with `o`. */
 worker_options calibrate_worker(const calibrate_options *o);
-/* The sides that are logged, as --side names them. */
+/* Returns the name that --side has for what is logged. */
 const char *calibrate_sides(const calibrate_options *o);
 
-/* Pass 0: statistics of every prompt (paper.md section 8). CKVC_E_STOPPED after a clean stop. */
+/* Runs pass 0, which logs the statistics of every prompt (paper.md section 8). The status is
+ * CKVC_E_STOPPED after a clean stop. */
 ckvc_status calibrate_scan(run_dir *run, const calibrate_inputs *in, const calibrate_options *o,
                            pass_counts *counts, ckvc_err *err) CKVC_MUST_CHECK;
-/* One logging pass under `table` into run's pass `name` ("pass-01-head"). Held-out prompts leave
- * their baseline rows and no records, prompts that a sample passed over leave nothing: the pass is
- * of the others alone. */
+/* Runs one pass that logs rewards under `table`, as pass `name` of the run ("pass-01-head").
+ * Prompts that are held out leave their baseline rows and no records. Prompts that a sample passed
+ * over leave nothing: the pass consists of the others alone. */
 ckvc_status calibrate_pass(run_dir *run, const char *name, const calibrate_inputs *in,
                            const calibrate_options *o, const ckvc_table *table, pass_counts *counts,
                            ckvc_err *err) CKVC_MUST_CHECK;
 
-/* One pass into run's pass `name`, by o->kind: of demand under the setting's budgets, floor and
- * recent, and of targets and features where it has positions ("pass-01-demand"); or of these alone
- * ("pass-01-score"). Held-out prompts are in it, marked. */
+/* Runs one pass with a repeat pass, as pass `name` of the run; o->kind says what it logs. A demand
+ * pass ("pass-01-demand") logs demand under the setting's budgets, floor and recent, and also
+ * targets and features where the setting has positions. A score pass ("pass-01-score") logs targets
+ * and features alone. Prompts that are held out are logged too, and marked as such. */
 ckvc_status calibrate_repeat(run_dir *run, const char *name, const calibrate_inputs *in,
                              const calibrate_options *o, pass_counts *counts,
                              ckvc_err *err) CKVC_MUST_CHECK;
-/* For --dry-run of it, or of a scan (o->kind): the longest prompt done once. */
+/* What --dry-run finds out about calibrate_repeat or about a scan (o->kind says which): it takes
+ * the longest prompt once. */
 typedef struct repeat_dry_run {
     uint32_t n_tokens, n_continuation;
-    double prefill_s, single_s, prompt_s; /* prefill and continuation alone, which are done first;
-                                             all of it, as a prompt of a batch */
-    double copy_s;    /* of these: what a pass through the layers spends on copies of weights */
+    /* Seconds of the prefill and of the continuation alone, which are timed first; and of
+     * everything, where the prompt is one of a batch. */
+    double prefill_s, single_s, prompt_s;
+    double copy_s;    /* seconds of a pass through the layers that go into copies of weights */
     double compute_s; /* what a prompt's prefill takes without them */
-    size_t bytes;     /* that it logs, before they are compressed */
+    size_t bytes;     /* bytes that the prompt logs, before they are compressed */
     memory_plan memory;
-    double hours, disk_bytes; /* of all prompts: upper bounds */
-    double shard_bytes;       /* of memory, beside the plan's: while a shard is written */
+    double hours, disk_bytes; /* upper bounds for all prompts */
+    /* bytes of memory that are held beside the plan's while a shard is written */
+    double shard_bytes;
 } repeat_dry_run;
 ckvc_status calibrate_repeat_dry_run(const calibrate_inputs *in, const calibrate_options *o,
                                      repeat_dry_run *out, ckvc_err *err) CKVC_MUST_CHECK;
 
 /* Where the gate can act, budget by budget. */
 typedef struct pass_binding {
-    uint32_t n_budgets; /* 0 when nothing is published, and when the pass has no thresholds
-                           (--operator no-threshold) */
+    /* 0 when nothing is published, and when the pass has no thresholds (--operator no-threshold).
+     */
+    uint32_t n_budgets;
     double budgets[PROMPT_SETS_MAX_BUDGETS];
     double top; /* the highest threshold of the grid */
     gate_binding by_budget[PROMPT_SETS_MAX_BUDGETS];
 } pass_binding;
-/* From a pass's published baseline rows, held-out prompts included. */
+/* Computes where the gate can act from a pass's published baseline rows, those of held-out prompts
+ * included. */
 ckvc_status calibrate_binding(const run_dir *run, const char *pass, pass_binding *out,
                               ckvc_err *err) CKVC_MUST_CHECK;
 
-/* For --dry-run: the longest prompt done once (prefill, sets, a batch of rollouts, nothing
- * written). */
+/* What --dry-run finds out about calibrate_pass: it takes the longest prompt once (prefill, sets,
+ * and a batch of rollouts), and writes nothing. */
 typedef struct dry_run {
     uint32_t n_tokens, n_continuation;
-    uint64_t actions, distinct; /* of that prompt, both sides */
-    /* as a prompt of a batch that goes through the layers together: */
+    uint64_t actions, distinct; /* of that prompt, both sides together */
+    /* These times are those of a prompt of a batch that goes through the layers together. */
     double prefill_s;
-    double rollout_s; /* one of many, the way that is asked for */
-    double single_s;  /* one alone, as in a scan */
+    double rollout_s; /* seconds of one rollout among many, made the way that is asked for */
+    double single_s;  /* seconds of one rollout alone, as a scan makes it */
     double copy_s;    /* what a pass through the layers spends on copies of weights */
     double compute_s; /* what a prompt's prefill takes without them */
     uint64_t timed;   /* rollouts behind rollout_s */
     memory_plan memory;
-    size_t logged; /* prompts; what these cost: upper bounds where prompts differ in length */
+    /* How many prompts are logged; then what these cost. The costs are upper bounds where prompts
+     * differ in length. */
+    size_t logged;
     double scan_hours, pass_hours, records, disk_bytes;
 } dry_run;
-/* sample: prompts that are drawn, 0 for all; scans: all are scanned before. */
+/* `sample` is the number of prompts that are drawn, 0 for all. `scans` says that all prompts are
+ * scanned before. */
 ckvc_status calibrate_dry_run(const calibrate_inputs *in, const calibrate_options *o,
                               const ckvc_table *table, size_t sample, bool scans, dry_run *out,
                               ckvc_err *err) CKVC_MUST_CHECK;

@@ -1,6 +1,6 @@
-/* What a prompt's repetition and its continuation attend to: demand of heads and layers, and the
- * targets and features that a learned ranking is fitted to (docs/method.md); or the latter alone,
- * which is the pass of kind score. */
+/* The passes that look at what a prompt's repetition and its continuation attend to. A demand pass
+ * logs the demand of heads and layers, and the targets and features that a learned ranking is
+ * fitted to (docs/method.md). A pass of kind score logs the latter alone. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -11,14 +11,14 @@ static demand_options demand_of(const pass *s) {
     return (demand_options){s->o->setting, s->o->instruction, s->o->n_instruction};
 }
 
-/* Workers that can look at what a prompt's repetition attends to. */
+/* Asks for workers that can look at what a prompt's repetition attends to. */
 static void need_repeats(pass *s, worker_options *options) {
     const demand_options demand = demand_of(s);
     demand_need(&demand, s->in, options);
     position_sampler_need(s->o->setting.positions, s->in, options);
 }
 
-/* Who looks. */
+/* Opens a demand meter for each worker, and the sampler of positions. */
 static ckvc_status open_repeats(pass *s, ckvc_err *err) {
     const demand_options demand = demand_of(s);
     s->demand = ckvc_calloc((size_t)s->all.n, sizeof *s->demand);
@@ -29,12 +29,13 @@ static ckvc_status open_repeats(pass *s, ckvc_err *err) {
     return CKVC_OK;
 }
 
-/* Is there a row whose attention can be looked at? */
+/* Returns whether the prompt has a row whose attention can be looked at. */
 static bool has_rows(const pass *s, const prompt *p) {
     return s->o->n_instruction || p->n_continuation > 1;
 }
 
-/* What the continuations and repetitions of n prompts attend to, but for those without a row. */
+/* Measures what the continuations and repetitions of n prompts attend to, leaving out prompts that
+ * have no row to look at. */
 static ckvc_status measure_demand(pass *s, worker *const *w, const prompt *const *p, int64_t n,
                                   ckvc_err *err) {
     demand_meter *meters[SESSIONS_TOGETHER];
@@ -51,7 +52,7 @@ static ckvc_status measure_demand(pass *s, worker *const *w, const prompt *const
     return n_going > 0 ? demand_measure(meters, going, their, n_going, err) : CKVC_OK;
 }
 
-/* Row `at` of the measured prompt's targets and features, and of its demand. */
+/* Writes the measured prompt's targets and features, and its demand, into row `at`. */
 static ckvc_status log_demand(pass *s, const prompt *p, size_t at, bool *finite, ckvc_err *err) {
     const worker *w = s->w;
     demand_meter *m = &s->demand[w - s->all.items];
@@ -73,7 +74,7 @@ static ckvc_status log_demand(pass *s, const prompt *p, size_t at, bool *finite,
     return CKVC_OK;
 }
 
-/* Demand, or targets and features: what a prompt's repetition attends to. */
+/* Logs what a prompt's repetition attends to: demand, or targets and features. */
 static ckvc_status repeated_prompt(pass *s, const prompt *p, const char **bad, ckvc_err *err) {
     const worker *w = s->w;
     bool finite = true;
@@ -100,7 +101,7 @@ static ckvc_status repeated_prompt(pass *s, const prompt *p, const char **bad, c
 const pass_type pass_demand = {.rows = SHARD_DEMAND,
                                .budgets = true,
                                .judged = true,
-                               .forwards = 3, /* with the repetition */
+                               .forwards = 3, /* prefill, continuation and repetition */
                                .need = need_repeats,
                                .open = open_repeats,
                                .measure = measure_demand,

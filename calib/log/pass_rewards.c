@@ -1,13 +1,13 @@
-/* Rewards of actions: a prompt's losses when a head's weight, or a risk cell's threshold, is
- * another than the table's (paper.md sections 3 to 5). */
+/* The pass that logs rewards of actions: it measures a prompt's losses when one head's weight, or
+ * one risk cell's threshold, differs from the table's (paper.md sections 3 to 5). */
 #include <math.h>
 
 #include "calib/log/pass.h"
 #include "formats/side/reward.h"
 #include "lib/base/progress.h"
 
-/* Does a layer of budget b draw on this block of the table? With budgets by layer there is one
- * budget and may be many blocks. */
+/* Returns whether a layer of budget b draws on this block of the table. Where layers have budgets
+ * of their own, there is one budget and there may be many blocks. */
 static bool block_in_use(const prompt_sets *k, uint32_t b, uint32_t block) {
     for (uint32_t l = 0; l < k->n_layers; l++) {
         if (prompt_sets_at(k, b, l)->block == block) { return true; }
@@ -15,8 +15,8 @@ static bool block_in_use(const prompt_sets *k, uint32_t b, uint32_t block) {
     return false;
 }
 
-/* The baseline's row of each budget; with budgets by layer the one baseline's, under every block
- * that its layers draw on. */
+/* Logs the row of the baseline of each budget. Where layers have budgets of their own there is one
+ * baseline, whose row is logged under every block that its layers draw on. */
 static void log_baselines(pass *s, const char **bad) {
     const prompt_sets *k = s->w->sets;
     for (uint32_t block = 0; block < k->table->n_budgets; block++) {
@@ -41,7 +41,7 @@ static void log_baselines(pass *s, const char **bad) {
     }
 }
 
-/* The reward of a loss and a count of candidates, on an action's side and in its layer. */
+/* Returns the reward of a loss and a count of candidates, for an action's side and in its layer. */
 static double action_reward(const pass *s, const taken_action *t, double loss,
                             uint32_t n_candidates) {
     const rollouts *r = &s->w->losses;
@@ -81,7 +81,8 @@ static void log_actions(pass *s, const char **bad) {
     }
 }
 
-/* From n prompts' tokens to all their losses, but for those whose risks are not finite. */
+/* Measures all losses of n prompts, from their tokens on, leaving out prompts whose risks are not
+ * finite. */
 static ckvc_status measure_logged(pass *s, worker *const *w, const prompt *const *p, int64_t n,
                                   ckvc_err *err) {
     worker *going[SESSIONS_TOGETHER];

@@ -1,4 +1,5 @@
-/* The scan: risks and statistics of every prompt, and its full-cache loss (paper.md section 8). */
+/* The scan logs risks and statistics of every prompt, and its full-cache loss (paper.md section 8).
+ */
 #include <math.h>
 
 #include "calib/log/pass.h"

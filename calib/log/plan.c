@@ -5,8 +5,8 @@
 #include "lib/base/bytes.h"
 #include "lib/base/hash.h"
 
-/* SHA-256 over ids and token hashes in order: texts that a manifest names as files are part of the
- * plan, too. */
+/* Computes the SHA-256 over ids and token hashes, in order. In this way the texts that a manifest
+ * names as files are part of the plan, too. */
 static void digest_prompts(const prompt_list *list, char out[CKVC_SHA256_HEX]) {
     ckvc_sha256 s;
     uint8_t digest[CKVC_SHA256_BYTES], number[8];
