@@ -9,10 +9,10 @@
 #include "lib/base/memory.h"
 #include "lib/policy/policy_parts.h"
 
-/* First positions that attract rows whatever they hold: not counted. */
+/* The first positions attract attention whatever they hold, so they are not counted. */
 enum { SINKS = 4 };
 
-/* Of a continuation all but the last token are fed. */
+/* Returns the fed rows of a continuation: all of its tokens but the last are fed. */
 static uint32_t rows_of(uint32_t n_continuation) {
     return n_continuation > 1 ? n_continuation - 1 : 0;
 }
@@ -28,13 +28,13 @@ int64_t repeat_longest(int64_t context, uint32_t n_instruction) {
     return chunked > room / 2 ? chunked : room / 2;
 }
 
-/* Prompt tokens that are repeated at a time. */
+/* Returns how many prompt tokens are repeated at a time. */
 static uint32_t repeated_at_a_time(const demand_meter *m, uint32_t n_tokens) {
     const int64_t whole = 2 * (int64_t)n_tokens + m->o.n_instruction;
     return whole <= model_shape_context(m->shape) || n_tokens < CHUNK ? n_tokens : CHUNK;
 }
 
-/* Tokens fed at a time behind any of the prompts. */
+/* Returns the most tokens that are fed at a time behind any of the prompts. */
 static uint32_t most_fed(const demand_meter *m, const prompt_list *prompts) {
     if (!m->o.n_instruction) { return rows_of(prompts->max_continuation); }
     uint32_t most = 0;
@@ -87,7 +87,7 @@ static bool has_chunk(const demand_meter *m, const prompt *p, uint32_t at) {
     return at * repeated_at_a_time(m, p->n_tokens) < p->n_tokens;
 }
 
-/* The prompt's chunk `at`. */
+/* Returns the job that feeds the prompt's chunk number `at` behind the instruction. */
 static target_job chunk_job(const demand_meter *m, const worker *w, const prompt *p, uint32_t at) {
     const uint32_t I = m->o.n_instruction, chunk = repeated_at_a_time(m, p->n_tokens),
                    first = at * chunk,
@@ -99,8 +99,8 @@ static target_job chunk_job(const demand_meter *m, const worker *w, const prompt
                         .out = at ? m->more : m->y_r};
 }
 
-/* m->y_r of n prefilled prompts: the largest attention that a position gets from the rows behind
- * the instruction, over the group's query heads. */
+/* Computes m->y_r of n prefilled prompts: the largest attention that a position gets from the rows
+ * behind the instruction, over the query heads of the group. */
 static ckvc_status repeat_prompts(demand_meter *const *m, worker *const *w, const prompt *const *p,
                                   int64_t n, ckvc_err *err) {
     target_job jobs[SESSIONS_TOGETHER];
@@ -132,7 +132,7 @@ ckvc_status demand_measure(demand_meter *const *m, worker *const *w, const promp
     const bool repeats = m[0]->o.n_instruction > 0;
     for (int64_t i = 0; i < n; i++) {
         const size_t bytes = count_entries(m[i]->shape, p[i]->n_tokens) * sizeof(double);
-        memset(m[i]->y_c, 0, bytes); /* of a continuation of 1 token nothing is seen */
+        memset(m[i]->y_c, 0, bytes); /* nothing is observed of a continuation of 1 token */
         memset(m[i]->y_r, 0, bytes);
         w[i]->attended = m[i]->y_c;
         w[i]->fed = repeats ? m[i]->o.n_instruction + repeated_at_a_time(m[i], p[i]->n_tokens) : 0;
@@ -145,7 +145,7 @@ ckvc_status demand_measure(demand_meter *const *m, worker *const *w, const promp
 }
 
 ckvc_status demand_weigh(demand_meter *m, const worker *w, bool *finite, ckvc_err *err) {
-    double sum = 0.0; /* of numbers that are not finite is not finite */
+    double sum = 0.0; /* not finite where any summand is not */
     CKVC_TRY(session_value_norms(w->session, m->more, err));
     for (size_t i = 0; i < count_entries(m->shape, (uint32_t)w->stats.n_tokens); i++) {
         m->y_r[i] *= m->more[i];
@@ -156,14 +156,15 @@ ckvc_status demand_weigh(demand_meter *m, const worker *w, bool *finite, ckvc_er
     return CKVC_OK;
 }
 
-/* The mixed scores of heads -> m->more. */
+/* Writes the mixed scores of the heads to m->more. */
 static void mix_scores(const demand_meter *m, size_t n, double w) {
     double sum_r = 0.0, sum_c = 0.0;
     for (size_t i = 0; i < n; i++) {
         sum_r += m->y_r[i];
         sum_c += m->y_c[i];
     }
-    /* alone a part is ranked as it is: a factor could round two scores to the same */
+    /* A part that stands alone is ranked as it is, because a factor could round two scores to the
+     * same number. */
     const bool only_r = sum_c == 0.0 || (w == 0.0 && sum_r > 0.0),
                only_c = !only_r && (sum_r == 0.0 || w == 1.0);
     const double of_r = only_r   ? 1.0
@@ -175,7 +176,7 @@ static void mix_scores(const demand_meter *m, size_t n, double w) {
     for (size_t i = 0; i < n; i++) { m->more[i] = of_r * m->y_r[i] + of_c * m->y_c[i]; }
 }
 
-/* The scores that are ranked now, under each budget. */
+/* Counts the entries of each unit by the scores that are ranked now, under each budget. */
 static void count_all(const demand_meter *m, uint32_t *out) {
     const setting *s = &m->o.setting;
     for (uint32_t b = 0; b < s->budgets.n; b++) {
@@ -184,7 +185,7 @@ static void count_all(const demand_meter *m, uint32_t *out) {
     }
 }
 
-/* The largest of a layer's heads, in place: [L][G][T] -> [L][T]. */
+/* Replaces the scores of a layer's heads by the largest of them, in place: [L][G][T] -> [L][T]. */
 static void pool_heads(double *score, uint32_t L, uint32_t G, uint32_t n_tokens) {
     for (uint32_t l = 0; l < L; l++) {
         const double *of = score + (size_t)l * G * n_tokens;
@@ -221,7 +222,8 @@ void demand_ranks_fini(demand_ranks *r) {
     *r = (demand_ranks){0};
 }
 
-/* The bits of a double that is not negative ascend with it; these descend. -0 is 0. */
+/* The bits of a double that is not negative ascend with it, so the inverted bits descend. -0 counts
+ * as 0. */
 static uint64_t descending(double score) {
     uint64_t bits;
     score += 0.0;
@@ -229,8 +231,8 @@ static uint64_t descending(double score) {
     return ~bits;
 }
 
-/* One pass of a radix sort: by byte `shift` / 8, equal ones in the order that they had. False where
- * all have the same byte, and nothing moves. */
+/* Makes one pass of a radix sort, by byte number `shift` / 8. Items with equal bytes stay in the
+ * order that they had. Returns false where all have the same byte, and then moves nothing. */
 static bool sort_by_byte(size_t n, int shift, const uint64_t *from, uint64_t *to,
                          const uint32_t *items, uint32_t *moved) {
     size_t at[256] = {0}, sum = 0;
@@ -284,10 +286,11 @@ void demand_count(const demand_ranks *r, uint32_t budget, double f, uint32_t rec
         count[u] = m;
         r->seen[u] = forced;
     }
-    for (size_t i = 0; rest > 0; i++) { /* there are n * (T - m) of them */
+    /* the loop ends, because n * (T - m) entries are left to take */
+    for (size_t i = 0; rest > 0; i++) {
         const uint32_t u = r->order[i] / T, t = T - 1 - r->order[i] % T;
         if (t == 0 || T - t <= recent) { continue; }
-        if (r->seen[u] < m) { /* of its floor */
+        if (r->seen[u] < m) { /* it belongs to the unit's floor */
             r->seen[u]++;
         } else {
             count[u]++;

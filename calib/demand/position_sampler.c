@@ -6,7 +6,7 @@
 #include "lib/base/hash.h"
 #include "lib/policy/policy_parts.h"
 
-#define DRAW_STAGE 0x5C000000u /* of the random numbers, and the head's number */
+#define DRAW_STAGE 0x5C000000u /* stage of the random numbers; the head's number is added */
 
 static size_t count_heads(const model_shape *shape) {
     return (size_t)shape->n_layers * (size_t)shape->n_kv_heads;
@@ -16,7 +16,7 @@ uint32_t score_features(const model_shape *shape) {
     return ckvc_features_count(CKVC_FEATURES_1, (uint32_t)shape->head_dim);
 }
 
-/* The arrays of a sampler and their lengths, for T tokens. */
+/* The arrays of a sampler and their lengths, where T is the number of tokens. */
 #define ARRAYS(X)                                                                                  \
     X(target, heads *T)                                                                            \
     X(layer_attention, (size_t)shape->n_layers *T)                                                 \
@@ -55,14 +55,15 @@ void position_sampler_close(position_sampler *s) {
     *s = (position_sampler){0};
 }
 
-/* The head's place in arrays [rows][L][G]. */
+/* Returns the head's index in arrays [rows][L][G]. */
 static size_t head_row(const position_sampler *s, size_t head) {
     return s->row * count_heads(s->shape) + head;
 }
 
-/* Which positions of a head are logged -> sample; how many. Few have a feature of their own, those
- * at the ends: what the fit weighs such a feature by must not depend on a draw that leaves them
- * out. */
+/* Writes to `sample` which positions of a head are logged, and returns how many they are. The
+ * positions at both ends are always among them: few positions have a feature of their own, and
+ * these do. What the fit weighs such a feature by must not depend on a draw that leaves them out.
+ */
 static uint32_t draw_positions(position_sampler *s, size_t head, uint32_t *sample) {
     const uint32_t T = s->p->n_tokens, P = s->positions;
     if (T <= P) {
@@ -104,8 +105,9 @@ static ckvc_head_view view_of(const prefill_head *h, const double *frequencies) 
                             .inv_freq = frequencies};
 }
 
-/* Adds the head to its layer's attention [T], for ckvc_features_late: the mean over the rows that
- * features look at and the query heads of all n_heads KV heads. Head 0 begins it. */
+/* Adds the head to its layer's attention [T], which ckvc_features_late needs: the mean over the
+ * rows that features look at, and over the query heads of all n_heads KV heads. Head 0 sets the
+ * array to 0 first. */
 static void add_attention(const prefill_head *h, uint32_t n_heads, double *layer) {
     const int64_t T = h->n_tokens,
                   rows = CKVC_FEATURES_1_ROWS < h->n_rows ? CKVC_FEATURES_1_ROWS : h->n_rows;
@@ -119,7 +121,7 @@ static void add_attention(const prefill_head *h, uint32_t n_heads, double *layer
     }
 }
 
-/* A head as it is shown: all features but the late ones. */
+/* Takes a head as the session shows it, and logs all of its features but the late ones. */
 static void see_head(void *ctx, const prefill_head *h) {
     position_sampler *s = ctx;
     const uint32_t T = (uint32_t)h->n_tokens, F = s->n_features, P = s->positions,
@@ -142,7 +144,7 @@ static void see_head(void *ctx, const prefill_head *h) {
     }
 }
 
-/* The late columns of all heads, once all layers are known. */
+/* Adds the late features of all heads, once all layers are known. */
 static void add_late(position_sampler *s) {
     const uint32_t T = s->p->n_tokens, F = s->n_features, P = s->positions, n = T < P ? T : P;
     const size_t G = (size_t)s->shape->n_kv_heads;
@@ -163,7 +165,8 @@ static void add_late(position_sampler *s) {
     }
 }
 
-/* Adds a head's share of one kind of target; its sum. */
+/* Adds one kind of target, divided by its sum over the head's positions, to `target`. Returns the
+ * sum. */
 static double add_target(const double *y, uint32_t n, double *target) {
     double sum = 0.0;
     for (uint32_t t = 0; t < n; t++) { sum += y[t]; }
@@ -171,7 +174,8 @@ static double add_target(const double *y, uint32_t n, double *target) {
     return sum;
 }
 
-/* The mass is that of the repeat pass; without one of what there is. */
+/* Makes the targets of all heads. The mass is the sum of the repeat pass's attention; without a
+ * repeat pass it is that of the continuation's. */
 static void make_targets(position_sampler *s, const demand_meter *m) {
     const uint32_t T = s->p->n_tokens;
     for (size_t head = 0; head < count_heads(s->shape); head++) {
@@ -188,7 +192,7 @@ static void make_targets(position_sampler *s, const demand_meter *m) {
 
 static bool all_finite(const position_sampler *s) {
     const size_t heads = count_heads(s->shape), at = head_row(s, 0);
-    double sum = 0.0; /* of numbers that are not finite is not finite */
+    double sum = 0.0; /* not finite where any summand is not */
     for (size_t i = at; i < at + heads; i++) { sum += s->rows->mass[i] + s->rows->target[i]; }
     for (size_t i = at * s->n_features; i < (at + heads) * s->n_features; i++) {
         sum += s->rows->target_features[i];
