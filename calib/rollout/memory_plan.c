@@ -13,13 +13,14 @@ static size_t sets_of_one(const memory_request *r) {
                      : 0);
 }
 
-/* So many prompts have their rows joined where one would leave part of the device idle. */
+/* Returns how many prompts have their rows joined: all of them, where one alone would leave a part
+ * of the device idle; else none. */
 static int64_t joined_of(const memory_request *r, int64_t prompts) {
     return prompts > 1 && r->limits.max_prompt < r->backend->fill_rows ? prompts : 0;
 }
 
-/* Bytes of that many lanes and prompts, beside weights; SIZE_MAX when they do not fit the address
- * space. */
+/* Returns the bytes of that many lanes and prompts, beside weights; SIZE_MAX when they do not fit
+ * the address space. */
 static size_t bytes_with(const memory_request *r, int64_t lanes, int64_t prompts) {
     session_limits limits = r->limits;
     limits.max_lanes = lanes;
@@ -46,7 +47,7 @@ static bool one_lane(const memory_request *r) {
     return r->plain || !(r->table || r->most_lanes > 1);
 }
 
-/* Rollouts of a prompt, at most. */
+/* Returns the most rollouts that a prompt has. */
 static int64_t rollouts_of(const memory_request *r) {
     const int64_t lanes = r->most_lanes > 1 ? r->most_lanes : 1;
     return r->table                ? (int64_t)r->most.n_variants + r->table->n_budgets + 1
@@ -54,8 +55,8 @@ static int64_t rollouts_of(const memory_request *r) {
                                    : lanes;
 }
 
-/* The most lanes that fit into so many bytes, by bisection: bytes grow with the lanes; 0: too few
- * do. */
+/* Returns the most lanes that fit into so many bytes, or 0 when even the fewest do not fit. It
+ * searches by bisection, because bytes grow with the lanes. */
 static int64_t lanes_in(const memory_request *r, size_t bytes, int64_t prompts) {
     int64_t lanes = one_lane(r) ? 1 : 2, top = r->table ? rollouts_of(r) : r->most_lanes;
     if (bytes_with(r, lanes, prompts) > bytes) { return 0; }
@@ -71,10 +72,11 @@ static int64_t lanes_in(const memory_request *r, size_t bytes, int64_t prompts) 
     return lanes;
 }
 
-/* Shares of the copies that plans leave room for: SHARES of them is all. */
+/* Plans leave room for 0 to SHARES parts of the copies of weights; SHARES parts are all of them. */
 enum { SHARES = 8 };
 
-/* A plan with so many prompts and this share of the copies; copied SIZE_MAX: does not fit. */
+/* Makes a plan with so many prompts and this share of the copies. Its `copied` is SIZE_MAX where it
+ * does not fit. */
 static memory_plan plan_with(const memory_request *r, int64_t prompts, int share) {
     const size_t more = r->weights > r->weights_least ? r->weights - r->weights_least : 0,
                  weights = share == SHARES ? r->weights
@@ -97,8 +99,9 @@ static memory_plan plan_with(const memory_request *r, int64_t prompts, int share
                          .passes = 1 + (rollouts_of(r) + lanes - 1) / lanes};
 }
 
-/* What a prompt takes: rows through the layers, its share of what fills the device at least, of
- * which each batch of rollouts has a start's more, and copies as the rows that take as long. */
+/* Returns what a prompt costs, in rows through the layers. These are its own rows or, where they
+ * are more, its share of the rows that fill the device; the rows of its rollouts, of which each
+ * batch has one more as its start; and the copies, counted as the rows that take as long. */
 static double rows_a_prompt(const memory_request *r, const memory_plan *p) {
     const double batches = (double)(p->passes - 1), lanes = (double)rollouts_of(r) + batches,
                  copied = p->copied ? (double)p->copied / (double)r->weights : 0,
@@ -185,7 +188,7 @@ static savings_count all_layers(const rollout_savings *m, ckvc_side side) {
     return sum;
 }
 
-/* In percent; 0 without actions. */
+/* Returns the saving in percent; 0 without actions. */
 static double saved(uint64_t actions, uint64_t distinct) {
     return actions ? 100 * (1.0 - (double)distinct / (double)actions) : 0.0;
 }

@@ -1,4 +1,4 @@
-/* Scratch, one continuation per distinct kept set, and what is checked by it: see rollouts.h. */
+/* Scratch, rollouts the plain way, sweeps, and the check of a share of them: see rollouts.h. */
 #include "calib/rollout/rollouts.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@
 #include "lib/base/hash.h"
 #include "lib/base/progress.h"
 
-/* The arrays of a scratch w within `most`; a sweep has more. */
+/* The arrays of a scratch w, with their lengths within `most`. A sweep has more arrays. */
 #define PLAIN_ARRAYS(X)                                                                            \
     X(w->nll, (size_t)most->max_lanes * most->max_continuation)                                    \
     X(w->kl, most->divergence ? (size_t)most->max_lanes * most->max_continuation : 0)              \
@@ -104,8 +104,9 @@ ckvc_status rollouts_plain(rollout_scratch *w, rollouts *r, ckvc_err *err) {
 
 /* ---- a share of them checked ---- */
 
-/* Is what `key` names in the share? By identity, not by place: the same rollouts in any order of
- * prompts, on any threads, in any batch. */
+/* Returns whether the rollout that `key` names falls into the share. This depends on what the
+ * rollout is and not on its place, so that the same rollouts are checked in any order of prompts,
+ * on any threads, and in any batch. */
 static bool is_chosen(const rollouts_sample *of, uint64_t key) {
     uint8_t bytes[24];
     ckvc_put_u64(bytes, of->seed);
@@ -114,7 +115,8 @@ static bool is_chosen(const rollouts_sample *of, uint64_t key) {
     return (double)(ckvc_xxh64(bytes, sizeof bytes) >> 11) * 0x1p-53 < of->share;
 }
 
-/* Two losses of one rollout; CKVC_CHECK_FAILED where they differ by more than CHECK_TOLERANCE. */
+/* Compares two losses of one rollout. The status is CKVC_CHECK_FAILED where they differ by more
+ * than CHECK_TOLERANCE. */
 static ckvc_status check_same_loss(const char *prompt_id, const char *what, double got,
                                    double plain, ckvc_err *err) {
     if (fabs(got - plain) <= CHECK_TOLERANCE || (isnan(got) && isnan(plain)) || got == plain) {
@@ -126,7 +128,7 @@ static ckvc_status check_same_loss(const char *prompt_id, const char *what, doub
                      prompt_id, what, got, plain, CHECK_TOLERANCE);
 }
 
-/* The first action that keeps the variant's set, in words. */
+/* Describes in words the first action that keeps the variant's set. */
 static void describe_variant(const variant_list *v, size_t i, char *text, size_t size) {
     size_t a = 0;
     while (a < v->n_actions && v->actions[a].variant != i) { a++; }
@@ -164,12 +166,13 @@ ckvc_status rollouts_check(rollout_scratch *w, const rollouts *r, const rollouts
     return CKVC_OK;
 }
 
-/* Whose baseline a variant leaves. */
+/* Returns the group of budgets whose baseline the variant starts from. */
 static uint32_t variant_group(const variant_list *v, uint32_t i) {
     return v->group[v->items[i].budget];
 }
 
-/* w->order: the variants by (group, layer), counted, in the list's order within. */
+/* Writes the variants to w->order by (group, layer), sorted by counting; those of one key keep the
+ * order of the list. */
 static void sort_variants(rollout_scratch *w, const rollouts *r) {
     const variant_list *v = r->variants;
     const uint32_t L = r->sets->n_layers;
@@ -184,19 +187,20 @@ static void sort_variants(rollout_scratch *w, const rollouts *r) {
     }
 }
 
-/* The rollouts of a batch in the order of work: starts, then variants, which leave these starts. */
+/* The rollouts of a batch in the order of work: first the starts (the full cache and the
+ * baselines), then the variants, which leave these starts. */
 typedef struct batch {
     int64_t n_starts, n_variants;
     int64_t full;                                /* lane of the full cache, or -1 */
     int64_t start[PROMPT_SETS_MAX_BUDGETS];      /* lane of each group's baseline, or -1 */
-    uint32_t group[PROMPT_SETS_MAX_BUDGETS + 1]; /* of each start */
+    uint32_t group[PROMPT_SETS_MAX_BUDGETS + 1]; /* the group of each start */
 } batch;
 
 /* What is left for the batches to come. */
 typedef struct what_is_left {
     bool full;                          /* the full cache's rollout is still wanted */
     bool done[PROMPT_SETS_MAX_BUDGETS]; /* groups whose baseline has its loss */
-    size_t next;                        /* of order */
+    size_t next;                        /* index into w->order */
 } what_is_left;
 
 static void add_start(batch *b, what_is_left *left, uint32_t group) {
@@ -205,8 +209,9 @@ static void add_start(batch *b, what_is_left *left, uint32_t group) {
     left->done[group] = true;
 }
 
-/* Fills the batch from what is left: the full cache's rollout, baselines that have no loss yet,
- * variants with the baselines that they leave -> w->item. false: nothing is left. */
+/* Fills the batch from what is left: the full cache's rollout, baselines that have no loss yet, and
+ * variants with the baselines that they leave. The variants are written to w->item. Returns false
+ * when nothing is left. */
 static bool next_batch(rollout_scratch *w, const rollouts *r, what_is_left *left, batch *b) {
     const variant_list *v = r->variants;
     *b = (batch){.full = -1};
@@ -227,8 +232,8 @@ static bool next_batch(rollout_scratch *w, const rollouts *r, what_is_left *left
     return b->n_starts > 0;
 }
 
-/* Lanes from the batch: starts in front, then the variants by layer (each group's are in that order
- * already). */
+/* Makes the lanes of the batch: the starts in front, then the variants by layer. The variants of
+ * each group are in that order already. */
 static void fill_lanes(rollout_scratch *w, const rollouts *r, const batch *b) {
     const variant_list *v = r->variants;
     int64_t n = 0;
@@ -251,7 +256,7 @@ static void fill_lanes(rollout_scratch *w, const rollouts *r, const batch *b) {
     assert(n == b->n_starts + b->n_variants);
 }
 
-/* Takes the losses of a batch to their places. */
+/* Stores the losses of a batch where they belong. */
 static void store_losses(const rollout_scratch *w, rollouts *r, const batch *b) {
     const variant_list *v = r->variants;
     for (int64_t i = 0; i < b->n_starts + b->n_variants; i++) {

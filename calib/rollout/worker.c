@@ -1,4 +1,4 @@
-/* One prompt at a time: see worker.h. */
+/* Workers, each of which takes one prompt at a time: see worker.h. */
 #include "calib/rollout/worker.h"
 
 #include <math.h>
@@ -7,12 +7,13 @@
 
 static int64_t min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* Prompts that are worth going together: until copies of weights take a tenth of a pass, about, and
- * until they fill the device; a clean stop waits for all of them. */
+/* Returns how many prompts are worth going together: so many that copies of weights take about a
+ * tenth of a pass, and that the prompts fill the device. There are no more, because a clean stop
+ * waits for all of them. */
 static int64_t most_prompts(const calibrate_inputs *in, const worker_options *o,
                             const ckvc_table *table) {
     const int64_t T = in->prompts->max_tokens, C = in->prompts->max_continuation,
-                  rows = !table && C > 0 && C < T ? C : T, /* of a pass, the least */
+                  rows = !table && C > 0 && C < T ? C : T, /* the fewest rows of a pass */
         copying = (8 * in->backend->copy_rows + rows - 1) / rows,
                   filling = (in->backend->fill_rows + T - 1) / T,
                   enough = copying > filling ? copying : filling;
@@ -49,7 +50,7 @@ static memory_request request_of(const calibrate_inputs *in, const worker_option
     return need;
 }
 
-/* What it has beside its session and its plan. */
+/* Allocates what a worker has beside its session and its plan. */
 static ckvc_status allocate_scratch(worker *w, const memory_request *need, ckvc_err *err) {
     const worker_options *o = &w->o;
     const ckvc_table *table = need->table;
@@ -81,7 +82,8 @@ static ckvc_status open_all(worker *w, int64_t n, memory_request *need, const me
     session *sessions[SESSIONS_TOGETHER];
     need->limits.max_lanes = plan->lanes;
     need->limits.joined = plan->joined;
-    /* copies of weights stay as far as there is room beside what is neither they nor a session */
+    /* The backend keeps copies of weights as far as there is room beside everything that is neither
+     * a copy nor a session. */
     const size_t sessions_take = need->held + session_bytes(need->shape, need->limits) +
                                  (size_t)(n - 1) * session_bytes_beside(need->shape, need->limits);
     in->backend->ops->weight_limit(in->backend,
@@ -208,7 +210,8 @@ ckvc_status worker_time_copies(const calibrate_inputs *in, const memory_plan *pl
     *copy_s = 0;
     if (plan->copied == 0) { return CKVC_OK; }
     CKVC_TRY(model_acquire(in->model, err));
-    CKVC_TRY(in->backend->ops->sync(in->backend, err)); /* a device's copies are under way */
+    /* waits for the device, which copies in the background */
+    CKVC_TRY(in->backend->ops->sync(in->backend, err));
     *copy_s = ckvc_now_s() - start_s;
     return CKVC_OK;
 }

@@ -15,7 +15,7 @@
 #include "calib/rollout/rollouts.h"
 #include "lib/model/model.h"
 
-/* What a pass runs on; all borrowed. */
+/* What a pass runs on. Everything is borrowed. */
 typedef struct calibrate_inputs {
     model *model;
     backend *backend;
@@ -24,28 +24,35 @@ typedef struct calibrate_inputs {
 } calibrate_inputs;
 
 /* How losses are computed: all variants of a prompt in one sweep of the layers, or one continuation
- * each. The same bits either way. */
+ * for each. Both ways give the same bits. */
 typedef enum rollout_way { ROLLOUTS_SWEEP, ROLLOUTS_PLAIN } rollout_way;
 
 typedef struct worker_options {
     setting setting;            /* borrows */
-    behaviour_policy behaviour; /* greedy is the worker's own to make */
+    behaviour_policy behaviour; /* its member `greedy` is made by the worker */
     rollout_way rollouts;
-    size_t memory; /* bytes; 0: three quarters of what is free */
-    /* For who looks at what later rows attend to (calib/demand): tokens of a target_job, and
-     * bytes that it holds beside the worker. */
+    size_t memory; /* in bytes; 0 stands for three quarters of what is free */
+    /* For callers that look at what later rows attend to (calib/demand): the tokens of their
+     * target_job. The bytes that they hold beside the worker go into `beside`. */
     uint32_t max_targets;
-    uint32_t max_counted; /* positions of a target_input's `counted` */
-    uint32_t max_watched; /* last rows that w->watcher is shown, */
-    bool watched_later;   /* and by session_show */
-    bool
-        divergence; /* full-cache losses keep what rollouts are held against; --loss kl does, too */
-    size_t beside, once; /* of each prompt; whatever their number */
-    size_t held;         /* of the backend's memory, by others, beside all workers */
-    int64_t most_lanes;  /* without a table: rollouts side by side at most; 0: none are */
-    int64_t n_rollouts;  /* likewise: of a prompt in all; 0: as most_lanes */
-    double steps; /* passes beside, a prompt's share of them: decoding, while workers are open */
-    /* Prompts that may go through the layers together, at most (workers_open); 0: one at a time */
+    uint32_t max_counted; /* how many positions a target_input's `counted` has */
+    uint32_t max_watched; /* how many last rows w->watcher is shown */
+    bool watched_later;   /* whether session_show shows them, too */
+    /* Whether full-cache losses keep the distributions that rollouts are compared with. With --loss
+     * kl they do so anyway. */
+    bool divergence;
+    /* Bytes that are held besides: for each prompt, and whatever the number of prompts. */
+    size_t beside, once;
+    size_t held; /* bytes of the backend's memory that others hold, beside all workers */
+    /* Without a table: how many rollouts go side by side at most; 0: there are no rollouts. */
+    int64_t most_lanes;
+    /* Without a table: how many rollouts a prompt has in all; 0: as many as most_lanes. */
+    int64_t n_rollouts;
+    /* Passes through the layers besides, as a prompt's share of them: decoding while workers are
+     * open. */
+    double steps;
+    /* How many prompts may go through the layers together at most (workers_open); 0: one at a time.
+     */
     int64_t most_prompts;
 } worker_options;
 
@@ -56,13 +63,17 @@ typedef struct worker {
     variant_list variants;
     rollout_scratch scratch;
     memory_plan plan;
-    double share; /* of random choices under BEHAVIOUR_EPSILON_GREEDY; set before worker_keep */
-    const prefill_watcher *watcher; /* of the next prefill, or NULL */
-    double *attended; /* [L][G][T] of the next full-cache loss (rollout_job.targets), or NULL */
-    uint32_t fed; /* tokens behind the next prompt, where these are more than its continuation */
-    /* the prompt in hand */
+    /* The share of random choices under BEHAVIOUR_EPSILON_GREEDY. Set it before worker_keep. */
+    double share;
+    const prefill_watcher *watcher; /* watches the next prefill; or NULL */
+    /* [L][G][T] receives what the rows of the next full-cache loss attend to (rollout_job.targets);
+     * or NULL. */
+    double *attended;
+    /* How many tokens are fed behind the next prompt, where they are more than its continuation. */
+    uint32_t fed;
+    /* The prompt in hand: */
     prefill_stats stats;
-    rollouts losses; /* of these sets and variants */
+    rollouts losses; /* of `sets` and `variants` */
 } worker;
 
 /* Opens a worker that is sized for the longest of in->prompts. table is borrowed; NULL allows
@@ -72,8 +83,9 @@ ckvc_status worker_open(worker *w, const calibrate_inputs *in, const worker_opti
                         const ckvc_table *table, ckvc_err *err) CKVC_MUST_CHECK;
 void worker_close(worker *w);
 
-/* As many as the memory plan has prompts go together: several where o->most_prompts allows it, and
- * that spares copies of weights or fills a device. */
+/* Workers whose prompts go through the layers together. There are as many as the memory plan has
+ * prompts: several where o->most_prompts allows it, and where that spares copies of weights or
+ * fills a device. */
 typedef struct workers {
     worker *items; /* [n] */
     int64_t n;
@@ -82,7 +94,7 @@ ckvc_status workers_open(workers *ws, const calibrate_inputs *in, const worker_o
                          const ckvc_table *table, ckvc_err *err) CKVC_MUST_CHECK;
 void workers_close(workers *ws);
 
-/* -> stats. */
+/* Prefills the prompt and fills w->stats. */
 ckvc_status worker_prefill(worker *w, const prompt *p, ckvc_err *err) CKVC_MUST_CHECK;
 /* Computes the loss under the full cache alone, into losses.full; NaN without a continuation. */
 ckvc_status worker_full(worker *w, ckvc_err *err) CKVC_MUST_CHECK;
@@ -93,8 +105,8 @@ void worker_keep(worker *w, const prompt *p, bool logged);
  * variants. */
 ckvc_status worker_rollouts(worker *w, ckvc_err *err) CKVC_MUST_CHECK;
 
-/* The same three for a prompt each of n workers of one workers_open, through the layers together;
- * prompts [n]. */
+/* The same three functions for n workers of one workers_open, with one prompt each. The prompts [n]
+ * go through the layers together. */
 ckvc_status workers_prefill(worker *const *w, const prompt *const *prompts, int64_t n,
                             ckvc_err *err) CKVC_MUST_CHECK;
 ckvc_status workers_full(worker *const *w, int64_t n, ckvc_err *err) CKVC_MUST_CHECK;
@@ -102,11 +114,12 @@ ckvc_status workers_rollouts(worker *const *w, int64_t n, ckvc_err *err) CKVC_MU
 
 /* ---- for dry runs ---- */
 
-/* What a pass through the layers spends on copies of weights that do not stay. */
+/* Measures how many seconds a pass through the layers spends on copies of weights that do not stay.
+ */
 ckvc_status worker_time_copies(const calibrate_inputs *in, const memory_plan *plan, double *copy_s,
                                ckvc_err *err) CKVC_MUST_CHECK;
-/* What a prompt's prefill takes without copies. A device copies beside its products, so that the
- * longer of both is what was timed: where that is the copies, products count as the backend says.
- */
+/* Returns the seconds of a prompt's prefill without the copies. A device copies beside its
+ * products, so what was timed is the longer of the two. Where that is the copies, the seconds of
+ * the products are estimated from the backend's copy_rows. */
 double worker_compute_s(const calibrate_inputs *in, double prefill_s, double copy_s,
                         uint32_t n_tokens);
