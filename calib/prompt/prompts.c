@@ -29,7 +29,7 @@ static bool of_split(const manifest_entry *e, const char *split) {
     return e->split && strcmp(e->split, split) == 0;
 }
 
-/* A manifest may hold prompts out by itself; they are treated like those that --holdout draws. */
+/* A manifest may hold prompts out by itself. These are treated like those that --holdout draws. */
 bool prompt_held_out(const manifest_entry *e, uint64_t seed, double holdout) {
     return (holdout > 0 && (double)prompt_hash("", seed, e->id) * 0x1p-64 < holdout) ||
            of_split(e, "heldout") || of_split(e, "select");
@@ -45,7 +45,8 @@ static bool chooses(const manifest_entry *e, const prompt_options *o) {
             (double)prompt_hash("select\n", o->seed, e->id) * 0x1p-64 < o->select);
 }
 
-/* The options without a share to draw, where the manifest names who chooses. */
+/* Returns the options, without a share to draw where the manifest itself names the prompts that
+ * choose. */
 static prompt_options divided_by(const manifest *m, const prompt_options *o) {
     prompt_options out = *o;
     for (size_t i = 0; i < m->n_entries; i++) {
@@ -61,7 +62,8 @@ void prompts_divide(prompt_list *list, const manifest *m, const prompt_options *
     }
 }
 
-/* By the manifest's split, or as "heldout" or "select" however it came to be one. */
+/* Returns whether the entry is of a split that is wanted. A prompt that is held out counts as
+ * "heldout" or "select", however it came to be held out. */
 static bool wanted_split(const manifest_entry *e, const prompt_options *o) {
     for (size_t i = 0; i < o->n_splits; i++) {
         const char *split = o->splits[i];
@@ -90,7 +92,7 @@ typedef struct ids {
 
 static void ids_fini(ids *list) { free(list->items); }
 
-/* "FILE:LINE: prompt "ID"" and the text behind it. */
+/* Fails with "FILE:LINE: prompt "ID"" and the text behind it. */
 static ckvc_status CKVC_PRINTF(4, 5)
     refuse(const source *s, ckvc_err *err, ckvc_status status, const char *fmt, ...) {
     char text[sizeof err->text];
@@ -113,8 +115,8 @@ static ckvc_status encode_text(const source *s, const char *text, size_t size, b
     return st == CKVC_OK ? st : refuse(s, err, st, ": %s", inner.text);
 }
 
-/* The prompt, and of after_first what stands behind its first user turn. A rendered conversation
- * has its BOS in the text: the tokenizer adds none. */
+/* Tokenises the messages of a line: the prompt and, with after_first, what stands behind its first
+ * user turn. The text of a rendered conversation contains its BOS, so the tokenizer adds none. */
 static ckvc_status encode_messages(const source *s, const prompt_options *o, ids *out, ids *later,
                                    ckvc_err *err) {
     const manifest_entry *e = s->e;
@@ -148,7 +150,7 @@ static ckvc_status ids_of(const source *s, const prompt_options *o, ids *out, id
                          : encode_text(s, e->text, e->text_size, true, out, err);
 }
 
-/* The line's own continuation; n 0 where it has none. */
+/* Tokenises the line's own continuation; out->n is 0 where it has none. */
 static ckvc_status continuation_of(const source *s, ids *out, ckvc_err *err) {
     const manifest_entry *e = s->e;
     if (!e->continuation_tokens) {
@@ -175,8 +177,8 @@ static ckvc_status check_vocabulary(const source *s, const char *what, const int
     return CKVC_OK;
 }
 
-/* The ids of a prompt: the first `kept` of T by the LongBench convention (the first and the last
- * half stay, the middle goes), later turns, and the continuation behind them. */
+/* Writes the ids of a prompt: `kept` of its T tokens by the LongBench convention (the first and the
+ * last half stay, and the middle goes), then later turns, and then the continuation. */
 static void fill_prompt(prompt *p, const ids *all, size_t T, size_t kept, const ids *later,
                         const int32_t *continuation, size_t C) {
     const size_t head = (kept + 1) / 2, tail = kept - head, n = kept + later->n;
@@ -197,7 +199,7 @@ static void fill_prompt(prompt *p, const ids *all, size_t T, size_t kept, const 
     p->token_hash = ckvc_xxh64(b.data, b.size);
 }
 
-/* Fills p from one line; p->tokens stays NULL when T < W + 1 and such prompts are to be dropped. */
+/* Fills p from one line. p->tokens stays NULL when T < W + 1 and such prompts are to be dropped. */
 static ckvc_status build_one(const source *s, const model_shape *shape, const prompt_options *o,
                              prompt *p, ckvc_err *err) {
     CKVC_AUTO(ids_fini) ids all = {0};
@@ -259,7 +261,8 @@ void prompts_add(prompt_list *list) {
         p->n_continuation > list->max_continuation ? p->n_continuation : list->max_continuation;
 }
 
-/* A document with one prompt is no more than that. */
+/* Leaves a document's name with the prompts that share it. A document with a single prompt is not
+ * named, because that prompt stands for itself. */
 static void share_documents(prompt_list *list) {
     CKVC_AUTO_FREE const char **names = ckvc_alloc(list->n, sizeof *names);
     CKVC_AUTO_FREE size_t *cluster = ckvc_alloc(list->n, sizeof *cluster);

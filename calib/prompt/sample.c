@@ -25,7 +25,8 @@ static int by_cell(const void *a, const void *b) {
     return x->cell != y->cell ? (x->cell < y->cell ? -1 : 1) : by_hash(a, b);
 }
 
-/* How many items cells give in all when none gives more than `level`; items are sorted by cell. */
+/* Returns how many items the cells give in all when none gives more than `level`. Items are sorted
+ * by cell. */
 static size_t n_given(const ranked *items, size_t n, size_t level) {
     size_t total = 0;
     for (size_t i = 0, run = 0; i < n; i++) {
@@ -140,7 +141,7 @@ static int by_id(const void *a, const void *b) {
     return id_to_item(((const struct scanned_prompt *)a)->id, b);
 }
 
-/* One of this run's prompts with its place. */
+/* One of this run's prompts, with its cell and source. */
 typedef struct placed {
     prompt *p;
     const char *source;
@@ -154,7 +155,7 @@ static int by_place(const void *a, const void *b) {
     return x->ppl != y->ppl ? (x->ppl < y->ppl ? -1 : 1) : strcmp(x->source, y->source);
 }
 
-/* Names in byte order, each once. */
+/* Lists the names of the sources in byte order, each once. */
 static void list_sources(const placed *all, size_t n, coverage *c) {
     CKVC_AUTO_FREE const char **names = ckvc_calloc(n, sizeof *names);
     c->sources = ckvc_calloc(n, sizeof *c->sources);
@@ -167,7 +168,7 @@ static void list_sources(const placed *all, size_t n, coverage *c) {
     }
 }
 
-/* all [n] -> the rows, one a cell and source. */
+/* Makes the rows from all [n]: one for each cell and source. */
 static void list_rows(placed *all, size_t n, coverage *c) {
     list_sources(all, n, c);
     c->rows = ckvc_calloc(n, sizeof *c->rows);
@@ -201,7 +202,8 @@ static void draw_prompts(placed *all, size_t n, const sample_options *o, prompt_
     }
 }
 
-/* The prompts that the scan knows, by id and tokens, at their places -> all; returns how many. */
+/* Writes the prompts that the scan knows, by id and tokens, with their cells to `all`. Returns how
+ * many they are. */
 static size_t place_prompts(const scanned *s, const sample_options *o, const prompt_list *prompts,
                             placed *all, uint32_t *n_unscanned) {
     const risk_edges *e = &o->edges;
