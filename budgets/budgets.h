@@ -1,5 +1,5 @@
-/* Budgets of KV heads and of layers from demand, and a score that ranks positions for them: what
- * such a table is asked for, and what its fit found out (docs/method.md). */
+/* Budgets of KV heads and of layers that are made from demand, and a ranking of positions for them:
+ * what a fit of such a table is asked for, and what it found out (docs/method.md). */
 #pragma once
 
 #include <jansson.h>
@@ -11,9 +11,9 @@
 #include "formats/table/table_file.h"
 
 typedef struct budgets_options {
-    ckvc_mode mode;        /* in which sets the table recommends to keep entries ... */
-    ckvc_score_kind score; /* ... and by what it recommends to rank them */
-    uint32_t features;     /* version of a learned ranking's features, CKVC_FEATURES_1 or 2 */
+    ckvc_mode mode;        /* in which sets the table recommends to keep entries */
+    ckvc_score_kind score; /* by which ranking it recommends to order positions */
+    uint32_t features;     /* the version of a learned ranking's features, CKVC_FEATURES_1 or 2 */
     /* The weight w of what continuations look at in the demand (calib/demand/demand_meter.h); it
      * must be one that was logged. */
     double mix;
@@ -22,38 +22,43 @@ typedef struct budgets_options {
     double c_min;
 } budgets_options;
 
-/* What was found out about the budgets of heads, or those of layers. */
+/* What was found out about the budgets of heads, or about those of layers. */
 typedef struct demand_units {
-    size_t n, undecided; /* units; those whose interval holds an equal share */
+    /* how many units there are; how many have an interval that holds an equal share */
+    size_t n, undecided;
     shares_halves halves;
 } demand_units;
-typedef struct demand_block { /* one budget */
-    double mix;               /* w of its demand */
-    size_t n_prompts;         /* in which it leaves a choice */
+typedef struct demand_block { /* what was found out about one budget */
+    double mix;               /* the weight w of its demand */
+    size_t n_prompts;         /* how many prompts it leaves a choice in */
     demand_units heads, layers;
 } demand_block;
 typedef struct fitted_demand {
-    bool fitted;  /* had records */
-    bool carried; /* it had none: shares are the incoming table's */
+    bool fitted;  /* whether there were records of it */
+    bool carried; /* whether there were none, and the shares are those of the incoming table */
     uint64_t n_prompts, n_documents;
     uint32_t n_replicates, n_splits, n_blocks;
     demand_block *blocks; /* [nB] */
 } fitted_demand;
 
-/* What was found out about the learned ranking. Losses are cross-entropies of the targets, nats per
- * unit of target, a mean over heads and prompts. */
+/* What was found out about the learned ranking. Losses are cross-entropies of the targets, in nats
+ * per unit of target, and are means over heads and prompts. */
 typedef struct fitted_learned {
-    bool fitted; /* had records */
+    bool fitted; /* whether there were records of it */
     uint64_t n_prompts, n_heldout;
-    uint32_t positions; /* of a head and prompt */
-    double gradient;    /* the largest that is left; SOFTMAX_CERTIFICATE at least */
-    double loss;        /* of the prompts that it was fitted to */
-    /* Of the held-out: its own; of the window's score; of Expected Attention's. NaN: none. */
+    uint32_t positions; /* how many positions are logged of a head and prompt */
+    /* the largest gradient that a fit of a head left; at least SOFTMAX_CERTIFICATE */
+    double gradient;
+    double loss; /* the loss on the prompts that it was fitted to */
+    /* Losses on the held-out prompts: of the ranking itself, of the window's score, and of Expected
+     * Attention's. They are NaN where there are none. */
     double heldout, heldout_window, heldout_expected;
 } fitted_learned;
 
-/* The weight w of the demand that a table's shares under budget number b are of (fit --mix). */
+/* Returns the weight w of the demand from which a table's shares under budget number b were made
+ * (fit --mix). */
 double budgets_mix(const table_file *t, uint32_t b);
-/* What META says under "diagnostics" of demand and of the learned ranking. New references. */
+/* Return what META says under "diagnostics" about demand and about the learned ranking, as new
+ * references. */
 json_t *fitted_demand_json(const fitted_demand *d, const double *budgets);
 json_t *fitted_learned_json(const fitted_learned *l);

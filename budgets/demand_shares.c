@@ -9,7 +9,7 @@
 #include "lib/base/order.h"
 #include "lib/base/hash.h"
 
-#define REPLICATES 400u /* of the bootstrap, where --bootstrap names no number */
+#define REPLICATES 400u /* replicates of the bootstrap where --bootstrap names no number */
 #define SPLITS     50u
 
 static size_t head_counts(const shard_header *h) {
@@ -22,7 +22,7 @@ ckvc_status demand_records_add(demand_records *d, const shard *s, size_t p, uint
     const shard_header *h = &s->h;
     const size_t heads = head_counts(h), layers = layer_counts(h), each = heads + layers,
                  n_mixes = shard_has_features(h) ? SHARD_N_MIXES : 0;
-    /* beside the counts, one budget's shares of all prompts as doubles */
+    /* Beside the counts, the shares of one budget are held for all prompts as doubles. */
     const size_t bytes =
         each * (1 + n_mixes) * sizeof(uint32_t) + heads / h->n_budgets * sizeof(double);
     CKVC_FAIL_IF(d->n_prompts + 1 > memory_max / bytes, err, CKVC_E_MEMORY,
@@ -53,9 +53,10 @@ static uint32_t replicates_of(const resampling *r) {
     return r->n_replicates && r->kind == RESAMPLE_BOOTSTRAP ? r->n_replicates : REPLICATES;
 }
 
-/* Shares of budget b, of prompts in which it leaves a choice: longer than it, and with more than
- * floors to give. Counts from `at` on, n of them, over B.
- * shares [n_prompts][n] and keys [n_prompts] are filled. */
+/* Collects the shares of budget b from the prompts in which it leaves a choice: those that are
+ * longer than the budget, which must also give more than the floors take. A share is one of the n
+ * counts from `at` on, divided by B. Fills shares [n_prompts][n] and keys [n_prompts], and returns
+ * how many prompts they are of. */
 static size_t gather(const demand_records *d, uint32_t b, size_t at, size_t n, double *shares,
                      uint64_t *keys) {
     const setting *made = &d->first.setting;
@@ -70,7 +71,8 @@ static size_t gather(const demand_records *d, uint32_t b, size_t at, size_t n, d
     return used;
 }
 
-/* value [n][nB] and interval [n][nB][2] (NULL: not wanted) of one budget's entries. */
+/* Writes the means and intervals of one budget's entries to value [n][nB] and interval [n][nB][2];
+ * the latter may be NULL where it is not wanted. */
 static void put_entry(const shares_sample *s, const resampling *r, uint32_t b, uint32_t nB,
                       double *value, double *interval, demand_units *out) {
     const size_t n = s->L * s->X;
@@ -87,7 +89,7 @@ static void put_entry(const shares_sample *s, const resampling *r, uint32_t b, u
         .n = n, .undecided = shares_undecided(ends, n), .halves = shares_split(s, SPLITS, r->seed)};
 }
 
-/* Where a prompt's counts of weight w begin. */
+/* Finds the index at which a prompt's counts of weight w begin. */
 static ckvc_status find_mix(const demand_records *d, double w, size_t *at, ckvc_err *err) {
     size_t i = 0;
     while (w > 0 && i < SHARD_N_MIXES && shard_mixes[i] != w) { i++; }
@@ -139,7 +141,8 @@ ckvc_status demand_records_table(demand_records *d, const budgets_options *o, co
     t->share_interval = ckvc_alloc(2 * entries, sizeof(double));
     for (uint32_t b = 0; b < h->n_budgets; ++b) {
         table->c_min[b] = (ckvc_c_min){fmax(h->setting.floor, o->c_min), h->setting.recent};
-        const bool paper = o->score == CKVC_SCORE_PAPER; /* a learned one: learned_score.h */
+        /* learned_score.c sets a learned ranking */
+        const bool paper = o->score == CKVC_SCORE_PAPER;
         table->score[b] = ckvc_default_score(paper ? CKVC_SCORE_PAPER : CKVC_SCORE_WINDOW, 0);
         table->score[b].mode = o->mode;
     }

@@ -10,7 +10,7 @@
 #include "lib/base/order.h"
 #include "lib/base/hash.h"
 
-#define RIDGE 1e-3 /* on standardised features, per unit of target */
+#define RIDGE 1e-3 /* acts on standardised features, per unit of target */
 
 static size_t count_heads(const shard_header *h) { return (size_t)h->n_layers * h->n_kv_heads; }
 
@@ -26,7 +26,9 @@ ckvc_status learned_records_add(learned_records *l, const shard *s, size_t p, ui
     CKVC_FAIL_IF(l->n_prompts + 1 > memory_max / bytes, err, CKVC_E_MEMORY,
                  "%s: features of %zu prompts, %zu bytes each, are over --memory", where,
                  l->n_prompts + 1, bytes);
-    const float *f = s->features + p * n_float; /* of the first head's first position, 0, d/1024 */
+    /* The features of the first head's first position. This is position 0, whose column OWN + 8 is
+     * its distance d from the end, as d / 1024. */
+    const float *f = s->features + p * n_float;
     CKVC_FAIL_IF(f[CKVC_FEATURES_OWN + 8] > CKVC_FEATURES_MOST_LEFT / 1024.0f, err, CKVC_E_DATA,
                  "%s: has features that an older ckvc logged, with distances beyond %d: log its "
                  "prompts again",
@@ -50,13 +52,15 @@ ckvc_status learned_records_add(learned_records *l, const shard *s, size_t p, ui
     return CKVC_OK;
 }
 
-/* Those that are fitted first, each part in an order that is not the shards'. */
+/* Sorts the prompts that are fitted before those that are held out, and each part by hash, so that
+ * the order of shards does not matter. */
 static int by_hash(const void *a, const void *b) {
     const struct learned_prompt *x = a, *y = b;
     return x->heldout != y->heldout ? x->heldout - y->heldout : ckvc_order_u64(&x->hash, &y->hash);
 }
 
-/* Drops of the sorted prompts the held-out that another run has among those that are fitted. */
+/* Drops those held-out prompts that another run has among the fitted ones. The prompts are sorted.
+ */
 static void drop_fitted(learned_records *l) {
     size_t n = l->n_fitted;
     for (size_t k = n; k < l->n_prompts; ++k) {
@@ -70,7 +74,8 @@ static void drop_fitted(learned_records *l) {
     l->n_prompts = n;
 }
 
-/* What a logged position stands for [n_prompts][P], the same for every head. */
+/* Returns how many positions each logged position stands for, [n_prompts][P]. This is the same for
+ * every head. */
 static double *weights_of(const learned_records *l) {
     const size_t P = l->first.setting.positions;
     double *weights = ckvc_alloc(l->n_prompts * P, sizeof *weights);
@@ -82,7 +87,7 @@ static double *weights_of(const learned_records *l) {
     return weights;
 }
 
-/* A head's part of all prompts, features from column `first` on. */
+/* Collects a head's part of all prompts, with features from column `first` on. */
 static void head_prompts(const learned_records *l, size_t head, uint32_t first,
                          const double *weights, softmax_prompt *out) {
     const size_t H = count_heads(&l->first), F = l->first.setting.n_features,
@@ -98,7 +103,7 @@ static void head_prompts(const learned_records *l, size_t head, uint32_t first,
     }
 }
 
-/* Adds a head's loss on prompts [n], by its targets. */
+/* Adds a head's loss on prompts [n], weighted by the sum of its targets. */
 static void add_loss(const softmax_prompt *prompts, size_t n, uint32_t F, const double *theta,
                      double *loss) {
     double y = 0.0;
@@ -106,8 +111,9 @@ static void add_loss(const softmax_prompt *prompts, size_t n, uint32_t F, const 
     *loss += y * softmax_loss(prompts, n, F, theta);
 }
 
-/* What a head's scores add up to, of heads that have sets of their own; those of a layer that share
- * one count alike, or it would be that of the head that asks for most. */
+/* Returns the number to which a head's scores add up, where heads have sets of their own. Heads of
+ * a layer that share a set count alike; else the set would be that of the head that asks for most.
+ */
 static double mass_of(const learned_records *l, size_t head, ckvc_mode mode) {
     double mass = 0.0;
     if (mode != CKVC_MODE_HEADS) { return 1.0; }

@@ -16,7 +16,8 @@ size_t select_candidates(uint32_t features, bool mixes, ckvc_score_kind score, d
     const bool learned = features != 0, equal = c_min >= 1.0,
                rowless = learned && ckvc_features_rows(features) == 0;
     counted = equal ? 1.0 : counted;
-    /* c_min in its place behind the first, which the others are more than or nothing */
+    /* Moves c_min to its place in ascending order behind the first floor. All others are higher
+     * than the first, or equal to it and then skipped. */
     double floors[] = {counted, fmax(counted, 0.2), fmax(counted, 0.4), fmax(counted, c_min)};
     for (int i = 3; i > 1 && floors[i] < floors[i - 1]; i--) {
         const double one = floors[i];
@@ -65,7 +66,7 @@ static uint32_t find_budget(const ckvc_table *t, const score_row *r) {
     return b;
 }
 
-/* Rows of the table itself, under budgets of its own. */
+/* Checks that a row is of this table, in its mode, and under a budget of its own. */
 static ckvc_status check_candidate_line(const scores *file, const score_row *r, const ckvc_table *t,
                                         ckvc_err *err) {
     const uint32_t b = find_budget(t, r);
@@ -81,14 +82,14 @@ static ckvc_status check_candidate_line(const scores *file, const score_row *r, 
     return CKVC_OK;
 }
 
-/* The number of the prompt among names, or n. */
+/* Returns the index of the row's prompt, or n where it is new. */
 static size_t find_prompt(const score_row *const *first, size_t n, const score_row *r) {
-    size_t i = n; /* lines of a prompt stand together */
+    size_t i = n; /* searches from the end, because lines of a prompt stand together */
     while (i > 0 && strcmp(first[i - 1]->id, r->id) != 0) { i--; }
     return i > 0 ? i - 1 : n;
 }
 
-/* Lines on their way to losses. */
+/* Score lines from which losses are made. */
 typedef struct select_rows {
     const score_row **first; /* [n_prompts] a row of each */
     double
@@ -97,7 +98,7 @@ typedef struct select_rows {
 
 static void rows_fini(select_rows *x) { CKVC_FREE(x->first, x->loss); }
 
-/* Where candidate 0 of a prompt and budget stands. */
+/* Returns the index of candidate 0 of a prompt and budget. */
 static size_t loss_offset(const select_losses *s, size_t p, uint32_t b) {
     return (p * s->n_budgets + b) * SELECT_MAX;
 }
@@ -106,12 +107,13 @@ static bool has_line(const select_losses *s, const select_rows *x, size_t p, uin
     return !isnan(x->loss[loss_offset(s, p, b) + i]);
 }
 
-/* Candidate i was not dropped at budget b. */
+/* Returns whether candidate i was not dropped at budget b. */
 static bool is_left(const select_losses *s, const select_rows *x, uint32_t b, size_t i) {
     return has_line(s, x, s->n_prompts - 1, b, i);
 }
 
-/* The least of the means at budget b over prompts that have all that are left. */
+/* Chooses the candidate with the least mean at budget b. Means are over prompts that have a finite
+ * loss of every candidate that is left. */
 static void choose_candidate(select_losses *s, const select_rows *x, uint32_t b) {
     const uint32_t nB = s->n_budgets;
     size_t counted = 0;
@@ -134,7 +136,7 @@ static void choose_candidate(select_losses *s, const select_rows *x, uint32_t b)
     }
 }
 
-/* What candidate i loses more than the chosen at budget b, prompt by prompt. */
+/* Returns what candidate i loses more than the chosen one at budget b, paired by prompt. */
 static rank_interval more_than_chosen(const select_losses *s, const select_rows *x, uint32_t b,
                                       size_t i) {
     CKVC_AUTO_FREE double *more = ckvc_alloc(s->n_prompts, sizeof *more);
@@ -151,7 +153,7 @@ static rank_interval more_than_chosen(const select_losses *s, const select_rows 
     return rank_mean_interval(more, cluster, n);
 }
 
-/* Who loses at budget b, and by what the best of the others does. */
+/* Says which candidates lose at budget b, and by how much the best of them does. */
 static void compare_candidates(select_losses *s, const select_rows *x, uint32_t b) {
     const uint32_t nB = s->n_budgets;
     const size_t chosen = s->chosen[b];
@@ -161,13 +163,14 @@ static void compare_candidates(select_losses *s, const select_rows *x, uint32_t 
         if (chosen == s->n || i == chosen) { continue; }
         const double loss = s->loss[i * nB + b], own = s->loss[chosen * nB + b],
                      best = next < s->n ? s->loss[next * nB + b] : INFINITY;
-        next = loss != own && loss < best ? i : next; /* as much: the same sets, most likely */
+        /* a candidate with the same loss most likely keeps the same sets */
+        next = loss != own && loss < best ? i : next;
         s->lost[i * nB + b] |= more_than_chosen(s, x, b, i).lo > 0;
     }
     s->more[b] = more_than_chosen(s, x, b, next);
 }
 
-/* One line of a table. */
+/* Adds one line of a table. */
 static ckvc_status add_score_line(select_losses *s, select_rows *x, const scores *file,
                                   const score_row *r, const ckvc_table *t, ckvc_err *err) {
     CKVC_TRY(check_candidate_line(file, r, t, err));
@@ -190,8 +193,8 @@ static ckvc_status add_score_line(select_losses *s, select_rows *x, const scores
     return CKVC_OK;
 }
 
-/* Lines of a candidate and budget are there of all prompts; or, with `drops`, from the first prompt
- * to some. */
+/* Checks that every candidate and budget has lines of all prompts or, with `drops`, of all prompts
+ * from the first one up to some prompt. */
 static ckvc_status check_lines(const select_losses *s, const select_rows *x, bool drops,
                                const char *path, ckvc_err *err) {
     for (uint32_t b = 0; b < s->n_budgets; b++) {
@@ -211,7 +214,7 @@ static ckvc_status check_lines(const select_losses *s, const select_rows *x, boo
     return CKVC_OK;
 }
 
-/* All lines of tables. */
+/* Adds all lines of tables. */
 static ckvc_status add_score_lines(select_losses *s, select_rows *x, const scores *file,
                                    const ckvc_table *t, bool drops, ckvc_err *err) {
     const size_t cells = file->n * s->n_budgets * SELECT_MAX;
@@ -282,7 +285,8 @@ static void recommend_candidate(ckvc_table *t, uint32_t b, select_candidate c) {
     const uint32_t mode = t->score[b].mode;
     t->score[b] = ckvc_default_score(c.score, t->score[b].features);
     t->score[b].mode = mode;
-    if (mode != CKVC_MODE_SHARED) { t->c_min[b].floor = c.floor; /* of none lines say 0 */ }
+    /* Where sets are uniform there is no floor, and score lines say 0. */
+    if (mode != CKVC_MODE_SHARED) { t->c_min[b].floor = c.floor; }
 }
 
 bool select_mixes(const select_losses *s, double *mix) {

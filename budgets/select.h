@@ -1,6 +1,6 @@
-/* What a table with shares recommends, budget by budget: of several scores, floors and weights of
- * demand the one that costs the least on prompts that nothing else is told of (docs/method.md,
- * section 6). */
+/* What a table with shares recommends, budget by budget: the one of several rankings, floors and
+ * weights of demand that costs the least on prompts that no other part of the fit has seen
+ * (docs/method.md, section 6). */
 #pragma once
 
 #include "lib/stats/rank.h"
@@ -8,50 +8,60 @@
 
 typedef struct select_candidate {
     ckvc_score_kind score;
-    double floor; /* f, of ckvc_c_min */
-    double mix;   /* w of the demand that shares are of */
+    double floor; /* the kept floor f, as in ckvc_c_min */
+    double mix;   /* the weight w of the demand from which shares are made */
 } select_candidate;
 
-enum { SELECT_MAX = 24 }; /* candidates */
+enum { SELECT_MAX = 24 }; /* the most candidates */
 
 typedef struct select_losses {
-    uint32_t n_budgets;  /* nB of the table */
-    size_t n_prompts, n; /* candidates */
+    uint32_t n_budgets;  /* nB, the number of the table's budgets */
+    size_t n_prompts, n; /* n is the number of candidates */
     select_candidate candidates[SELECT_MAX];
-    /* Every line has `kl`, which varies less over prompts than losses do: `loss` is it, else the
-     * loss over that of the full cache. */
+    /* Whether every line has `kl`, which varies less over prompts than losses do. Then `loss` is
+     * the KL; else it is the loss over that of the full cache. */
     bool by_kl;
-    /* [n][nB] nats per token, a mean over the prompts that have a finite one under every candidate
-     * that is left; NaN: there is none, or it was dropped. */
+    /* [n][nB] in nats per token: the mean over the prompts that have a finite loss under every
+     * candidate that is left. It is NaN where there is no such prompt, or the candidate was
+     * dropped. */
     double *loss;
-    bool *lost;     /* [n][nB] it was dropped, or is decided to lose more than the chosen */
-    size_t *chosen; /* [nB] the candidate of the least loss, of equal ones the first; n: none */
-    rank_interval *more; /* [nB] that the best of the others loses, paired by prompt */
+    /* [n][nB] whether the candidate was dropped, or is decided to lose more than the chosen one */
+    bool *lost;
+    /* [nB] the candidate with the least loss, and of equal ones the first; n: there is none */
+    size_t *chosen;
+    /* [nB] what the best of the others loses more than the chosen one, paired by prompt */
+    rank_interval *more;
 } select_losses;
 
-/* What a table (features: its learned ranking's version, 0: none; of demand with other weights or
- * without) can be tried under, in the order in which it is preferred: by `score`, with the floor
- * that demand was counted with, and with those of 0.2, 0.4 and c_min that are more; where it is the
- * learned one between the window's and the paper's, with the last floor alone, but alone where it
- * reads no attention: neither do engines that it is for. The window's beside it with a floor of 1,
- * too: what is left where neither shares nor the learned ranking have learned anything. Then
- * `score` with the first and the last of these floors and shares of demand with each of
- * shard_mixes. c_min 1: no floor but that, under which shares do not matter. */
+/* Lists what a table can be tried under, in the order in which candidates are preferred, and
+ * returns how many there are. `features` is the version of the table's learned ranking, or 0 where
+ * it has none. `mixes` says whether demand was logged with other weights. `counted` is the demand
+ * floor.
+ *
+ * First comes the ranking `score` with the demand floor, and with those of 0.2, 0.4 and c_min that
+ * are higher. Where `score` is the learned ranking, it stands between the window's and the paper's,
+ * each of which has the last floor alone. A learned ranking that reads no attention stands without
+ * these two, because the engines that it is made for read none either. Where the window's is tried
+ * in this way, it is tried with a floor of 1, too: this is what remains where neither shares nor
+ * the learned ranking have learned anything.
+ *
+ * Then comes `score` with the first and the last of these floors, and with shares of demand with
+ * each of shard_mixes. With c_min 1 there is no floor but 1, under which shares do not matter. */
 size_t select_candidates(uint32_t features, bool mixes, ckvc_score_kind score, double counted,
                          double c_min, select_candidate out[SELECT_MAX]);
-/* The losses of a file of score lines: of policy `table` under the table's budgets and modes. The
- * candidates are those of the first prompt's lines, in their order. CKVC_E_DATA where one is
- * missing or there twice; but with `drops` a candidate may have no lines under a budget from some
- * prompt on: it was dropped there, and is not chosen. */
+/* Reads the losses from a file of score lines: those of policy `table` under the table's budgets
+ * and modes. The candidates are those of the first prompt's lines, in their order. The status is
+ * CKVC_E_DATA where a line is missing or is there twice. With `drops`, a candidate may have no
+ * lines under a budget from some prompt on: it was dropped there, and is not chosen. */
 ckvc_status select_read(const char *path, const ckvc_table *t, bool drops, select_losses **out,
                         ckvc_err *err) CKVC_MUST_CHECK;
 void select_free(select_losses *s);
 CKVC_AUTO_OF(select_losses, select_free)
-/* The weights that were chosen -> mix [nB]; true: one is not 0. */
+/* Writes the weights that were chosen to mix [nB]. Returns true where one of them is not 0. */
 bool select_mixes(const select_losses *s, double *mix);
-/* Every block recommends what was chosen, but for its shares, and META says under "select" what was
- * compared. */
+/* Makes every block recommend what was chosen for it; only shares stay as they are. META then says
+ * under "select" what was compared. */
 void select_take(const select_losses *s, table_file *t);
-/* The same for people: {prompts, by, candidates: [{score, floor, loss or kl}], chosen}. New
- * reference. */
+/* Returns what was compared as {prompts, by, candidates: [{score, floor, loss or kl}], chosen}, a
+ * new reference. */
 json_t *select_json(const select_losses *s);

@@ -34,7 +34,7 @@ void shares_bootstrap(const shares_sample *s, uint32_t replicates, uint64_t seed
         for (size_t r = 0; r < R; ++r) { total[r] += weight[p * R + r]; }
     }
     for (size_t i = 0; i < N; ++i) {
-        size_t drawn = 0; /* replicates that drew a prompt */
+        size_t drawn = 0; /* how many replicates drew a prompt */
         for (size_t r = 0; r < R; ++r) { sum[r] = 0.0; }
         for (size_t p = 0; p < P; ++p) {
             const double share = s->shares[p * N + i];
@@ -55,8 +55,8 @@ size_t shares_undecided(const double *interval, size_t n) {
     return undecided;
 }
 
-/* half [2][L][X]: means of the prompts with weight 1 in either half of a split; NaN where a half is
- * empty. weight [P][2 * splits]. */
+/* Writes to half [2][L][X] the means of the prompts in either half of a split; the first half has
+ * weight 1. A mean is NaN where its half is empty. weight [P][2 * splits]. */
 static void halves_of(const shares_sample *s, const uint8_t *weight, size_t stride, size_t split,
                       double *half) {
     const size_t N = s->L * s->X;

@@ -12,8 +12,8 @@ typedef struct problem {
     const softmax_prompt *prompts;
     size_t n;
     uint32_t D;
-    double ridge, y;      /* sum of targets */
-    double *mean, *scale; /* [D] of features; scale 0: never varies */
+    double ridge, y;      /* y is the sum of targets */
+    double *mean, *scale; /* [D] of features; scale 0: the feature never varies */
     double *x, *p;        /* [D] a position's standardised features; [most n] its probabilities */
     double *gradient, *h; /* [D]; [D][D], the lower triangle */
     double *step, *trial; /* [D] */
@@ -53,7 +53,7 @@ static void find_scales(problem *q) {
     }
 }
 
-/* log Z of a prompt under standardised theta; p[i] becomes position i's share of it. */
+/* Returns log Z of a prompt under standardised theta. p[i] becomes position i's share of Z. */
 static double log_partition(const problem *q, const softmax_prompt *s, const double *theta) {
     double most = -INFINITY, sum = 0.0;
     for (uint32_t i = 0; i < s->n; i++) {
@@ -66,7 +66,7 @@ static double log_partition(const problem *q, const softmax_prompt *s, const dou
     return most + log(sum);
 }
 
-/* The objective per unit of target; with derivatives also gradient and h. */
+/* Returns the objective per unit of target. With `derivatives` it also computes gradient and h. */
 static double objective(problem *q, const double *theta, int derivatives) {
     const uint32_t D = q->D;
     double value = 0.5 * q->ridge * dot(theta, theta, D);
@@ -106,8 +106,9 @@ static double objective(problem *q, const double *theta, int derivatives) {
     return value;
 }
 
-/* step = -h^-1 gradient by Cholesky's factors, which take h's place. What never varies has a row
- * and column of zeros but for the ridge; a pivot that rounding left without one is skipped. */
+/* Computes step = -h^-1 gradient by Cholesky factors, which replace h. A feature that never varies
+ * has a row and a column of zeros but for the ridge. A pivot of which rounding has left nothing is
+ * skipped. */
 static void newton_step(problem *q) {
     const uint32_t D = q->D;
     double *h = q->h, *x = q->step;
@@ -128,9 +129,9 @@ static void newton_step(problem *q) {
     }
 }
 
-/* Halves the step until the objective falls by a share of what the gradient promises; false where
- * rounding leaves nothing to gain. What promises less than rounding can show is taken whole, a few
- * times: the gradient still tells. */
+/* Halves the step until the objective falls by a share of what the gradient promises. Returns false
+ * where rounding leaves nothing to gain. A step that promises less than rounding can show is taken
+ * whole, a few times, because the gradient still shows the way. */
 static int descend(problem *q, double *theta, double value, int *blind) {
     const double slope = dot(q->gradient, q->step, q->D);
     double length = 1.0;
