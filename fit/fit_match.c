@@ -1,4 +1,4 @@
-/* What one fit may pool (formats/table/table.md): fit_match of fit_pool.h. */
+/* Decides what one fit may pool (formats/table/table.md): fit_match of fit_pool.h. */
 #include "fit/fit_pool.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 
 #define POOL_HINT "records of one fit must share it: fit them apart"
 
-/* Whose values are compared. */
+/* Where the compared values come from. */
 typedef struct pairing {
     const char *a, *b;
     ckvc_err *err;
@@ -29,7 +29,7 @@ static ckvc_status same_number(const pairing *p, const char *field, double a, do
     return same_text(p, field, a_text, b_text);
 }
 
-/* Inner edges of n_a and n_b bins. */
+/* Compares the inner edges of n_a and n_b bins. */
 static ckvc_status same_edges(const pairing *p, const char *field, const double *a, uint32_t n_a,
                               const double *b, uint32_t n_b) {
     char name[64];
@@ -51,8 +51,8 @@ static ckvc_status same_start(const pairing *p, const struct side *a, const stru
     return same_number(p, name, (double)a->entries[i], (double)b->entries[i]);
 }
 
-/* What two headers must share beside the model. The setting of b is made equal to a's where one of
- * them has none. */
+/* Returns what two headers must share beside the model. Where one of them does not have a member of
+ * the setting, that of b is made equal to that of a. */
 static unsigned groups_of(const shard_header *a, const shard_header *b, int side,
                           const setting *ours, setting *theirs) {
     const shard_kind x = shard_kind_of(a), y = shard_kind_of(b);
@@ -66,7 +66,7 @@ static unsigned groups_of(const shard_header *a, const shard_header *b, int side
     if (x == SHARD_DEMAND && y == SHARD_DEMAND) {
         return SETTING_TABLE | SETTING_MEASURE | SETTING_DEMAND;
     }
-    if (x != y) { /* demand knows budgets, and neither an operator nor actions */
+    if (x != y) { /* demand has budgets, and neither an operator nor actions */
         theirs->op = ours->op;
         memcpy(theirs->grid, ours->grid, sizeof theirs->grid);
         return SETTING_TABLE;

@@ -1,4 +1,4 @@
-/* Pooling of run directories and bare shards: which prompts enter, and the streaming into
+/* Pools run directories and bare shards: it decides which prompts enter, and streams them into
  * statistics. */
 #include "fit/fit_pool.h"
 
@@ -19,15 +19,18 @@
 
 static const shard_kind shard_kinds[] = {[POOL_DEMAND] = SHARD_DEMAND, [POOL_SCORE] = SHARD_SCORE};
 
-/* A prompt is known by its id and tokens. The first source (in sorted order) that has records of it
- * for a kind keeps it. */
+/* A prompt is identified by its id and tokens. The first source (in sorted order) that has records
+ * of it for a kind keeps it. */
 struct fit_seen {
-    uint32_t source[POOL_KINDS]; /* source number + 1, 0: none yet */
-    bool left_out; /* held out or of another split: counted once, whatever passes it stands in */
-    bool judges;   /* held out, with features: the first source's */
+    uint32_t source[POOL_KINDS]; /* the number of the source plus 1; 0: none yet */
+    /* Whether it is held out or of another split. It is counted once, in however many passes it
+     * stands. */
+    bool left_out;
+    /* whether it is held out and has given its features, which the first source does */
+    bool judges;
 };
 
-/* The prompt's entry; valid until the next call. */
+/* Returns the prompt's entry, which is valid until the next call. */
 static struct fit_seen *seen_find(fit_pool *pool, const struct shard_prompt *p) {
     char key[sizeof p->id + 17];
     snprintf(key, sizeof key, "%016" PRIx64 "%s", p->token_hash, p->id);
@@ -53,7 +56,8 @@ static bool in_splits(const fit_options *o, const char *split) {
 
 /* ---- one shard ---- */
 
-/* A shard on its way into the pool: which kinds it may give (bit i: kind i), and from where. */
+/* A shard that is being read into the pool: which kinds it may give (bit i stands for kind i), and
+ * where it is from. */
 typedef struct incoming {
     const char *where;
     uint32_t source; /* number of the source */
@@ -76,8 +80,9 @@ static ckvc_status side_begin(fit_pool *pool, ckvc_side which, const shard_heade
     return CKVC_OK;
 }
 
-/* Which of the kinds that prompt i has records of (`has`) it enters: not when it is held out (but
- * for POOL_SCORE, which it judges), of another split, or seen in an earlier source. */
+/* Decides which of the kinds that prompt i has records of (`has`) the prompt enters. It enters none
+ * when it is held out, is of another split, or was seen in an earlier source. An exception is
+ * POOL_SCORE, whose held-out prompts enter, because they judge the fit. */
 static ckvc_status admit_prompt(fit_pool *pool, const shard *s, size_t i, const incoming *from,
                                 unsigned has, unsigned *use, ckvc_err *err) {
     const struct shard_prompt *p = &s->prompts[i];
@@ -129,7 +134,8 @@ static ckvc_status add_record(fit_pool *pool, const prompt_records *x, uint32_t 
     }
     const size_t state = prompt_records_state(x, r);
     ckvc_err inner;
-    inner.status = CKVC_OK; /* its text alone would cost more to clear than a record to add */
+    /* Only the status is set: clearing the text would cost more than adding a record. */
+    inner.status = CKVC_OK;
     const ckvc_status st = cql_counts_add(side->counts, state, r->action, reward, part, &inner);
     CKVC_FAIL_IF(st != CKVC_OK, err, st, "%s: /record row %u: %s", where, row, inner.text);
     if (pool->options->cql.solver == FIT_ADAMW) {
@@ -140,8 +146,8 @@ static ckvc_status add_record(fit_pool *pool, const prompt_records *x, uint32_t 
     return CKVC_OK;
 }
 
-/* The first shard of a kind says what it was made with, the others must agree; kind -1: of sides.
- */
+/* The first shard of a kind says what it was made with, and the others must agree. Kind -1 stands
+ * for sides. */
 static ckvc_status check_made_alike(shard_header *first, char **where, const shard *s, int kind,
                                     const incoming *from, ckvc_err *err) {
     if (*where) {
@@ -152,7 +158,7 @@ static ckvc_status check_made_alike(shard_header *first, char **where, const sha
     return CKVC_OK;
 }
 
-/* One prompt's numbers of a kind that is no side. */
+/* Adds one prompt's numbers of a kind that is no side. */
 static ckvc_status add_numbers(fit_pool *pool, const shard *s, size_t p, int kind,
                                const char *where, ckvc_err *err) {
     const uint64_t hash = prompt_hash(&s->prompts[p]);
@@ -164,7 +170,7 @@ static ckvc_status add_numbers(fit_pool *pool, const shard *s, size_t p, int kin
     return demand_records_add(&pool->demand, s, p, hash, o->memory_max, where, err);
 }
 
-/* A shard of such kinds (bit i: kind i). */
+/* Adds a shard of kinds that are no sides (bit i stands for kind i). */
 static ckvc_status add_all(fit_pool *pool, const shard *s, const incoming *from, unsigned kinds,
                            ckvc_err *err) {
     shard_header *const first[] = {
@@ -232,11 +238,11 @@ static ckvc_status add_shard(fit_pool *pool, const shard *s, const incoming *fro
 
 typedef struct source {
     const char *path;
-    run_dir *run; /* NULL: a bare shard */
+    run_dir *run; /* NULL for a bare shard */
     const run_pass *passes[POOL_KINDS], *scan;
 } source;
 
-/* Runs first, by plan, then bare shards; each by path. */
+/* Sorts runs, by plan, before bare shards; equal ones are sorted by path. */
 static int by_identity(const void *a, const void *b) {
     const source *x = a, *y = b;
     if (!x->run != !y->run) { return x->run ? -1 : 1; }
@@ -250,7 +256,8 @@ static bool pass_has(const run_pass *p, int kind) {
                                   : of->kind == shard_kinds[kind];
 }
 
-/* The pass of each kind: the last complete one, or the one that was asked for, complete or not. */
+/* Chooses the pass of each kind: the last complete one or, where a number was asked for, the pass
+ * of that number, complete or not. */
 static ckvc_status choose_passes(source *s, int wanted, ckvc_err *err) {
     const run_pass *partial = NULL;
     bool incomplete = false, any = false;
@@ -280,7 +287,8 @@ static ckvc_status choose_passes(source *s, int wanted, ckvc_err *err) {
     return CKVC_OK;
 }
 
-/* The first shard that is of no side, and its header; NULL: there is none. */
+/* Returns where the first shard that is of no side is from, and its header in *first. The result is
+ * NULL where there is no such shard. */
 static const char *first_without_side(const fit_pool *pool, const shard_header **first) {
     const demand_records *d = &pool->demand;
     const learned_records *l = &pool->learned;
@@ -314,10 +322,11 @@ static void add_stable(fit_pool *pool, const run_pass *p, const char *name) {
     json_array_append_new(pool->stable, o);
 }
 
-/* One pass, for all kinds that take it. */
+/* Reads one pass, for all kinds that are taken from it. */
 static ckvc_status read_pass(fit_pool *pool, const source *s, const run_pass *p, uint32_t number,
                              unsigned kinds, ckvc_err *err) {
-    /* A pass of compile is the first of a calibration of its own, whose plan its shards carry. */
+    /* A pass of `compile` counts as pass 1 of a calibration of its own, whose plan its shards
+     * carry. */
     char name[sizeof p->name], where[512];
     const bool own_plan = strcmp(p->plan, run_plan_hash(s->run)) != 0;
     snprintf(name, sizeof name, own_plan ? "pass-01-%s" : "%s", own_plan ? p->kind : p->name);
@@ -391,8 +400,8 @@ static ckvc_status read_sources(fit_pool *pool, source *sources, size_t n, ckvc_
 
 /* ---- the whole ---- */
 
-/* What a table by demand alone is shaped by: the incoming one, or one cell of risk, the default
- * grids, neutral entries and no thresholds. */
+/* Determines the shape of a table that has demand alone: that of the incoming table; or, without
+ * one, one risk cell, the default grids, neutral entries and no thresholds. */
 static ckvc_status shape_by_demand(fit_pool *pool, ckvc_err *err) {
     const table_file *in = pool->options->incoming;
     const shard_header *first;
@@ -401,7 +410,7 @@ static ckvc_status shape_by_demand(fit_pool *pool, ckvc_err *err) {
                  "%s: holds a learned ranking, which is of use only beside shares: fit it together "
                  "with a run of --side demand, or give --tables with shares",
                  where);
-    shard_header h = *first; /* arrays borrowed */
+    shard_header h = *first; /* its arrays are borrowed */
     ckvc_table *plain = NULL;
     if (in) {
         h.setting = setting_of_table(in->table, in->meta);
@@ -424,7 +433,7 @@ static ckvc_status shape_by_demand(fit_pool *pool, ckvc_err *err) {
         }
         shard_header_borrow(&h, plain);
     }
-    snprintf(h.pass, sizeof h.pass, "both"); /* what it has the shape of */
+    snprintf(h.pass, sizeof h.pass, "both"); /* it has the shape of a pass of both sides */
     h.setting.budgets = h.setting.layer_budgets = (setting_list){0};
     memset(h.setting.grid, 0, sizeof h.setting.grid);
     shard_header_copy(&pool->first, &h);

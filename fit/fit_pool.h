@@ -1,8 +1,8 @@
-/* What a fit reads: run directories and bare shards, pooled into sufficient statistics (formats.md,
- * "What one fit may pool").
+/* What a fit reads: run directories and bare shards, which are pooled into sufficient statistics
+ * (formats.md, "What one fit may pool").
  *
- * Shards are read one at a time and forgotten. Sources are taken in sorted order and sums are
- * exact, so the order in which they were named never shows. Internal to fit. */
+ * Shards are read one at a time and are then forgotten. Sources are taken in sorted order and sums
+ * are exact, so the order in which they were named never shows. Internal to fit. */
 #pragma once
 
 #include <stddef.h>
@@ -15,38 +15,42 @@
 #include "formats/lines/leak_record.h"
 #include "formats/shard/shard.h"
 
-/* What a pass may log: a side, demand, what a learned ranking is fitted to. */
+/* What a pass may log: a side, demand, or what a learned ranking is fitted to. */
 enum { POOL_DEMAND = CKVC_SIDE_COUNT, POOL_SCORE, POOL_KINDS };
 
 typedef struct fit_pool {
     const fit_options *options; /* borrowed */
-    /* The first shard of a side, and its header: model, grids, budgets, edges. Of demand alone they
-     * are what its table is shaped by (fit_pool.c). */
+    /* Where the first shard of a side is from, and its header: model, grids, budgets, edges. Where
+     * there is demand alone, they are those from which its table gets its shape (fit_pool.c). */
     char *where;
     shard_header first;
     side_records sides[CKVC_SIDE_COUNT];
-    bool score_passes; /* a run has one: features that demand passes logged stay out */
+    /* Whether a run has a score pass. Then the features that demand passes logged are left out. */
+    bool score_passes;
     demand_records demand;
     learned_records learned;
-    json_t *plans, *passes; /* lists of their names, as they come */
-    json_t *stable;         /* how --until-stable ended the passes that had it; NULL: none did */
-    uint64_t n_heldout, n_filtered, n_duplicates; /* prompts left out, as fit_result has them */
-    json_t *seen_at; /* token hash and id of a prompt -> its place in seen */
+    /* lists of the hashes of plans and of the names of passes, in the order in which they are read
+     */
+    json_t *plans, *passes;
+    json_t *stable; /* how --until-stable ended the passes that had it; NULL: no pass had it */
+    /* counts of prompts that were left out, as in fit_result */
+    uint64_t n_heldout, n_filtered, n_duplicates;
+    json_t *seen_at; /* maps a prompt's token hash and id to its index in `seen` */
     struct fit_seen *seen;
     size_t n_seen, cap_seen;
-    head_signature scanned;  /* sums over scanned prompts, hold-out left out */
-    head_signature demanded; /* the same of demand passes */
+    head_signature scanned;  /* sums over scanned prompts that are not held out */
+    head_signature demanded; /* the same sums over prompts of demand passes */
     table_leaks leaks;
 } fit_pool;
 
-/* Reads everything. The pool is to be released in every case. */
+/* Reads everything. The caller calls fit_pool_fini in every case. */
 ckvc_status fit_pool_read(fit_pool *pool, const char *const *paths, size_t n_paths,
                           const fit_options *o, ckvc_err *err) CKVC_MUST_CHECK;
 void fit_pool_fini(fit_pool *pool);
-/* Names the first field in which two headers may not be pooled, with both values. The start tables
- * and, where the side pays one, the penalty are compared too of a side, side >= 0; what a learned
- * ranking is fitted to of POOL_SCORE. Scan shards have no
- * tables: only the model and the window are compared; of demand and records, the model and the
- * budgets. */
+/* Fails where two headers may not be pooled, and names the first field in which they differ, with
+ * both values. Where `side` is a ckvc_side, the start tables are compared too and, where the side
+ * pays one, the penalty. Where it is POOL_SCORE, what a learned ranking is fitted to is compared.
+ * Scan shards have no tables, so only the model and the window are compared. Between demand and
+ * records, the model and the budgets are compared. */
 ckvc_status fit_match(const shard_header *a, const char *a_where, const shard_header *b,
                       const char *b_where, int side, ckvc_err *err) CKVC_MUST_CHECK;

@@ -1,4 +1,5 @@
-/* From records to a table: pools, fits side by side, and says what it did. */
+/* Makes a table from records: it pools them, fits one side after the other, and describes what it
+ * did. */
 #include "fit/fit_records.h"
 
 #include <assert.h>
@@ -13,15 +14,16 @@
 #include "formats/shard/shard_rows.h"
 #include "lib/base/json.h"
 
-/* The table of --tables must be of the shards' model, score, grids, budgets and edges: its entries
- * stand in for cells without records. */
+/* Checks that the table of --tables is of the shards' model, score, grids, budgets and edges,
+ * because its entries stand in for cells without records. */
 static ckvc_status check_incoming(const fit_pool *pool, const table_file *t, ckvc_err *err) {
     const ckvc_table *table = t->table;
     const json_t *fingerprint = json_object_get(t->meta, "fingerprint");
     const setting made = setting_of_table(table, t->meta), ours = shard_setting(&pool->first);
     CKVC_TRY(setting_match(&made, "the incoming table", &ours, pool->where,
                            SETTING_SCORE | SETTING_TABLE, "calibrate with --", err));
-    shard_header h = pool->first; /* arrays borrowed from both; never freed through this copy */
+    /* its arrays are borrowed from both, and are never freed through this copy */
+    shard_header h = pool->first;
     shard_header_borrow(&h, table);
     if (json_is_string(fingerprint)) {
         snprintf(h.fingerprint, sizeof h.fingerprint, "%s", json_string_value(fingerprint));
@@ -51,10 +53,12 @@ static const char *object_kind(const json_t *meta, const char *object) {
     return kind ? kind : "";
 }
 
-/* A side that a fit has no records of is the incoming table's, with its evidence and its part of
- * META: a gate fitted under fitted heads then is one joint table, whether its two passes were
- * fitted together or one after the other. The incoming table's evidence of `side` is there and in
- * the units of this fit (solver, alpha, reward, loss). */
+/* Returns whether the incoming table has evidence of `side` in the units of this fit (solver,
+ * alpha, reward, loss).
+ *
+ * A side of which a fit has no records is taken from the incoming table, with its evidence and its
+ * part of META. A gate that is fitted under fitted heads is then one joint table, whether its two
+ * passes were fitted together or one after the other. */
 static bool has_side_evidence(const table_file *in, ckvc_side side, const fit_options *o,
                               const setting *ours) {
     if (!in || !in->has_evidence || setting_of_table(in->table, in->meta).loss != ours->loss) {
@@ -82,7 +86,8 @@ static void carry_evidence(table_file *to, const table_file *in, ckvc_side side)
     if (from->share) { e->share = ckvc_copy(from->share, n, sizeof *e->share); }
 }
 
-/* Rounded up to one digit: it does not depend on the last bits of a machine's exp and log. */
+/* Rounds up to one digit, so that the result does not depend on the last bits of a machine's exp
+ * and log. */
 static double one_digit_up(double x) {
     if (!(x > 0.0)) { return 0.0; }
     double unit = pow(10.0, floor(log10(x)));
@@ -97,11 +102,12 @@ static const char *q_units(bool advantage, bool sum) {
                       : "advantage in nats per token, divided by the reward scale";
 }
 
-/* Were both sides logged under the same start table, so that neither knew what the other became? Of
- * a table that both are carried from its own word says it. */
+/* Returns whether both sides were logged under the same start table, so that neither knew what the
+ * other became. Where both are carried over from the incoming table, what that table says counts.
+ */
 static bool one_start(const fit_options *o, const fit_pool *pool, const fit_result *r) {
     if (r->sides[CKVC_SIDE_HEAD].carried && r->sides[CKVC_SIDE_GATE].carried) {
-        assert(o->incoming); /* what sides are carried from */
+        assert(o->incoming); /* sides are carried over from it */
         const char *said = json_string_value(json_object_get(o->incoming->meta, "probe"));
         return said && strcmp(said, "both-one-start") == 0;
     }
@@ -114,7 +120,9 @@ static bool one_start(const fit_options *o, const fit_pool *pool, const fit_resu
     return same;
 }
 
-/* The operator's, whatever sides were fitted; else by the sides that are there. */
+/* Returns the name of the probe: that of the operator, whatever sides were fitted, unless the
+ * operator is the paper's; else the one that was asked for; else it follows from the sides that are
+ * there. */
 static const char *probe_of(const fit_options *o, const fit_pool *pool, const fit_result *r,
                             char *buffer, size_t size) {
     const ckvc_operator op = r->table->table->op;
@@ -132,8 +140,8 @@ static const char *probe_of(const fit_options *o, const fit_pool *pool, const fi
     return n < 2 ? buffer : one_start(o, pool, r) ? "both-one-start" : "joint";
 }
 
-/* The shards' setting, with the penalty of a side that paid it, and the text of the demand's repeat
- * pass. */
+/* Returns the shards' setting, with the penalty of a side that paid it, and with the text of the
+ * demand's repeat pass. */
 static setting setting_of(const fit_pool *pool) {
     setting made = pool->first.setting;
     for (int i = 0; i < CKVC_SIDE_COUNT; ++i) {
@@ -147,7 +155,7 @@ static setting setting_of(const fit_pool *pool) {
     return made;
 }
 
-/* meta[object][key] = the incoming table's. */
+/* Sets meta[object][key] to what the incoming table says. */
 static void take_member(json_t *meta, const json_t *from, const char *object, const char *key) {
     json_t *value = json_object_get(json_object_get(from, object), key);
     if (value) { json_object_set_new(json_object_get(meta, object), key, json_deep_copy(value)); }
@@ -157,7 +165,7 @@ static int by_text(const void *a, const void *b) {
     return strcmp(json_string_value(*(json_t *const *)a), json_string_value(*(json_t *const *)b));
 }
 
-/* The texts of both lists (NULL: none), sorted, each once. New reference. */
+/* Returns the texts of both lists (either may be NULL), sorted, each once. A new reference. */
 static json_t *names_of(const json_t *ours, const json_t *theirs) {
     const json_t *lists[2] = {ours, theirs};
     size_t n = 0, most = json_array_size(ours) + json_array_size(theirs);
@@ -176,13 +184,13 @@ static json_t *names_of(const json_t *ours, const json_t *theirs) {
     return out;
 }
 
-/* meta[key] = those of both. */
+/* Sets meta[key] to the texts of both. */
 static void join_member(json_t *meta, const json_t *from, const char *key) {
     json_object_set_new(meta, key,
                         names_of(json_object_get(meta, key), json_object_get(from, key)));
 }
 
-/* What META says of a side, or of demand, that was carried over. */
+/* Copies what META says about a side, or about demand, that was carried over. */
 static void carry_part(json_t *meta, const json_t *from, const char *name) {
     char scale[32];
     snprintf(scale, sizeof scale, "scale_%s", name);
@@ -192,8 +200,8 @@ static void carry_part(json_t *meta, const json_t *from, const char *name) {
     take_member(meta, from, "reward", scale);
 }
 
-/* Rewrites what META says of all that was carried over: each part's own, the greater certificate of
- * sides, plans and passes of both. */
+/* Rewrites what META says about all that was carried over: each part's own members, the larger
+ * certificate of the sides, and the plans and passes of both tables. */
 static void carry_meta(json_t *meta, const json_t *from, const fit_result *r) {
     bool sides = false;
     for (int i = 0; i < CKVC_SIDE_COUNT; ++i) {
@@ -206,7 +214,7 @@ static void carry_meta(json_t *meta, const json_t *from, const fit_result *r) {
         if (repeat) { json_object_set(meta, "repeat", repeat); }
         if (select && !r->learned.fitted) { json_object_set(meta, "select", select); }
         if (r->table->table->theta && !r->learned.fitted) { carry_part(meta, from, "learned"); }
-        carry_part(meta, from, "rewards"); /* of shares that an earlier ckvc refined by them */
+        carry_part(meta, from, "rewards"); /* an earlier ckvc refined shares by rewards */
     }
     if (!sides && !r->demand.carried) { return; }
     join_member(meta, from, "plans");
@@ -225,8 +233,8 @@ static void carry_meta(json_t *meta, const json_t *from, const fit_result *r) {
     json_object_set_new(solver, "certificate", json_real(fmax(ours, theirs)));
 }
 
-/* r->table->meta anew, from the sides' numbers; of a side that was carried over what the incoming
- * table says of it. */
+/* Makes r->table->meta anew from the numbers of the sides. For a side that was carried over it
+ * takes what the incoming table says. */
 static void write_meta(const fit_pool *pool, const fit_options *o, fit_result *r) {
     const shard_header *h = &pool->first;
     const setting made = setting_of(pool);
@@ -280,8 +288,8 @@ static ckvc_status fit_sides(fit_pool *pool, const fit_options *o, fit_result *r
     table_file *t = r->table;
     for (int i = 0; i < CKVC_SIDE_COUNT; ++i) {
         const ckvc_side which = (ckvc_side)i;
-        /* The start table of the side's own shards; a side without records takes it from the first
-         * shard of another side, which was logged under it. */
+        /* The start table is that of the side's own shards. A side without records takes it from
+         * the first shard of another side, which was logged under it. */
         const bool own = pool->sides[i].where != NULL;
         const shard_header *from = own ? &pool->sides[i].start : &pool->first;
         const side_fitting f = {.o = &o->cql,
@@ -301,7 +309,7 @@ static ckvc_status fit_sides(fit_pool *pool, const fit_options *o, fit_result *r
     return CKVC_OK;
 }
 
-/* Shares of this fit's demand, or the incoming table's. */
+/* Makes shares from this fit's demand, or takes those of the incoming table. */
 static ckvc_status fit_shares(fit_pool *pool, const fit_options *o, fit_result *r, ckvc_err *err) {
     const table_file *in = o->incoming;
     ckvc_table *t = r->table->table;
@@ -321,8 +329,8 @@ static ckvc_status fit_shares(fit_pool *pool, const fit_options *o, fit_result *
     return CKVC_OK;
 }
 
-/* The heads' statistics: of the pool's scans, else of its demand passes, else the incoming table's;
- * NULL: not known. */
+/* Returns the statistics of heads: those of the pool's scans, else those of its demand passes, else
+ * those of the incoming table; NULL where none are known. */
 static double *signature_of(fit_pool *pool, const fit_options *o) {
     const size_t n = (size_t)pool->first.n_layers * pool->first.n_kv_heads * 3;
     head_signature *of = pool->scanned.values ? &pool->scanned : &pool->demanded;

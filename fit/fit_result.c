@@ -40,7 +40,8 @@ json_t *fit_diagnostics(const fit_result *r) {
     return o;
 }
 
-/* Choices per budget of the table: by the loss, by the penalty. */
+/* Returns how many choices the loss decides, and how many the penalty decides, for each budget of
+ * the table. */
 static json_t *split_json(const double *budgets, const decided *d) {
     json_t *list = json_array();
     for (size_t b = 0; b < d->nB; ++b) {
@@ -55,8 +56,8 @@ static json_t *split_json(const double *budgets, const decided *d) {
 
 json_t *fit_describe(const fit_result *r) {
     json_t *o = fit_diagnostics(r);
-    /* not in META, which is hashed: content ids of tables must not depend on what is printed beside
-     * them */
+    /* These are not in META, which is hashed: content ids of tables must not depend on what is
+     * printed beside them. */
     for (int i = 0; i < CKVC_SIDE_COUNT; ++i) {
         const fitted_side *s = &r->sides[i];
         json_t *of = json_object_get(o, ckvc_side_name((ckvc_side)i));
