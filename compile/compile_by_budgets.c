@@ -24,7 +24,7 @@ static json_t *plan_of_run(const compile_options *o) {
     return json;
 }
 
-/* The plan of the run's one logging pass: that of `calibrate --side demand`. */
+/* Returns the plan of the run's one logging pass, which is that of `calibrate --side demand`. */
 static plan demand_plan(const compile_options *o, calibrate_options *options) {
     *options = *o->plan->options;
     options->kind = SHARD_DEMAND;
@@ -60,7 +60,7 @@ static ckvc_status ask_demand(steps *s, pass_counts *counts, ckvc_err *err) {
 
 /* ---- 2: choose, on the prompts of split `select` ---- */
 
-/* Tables that are tried: the one that was fitted, and it with other shares. */
+/* The tables that are tried: the one that was fitted, and the same with other shares. */
 typedef struct candidates {
     select_candidate list[SELECT_MAX];
     asked_policy policies[SELECT_MAX];
@@ -72,7 +72,7 @@ static void candidates_fini(candidates *x) {
     for (size_t i = 0; i < SHARD_N_MIXES; i++) { table_file_free(x->mixed[i]); }
 }
 
-/* Gives table t shares of these weights of demand, budget by budget. */
+/* Gives table t the shares that demand has with these weights, one weight for each budget. */
 static ckvc_status take_mixes(steps *s, fit_mixes **m, const double *mix, table_file *t,
                               ckvc_err *err) {
     const char *path = run_path(s->run);
@@ -83,10 +83,10 @@ static ckvc_status take_mixes(steps *s, fit_mixes **m, const double *mix, table_
     return st;
 }
 
-/* The fitted table with shares of one weight under every budget, a checkpoint. */
+/* Makes the fitted table with shares of one weight under every budget, as a checkpoint. */
 static ckvc_status mix_table(steps *s, fit_mixes **m, double w, table_file **out, ckvc_err *err) {
     char before[48], file[48];
-    const size_t pass = s->result->n_passes - 1; /* numbers are from 1, and one is in hand */
+    const size_t pass = s->result->n_passes - 1; /* numbers start at 1, and one pass is in hand */
     steps_file(before, "tables/pass-%02zu.ckvt", pass);
     snprintf(file, sizeof file, "tables/pass-%02zu-mix-%g.ckvt", pass, w);
     if (!run_has_file(s->run, file)) {
@@ -100,8 +100,9 @@ static ckvc_status mix_table(steps *s, fit_mixes **m, double w, table_file **out
     return steps_read_table(s, file, out, err);
 }
 
-/* Does demand differ with its weight w, so that several are tried? Of a continuation or a
- * repetition alone all are one, and of a floor of the whole budget no share is looked at. */
+/* Returns whether demand depends on its weight w, so that several are tried. With a continuation or
+ * a repetition alone all weights give the same, and with a floor of the whole budget no share is
+ * used. */
 static bool has_mixes(const budgets_options *asked, const calibrate_options *made) {
     return made->n_instruction > 0 && made->setting.continuation > 1 && asked->c_min < 1.0;
 }
@@ -136,13 +137,14 @@ static void drop_lost(const select_losses *s, candidates *x) {
     }
 }
 
-/* What is chosen is a function of the logged lines. Each prompt is prefilled once for all that is
- * tried on it; after 4, 8, 16 ... prompts what is decided to lose is tried no more. */
+/* Scores the candidates on the prompts that choose. What is chosen is a function of the logged
+ * lines. Each prompt is prefilled once for all that is tried on it. After 4, 8, 16 ... prompts, a
+ * candidate that is decided to lose is tried no more. */
 static ckvc_status try_candidates(steps *s, ckvc_err *err) {
     CKVC_AUTO(candidates_fini) candidates x = {0};
     char before[48] = "", file[48];
     const size_t number = s->result->n_passes;
-    assert(s->table); /* what was fitted */
+    assert(s->table); /* the table that was fitted */
     CKVC_TRY(open_candidates(s, &x, err));
     for (size_t first = 0, end; first < s->select.n; first = end) {
         CKVC_AUTO_FREE char *path = NULL;
@@ -168,7 +170,7 @@ static ckvc_status try_candidates(steps *s, ckvc_err *err) {
     return CKVC_OK;
 }
 
-/* The table recommends what was chosen. */
+/* Makes the table recommend what was chosen. */
 static ckvc_status choose(steps *s, ckvc_err *err) {
     char file[48];
     compile_pass *p = steps_begin(s, PASS_SELECT, "select");
@@ -187,8 +189,8 @@ static ckvc_status choose(steps *s, ckvc_err *err) {
 
 /* ---- 3: judge, on the other held-out prompts ---- */
 
-/* Beside top-k, a table is held against snapkv, adakv and cake, the strongest rules that read a
- * prompt once; they keep as many entries on every prompt. */
+/* Beside top-k, a table is compared with SnapKV, AdaKV and CAKE, the strongest rules that read a
+ * prompt once. They keep as many entries of every prompt as it does. */
 static const policy_kind by_head[] = {POLICY_IDENTITY, POLICY_TOP_K, POLICY_SNAPKV,
                                       POLICY_ADAKV,    POLICY_CAKE,  POLICY_TABLE},
                          by_layer[] = {POLICY_IDENTITY, POLICY_TOP_K, POLICY_SNAPKV,
@@ -238,7 +240,8 @@ const compile_way compile_by_budgets = {"demand", plan_of_run, begin, run_budget
 
 /* ---- what it costs ---- */
 
-/* n prompts, each prefilled once, and under so many policies at every budget. */
+/* Returns the hours of n prompts, each of which is prefilled once and scored under so many policies
+ * at every budget. */
 static double scored_hours(const compile_load *l, size_t n, double policies) {
     const double each = l->prefill_s + (1 + policies * (double)l->n_budgets) * l->single_s;
     return (double)n * each / 3600;

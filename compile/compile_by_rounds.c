@@ -26,14 +26,16 @@ static json_t *plan_of_run(const compile_options *o) {
     return json;
 }
 
-/* What `calibrate --side SIDE` would do under this table (NULL: the start table). */
+/* Returns the plan of what `calibrate --side SIDE` would do under this table (NULL: the start
+ * table). */
 static plan side_plan(const compile_options *o, ckvc_side side, const table_file *table,
                       calibrate_options *options) {
     *options = *o->plan->options;
     options->kind = SHARD_LOGGED;
     options->sides[CKVC_SIDE_HEAD] = side == CKVC_SIDE_HEAD;
     options->sides[CKVC_SIDE_GATE] = side == CKVC_SIDE_GATE;
-    if (side == CKVC_SIDE_GATE) { options->until_stable = 0; /* looks at heads */ }
+    /* --until-stable looks at heads alone. */
+    if (side == CKVC_SIDE_GATE) { options->until_stable = 0; }
     plan p = steps_plan(o, options);
     if (table) { /* --tables brings its own edges, whatever made them */
         p.edges = EDGES_QUANTILE;
@@ -57,8 +59,8 @@ static const ckvc_table *table_before(const steps *s) {
     return s->table ? s->table->table : s->o->start;
 }
 
-/* --probe mean-gate: the threshold of every cell becomes the layer's mean, and META's count of
- * changed entries that of those. */
+/* For --probe mean-gate: sets the threshold of every cell to the layer's mean, and makes META count
+ * the entries that change by this. */
 static void take_mean_gate(const steps *s, table_file *t) {
     const float *before = table_before(s)->tau;
     const size_t n = ckvc_tau_index(t->table, t->table->n_layers, 0, 0, 0);
@@ -97,7 +99,7 @@ static ckvc_status search(steps *s, const compile_pass *p, table_file **made, pa
     return grid_search(&grid, made, counts, err);
 }
 
-/* A number that META's diagnostics give of a side. */
+/* Returns a number that META's diagnostics give for a side. */
 static size_t diagnostic(const table_file *t, const char *side, const char *key) {
     const json_t *of = json_object_get(json_object_get(t->meta, "diagnostics"), side);
     const json_int_t v = json_integer_value(json_object_get(of, key));
@@ -132,9 +134,9 @@ static ckvc_status run_side(steps *s, ckvc_side side, ckvc_err *err) {
 
 /* ---- rounds ---- */
 
-/* The held-out scores that the first round is held against: those of identity in its own scores
- * (*out is NULL), unless the loop starts elsewhere. Under another operator than the paper's the
- * start table is a checkpoint, too: tables/pass-00.ckvt. */
+/* Makes the held-out scores with which the first round is compared. *out is NULL where these are
+ * the ones of identity among its own scores, and is set where the loop starts elsewhere. Under
+ * another operator than the paper's the start table is a checkpoint, too: tables/pass-00.ckvt. */
 static ckvc_status judge_start(const steps *s, heldout **out, ckvc_err *err) {
     static const char file[] = "tables/pass-00.ckvt", lines[] = "heldout/pass-00.jsonl";
     const ckvc_table *start = s->o->start;
@@ -156,7 +158,8 @@ static ckvc_status judge_start(const steps *s, heldout **out, ckvc_err *err) {
 static ckvc_status run_rounds(run_dir *run, const compile_options *o, compile_result *r,
                               ckvc_err *err) {
     CKVC_AUTO(steps_close) steps s = steps_of(run, o, r);
-    CKVC_AUTO(heldout_free_at) heldout *before = NULL; /* under the round's first table */
+    /* scores under the table with which the round begins */
+    CKVC_AUTO(heldout_free_at) heldout *before = NULL;
     ckvc_side sides[CKVC_SIDE_COUNT];
     const int n = probe_sides(o->probe, sides);
     CKVC_TRY(judge_start(&s, &before, err));

@@ -102,8 +102,8 @@ static bool same_shape(const ckvc_table *a, const ckvc_table *b) {
            a->n_head_actions == b->n_head_actions && a->n_gate_actions == b->n_gate_actions;
 }
 
-/* Is a table of the start table's shape; without one, of the model, with shares under the run's
- * budgets? */
+/* Returns whether a table has the shape of the start table. Without a start table, it must have the
+ * model's shape, with shares under the run's budgets. */
 static bool of_this_run(const steps *s, const ckvc_table *t) {
     if (s->o->start) { return same_shape(t, s->o->start); }
     const model_shape *shape = model_get_shape(s->o->plan->inputs->model);
@@ -143,7 +143,8 @@ ckvc_status steps_score(const steps *s, const prompt_list *prompts, const step_p
     const uint32_t L = (uint32_t)model_get_shape(p->inputs->model)->n_layers;
     double mean = 0;
     for (uint32_t l = 0; l < co->setting.layer_budgets.n; l++) {
-        mean += co->setting.layer_budgets.v[l] / L; /* stands for them all in the lines */
+        /* the mean stands for all of them in the lines */
+        mean += co->setting.layer_budgets.v[l] / L;
     }
     score_options o = {.choice = {.list = policies->list,
                                   .n = policies->n,
@@ -222,7 +223,7 @@ void steps_end_round(steps *s, size_t first_pass, const heldout *start) {
     if (before) { round->gain = heldout_gain(now, now->reward[POLICY_TABLE], before); }
 }
 
-/* Is a line of this kind there about this round? */
+/* Returns whether the journal has a line of this kind about this round. */
 static bool has_note(const run_dir *run, const char *kind, json_int_t round) {
     for (size_t i = 0; i < json_array_size(run_notes(run)); i++) {
         const json_t *line = json_array_get(run_notes(run), i);
