@@ -37,7 +37,7 @@ json_t *fitted_side_json(const fitted_side *s, bool penalty) {
     return o;
 }
 
-#define NOISE_DRAWS 8 /* redrawn counts per state */
+#define NOISE_DRAWS 8 /* how many times the counts of a state are drawn again */
 
 /* ---- pass 1: scale and fit ---- */
 
@@ -61,7 +61,8 @@ static int by_row(const void *a, const void *b) {
     return (x->record.reward > y->record.reward) - (x->record.reward < y->record.reward);
 }
 
-/* Q of logged actions by the paper's optimiser, at the scale of the exact fit, in its place. */
+/* Replaces Q of the logged actions by what the paper's optimiser finds, at the scale of the exact
+ * fit. */
 static ckvc_status run_adamw(const side_fitting *f, fitted_side *out, ckvc_err *err) {
     side_records *p = f->records;
     const size_t cells = f->s.n_states * f->s.actions.n;
@@ -141,8 +142,8 @@ static ckvc_status explain_choices(const side_fitting *f, fitted_side *out, ckvc
 
 /* ---- pass 3: resampling ---- */
 
-/* Takes back what the bootstrap does not show to be better than the neutral action, or than the
- * incoming one where that was not logged. */
+/* Takes back each choice that the bootstrap does not show to be better than the neutral action or,
+ * where that was not logged, than the incoming action. */
 static void shrink_choices(const side_fitting *f, const int *incoming, int *chosen,
                            fitted_side *out) {
     const size_t A = f->s.actions.n;
@@ -152,8 +153,8 @@ static void shrink_choices(const side_fitting *f, const int *incoming, int *chos
         const uint64_t *n = f->e->n + s * A;
         const int a = chosen[s], stay = neutral >= 0 && n[neutral] > 0 ? neutral : incoming[s];
         if (a < 0 || a == stay) { continue; }
-        /* An advantage of the unperturbed table is 0 by definition; a raw reward needs its own
-         * records. */
+        /* The advantage of the unperturbed table is 0 by definition, while a raw reward needs
+         * records of its own. */
         const bool by_definition =
             f->o->reward == FIT_ADVANTAGE && stay == incoming[s] && n[stay] == 0;
         if (!(cql_lower_bound(&boots, s, a, by_definition ? -1 : stay, NULL) > 0.0)) {
@@ -177,8 +178,9 @@ static ckvc_status resample_choices(const side_fitting *f, fitted_side *out, ckv
 
 /* ---- pass 4: entries of the table ---- */
 
-/* The nearest supported state of the same budget: steps in layers plus steps across, of equally
- * near ones the one in the nearer layer, then the first. -1 when the budget has none. */
+/* Returns the action of the nearest supported state of the same budget, or -1 when the budget has
+ * none. The distance is the steps in layers plus the steps across. Of equally near states it takes
+ * the one in the nearer layer, and of these the first. */
 static int neighbour_action(const struct side *s, const int *chosen, size_t state) {
     const size_t b = state % s->nB;
     const uint32_t x = (uint32_t)(state / s->nB % s->X);

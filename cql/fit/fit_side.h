@@ -1,5 +1,5 @@
-/* One side's records to its part of a table (paper.md sections 5, 6): fits every state, chooses its
- * action, resamples, and leaves entries and evidence in the table. */
+/* Makes one side's part of a table from its records (paper.md sections 5, 6): it fits every state,
+ * chooses the state's action, resamples, and leaves entries and evidence in the table. */
 #pragma once
 
 #include <jansson.h>
@@ -24,56 +24,66 @@ typedef struct cql_options {
     fit_solver solver;
     fit_reward reward;
     fit_unsupported unsupported;
-    bool shrink; /* what the bootstrap does not show to be better: neutral, unlogged: incoming */
+    /* What the bootstrap does not show to be better becomes neutral or, where neutral was not
+     * logged, stays as in the incoming table. */
+    bool shrink;
 } cql_options;
 
-/* A record for AdamW, which sees them one by one: sorted by everything before use, so that shards'
- * order does not show. */
+/* A record for AdamW, which sees records one by one. They are sorted by all of their members before
+ * use, so that the order of shards does not show. */
 typedef struct fit_row {
     uint64_t prompt; /* hash of id and tokens */
     cql_record record;
 } fit_row;
 
 typedef struct side_records {
-    char *where;        /* the first shard with records of this side; NULL: none has any */
-    shard_header start; /* its header: the start table */
+    char *where; /* where the first shard with records of this side is from; NULL: there is none */
+    shard_header start; /* the header of that shard, with the start table */
     cql_counts *counts;
-    fit_row *rows; /* AdamW only */
+    fit_row *rows; /* used by AdamW alone */
     size_t n_rows, cap_rows;
     uint64_t n_prompts;
 } side_records;
 
 /* What a fit found out about one side. */
 typedef struct fitted_side {
-    bool fitted;  /* had records; otherwise the side is the incoming table's */
-    bool carried; /* it is, with its evidence (fit_records.c) */
-    uint64_t n_records, n_prompts, n_documents; /* documents: of several prompts one, else each */
+    bool fitted; /* whether it had records; otherwise the side is the incoming table's */
+    /* whether it is the incoming table's together with its evidence (fit_records.c) */
+    bool carried;
+    /* A document counts once for all of its prompts; a prompt without a document counts as one. */
+    uint64_t n_records, n_prompts, n_documents;
     size_t n_states;
-    double scale;          /* rewards were divided by it */
-    double certificate;    /* worst gradient of a state over max(1, max |mean reward|) */
+    double scale;       /* the scale by which rewards were divided */
+    double certificate; /* the largest gradient of a state, divided by max(1, max |mean reward|) */
     double adamw_distance; /* largest |Q - exact Q| of a logged action; NaN with the exact solver */
-    decided why;           /* of the choices before --shrink; empty where nothing was fitted */
-    double count_noise;    /* share of supported states that random counts would turn, had as many
-                              records been drawn uniformly */
-    size_t n_shrunk;       /* choices that --shrink took back */
-    size_t n_changed;      /* entries that differ from the incoming table */
-    uint16_t *choices; /* [replicates][n_states] (NULL without), CQL_NO_CHOICE where undefined */
+    /* What decided the choices before --shrink. It is empty where nothing was fitted. */
+    decided why;
+    /* The share of supported states whose choice random counts would turn, if as many records had
+     * been drawn uniformly. */
+    double count_noise;
+    size_t n_shrunk;  /* how many choices --shrink took back */
+    size_t n_changed; /* how many entries differ from the incoming table's */
+    /* [replicates][n_states], CQL_NO_CHOICE where a choice is undefined. NULL without replicates.
+     */
+    uint16_t *choices;
 } fitted_side;
 
-/* What JSON says of one. New reference. penalty: the side pays one for the candidates it keeps. */
+/* Returns what JSON says about a fitted side, a new reference. `penalty` says that the side pays a
+ * penalty for the candidates that it keeps. */
 json_t *fitted_side_json(const fitted_side *s, bool penalty);
 
 /* What a side's part of a table is fitted from. */
 typedef struct side_fitting {
     const cql_options *o;
     const resampling *resampled;
-    struct side s;         /* of the table that is made: entries are written */
-    table_evidence *e;     /* written; all zero, Q -inf */
-    side_records *records; /* n_prompts 0: none, the side keeps its incoming entries */
-    const float *start;    /* [n_states] entries of the incoming table */
-    const char *where;     /* whose they are */
+    struct side s;     /* the side of the table that is made; its entries are written */
+    table_evidence *e; /* written; at first all zero, and Q -inf */
+    /* with n_prompts 0 there are none, and the side keeps its incoming entries */
+    side_records *records;
+    const float *start; /* [n_states] entries of the incoming table */
+    const char *where;  /* names the file that they are from */
 } side_fitting;
 
-/* CKVC_E_DATA where an incoming entry is not on the grid of actions, CKVC_E_BUG where a solver
- * fails. */
+/* Fits the side. The status is CKVC_E_DATA where an incoming entry is not on the grid of actions,
+ * and CKVC_E_BUG where a solver fails. */
 ckvc_status fit_side(const side_fitting *f, fitted_side *out, ckvc_err *err) CKVC_MUST_CHECK;

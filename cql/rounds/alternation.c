@@ -12,7 +12,7 @@ const char *probe_name(probe_kind probe) { return probe_names[probe]; }
 int probe_sides(probe_kind probe, ckvc_side sides[CKVC_SIDE_COUNT]) {
     sides[0] = probe == PROBE_GATE_ONLY ? CKVC_SIDE_GATE : CKVC_SIDE_HEAD;
     sides[1] = CKVC_SIDE_GATE;
-    /* no-threshold has no thresholds to try */
+    /* no-threshold has no thresholds that could be tried */
     return probe == PROBE_HEAD_ONLY || probe == PROBE_GATE_ONLY || probe == PROBE_NO_THRESHOLD ? 1
                                                                                                : 2;
 }

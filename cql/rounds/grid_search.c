@@ -18,12 +18,12 @@ typedef struct search {
     pass_counts *counts;
     table_file *file;    /* the result; its table is what is tried */
     struct side side;    /* of it */
-    size_t nB, A, cells; /* cells of the side: 1, E * P */
+    size_t nB, A, cells; /* cells of the side: 1 for the heads, E * P for the gate */
     worker w;
-    double *reward; /* [nB][A] of the prompt in hand */
-    double *sum;    /* [cells][nB][A] */
-    uint32_t *n;    /* [cells] prompts */
-    uint64_t n_bad; /* prompts with a loss that is not finite */
+    double *reward; /* [nB][A] rewards of the prompt in hand */
+    double *sum;    /* [cells][nB][A] sums of rewards */
+    uint32_t *n;    /* [cells] how many prompts a cell has */
+    uint64_t n_bad; /* how many prompts have a loss that is not finite */
 } search;
 
 static void search_fini(search *s) {
@@ -45,14 +45,15 @@ static ckvc_status search_init(search *s, ckvc_err *err) {
     s->reward = ckvc_alloc(s->nB * s->A, sizeof *s->reward);
     s->sum = ckvc_calloc(s->cells * s->nB * s->A, sizeof *s->sum);
     s->n = ckvc_calloc(s->cells, sizeof *s->n);
-    o.behaviour = (behaviour_policy){.limit = 0}; /* baselines alone, of one table after another */
+    /* Only baselines are rolled out, of one table after the other. */
+    o.behaviour = (behaviour_policy){.limit = 0};
     o.rollouts = ROLLOUTS_PLAIN;
     o.memory = SIZE_MAX;
     return worker_open(&s->w, s->g->inputs, &o, s->file->table, err);
 }
 
-/* Every entry of the side in budget b becomes this action; with more than one cell those of `cell`
- * alone, unless it is SIZE_MAX. Returns how many. */
+/* Sets every entry of the side in budget b to this action. With more than one cell it sets only
+ * those of `cell`, unless this is SIZE_MAX. Returns how many were set. */
 static size_t set_action(search *s, size_t b, size_t cell, size_t a) {
     size_t n = 0;
     for (size_t i = b; i < s->side.n_states; i += s->nB) {
@@ -66,7 +67,7 @@ static size_t set_action(search *s, size_t b, size_t cell, size_t a) {
 
 /* ---- trying ---- */
 
-/* The reward of budget b under the table as it is; NaN where a loss is not finite. */
+/* Computes the reward of budget b under the table as it is now; NaN where a loss is not finite. */
 static ckvc_status try_budget(search *s, uint32_t b, double *reward, ckvc_err *err) {
     const prompt_sets *k = s->w.sets;
     double penalty = 0, loss;
@@ -81,7 +82,7 @@ static ckvc_status try_budget(search *s, uint32_t b, double *reward, ckvc_err *e
     return CKVC_OK;
 }
 
-/* s->reward of one prompt. */
+/* Computes s->reward of one prompt. */
 static ckvc_status try_prompt(search *s, const prompt *p, ckvc_err *err) {
     CKVC_TRY(worker_prefill(&s->w, p, err));
     CKVC_TRY(worker_full(&s->w, err));
@@ -108,11 +109,11 @@ static void append_prompt(const search *s, const prompt *p, ckvc_buffer *lines) 
     ckvc_buffer_u8(lines, '\n');
 }
 
-/* The checkpoint of prompts [first, end). */
+/* Tries prompts [first, end) and writes their checkpoint. */
 static ckvc_status try_range(search *s, const char *file, size_t first, size_t end, ckvc_err *err) {
     const prompt_list *prompts = s->g->inputs->prompts;
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer lines = {0};
-    ckvc_buffer_text(&lines, ""); /* a file even where none of these prompts is logged */
+    ckvc_buffer_text(&lines, ""); /* there is a file even where none of these prompts is logged */
     for (size_t i = first; i < end; i++) {
         const prompt *p = &prompts->items[i];
         if (p->heldout || p->passed_over) { continue; }
@@ -128,8 +129,8 @@ static ckvc_status try_range(search *s, const char *file, size_t first, size_t e
 
 /* ---- choosing ---- */
 
-/* A line's rewards -> s->reward and its cell; false: it is not of this table. *finite: all are
- * numbers. */
+/* Reads a line's rewards into s->reward, and its cell. Returns false where the line does not fit
+ * this table. *finite says whether all rewards are numbers. */
 static bool take_line(search *s, const json_t *o, size_t *cell, bool *finite) {
     const ckvc_table *t = s->file->table;
     const json_t *rewards = json_object_get(o, "reward");
@@ -151,7 +152,7 @@ static bool take_line(search *s, const json_t *o, size_t *cell, bool *finite) {
     return fits;
 }
 
-/* One line into the sums: a prompt with a loss that is not finite counts in none of them. */
+/* Adds one line to the sums. A prompt with a loss that is not finite counts in none of them. */
 static ckvc_status add_line(search *s, const char *where, const char *text, size_t n,
                             ckvc_err *err) {
     const size_t per_cell = s->nB * s->A;
@@ -178,12 +179,13 @@ static ckvc_status add_checkpoint(search *s, const char *file, ckvc_err *err) {
     return CKVC_OK;
 }
 
-/* The best action of every budget and cell into the table; what was compared -> means. Returns how
- * many entries lie in cells with prompts. */
+/* Writes the best action of every budget and cell into the table, and what was compared into
+ * `means`. Returns how many entries lie in cells with prompts. */
 static size_t choose_actions(search *s, json_t *means) {
     size_t supported = 0;
     memcpy(s->side.entries, side_of_table(s->g->start, s->g->side).entries,
-           s->side.n_states * sizeof *s->side.entries); /* cells without prompts keep it */
+           /* cells without prompts keep what the start table has */
+           s->side.n_states * sizeof *s->side.entries);
     for (size_t c = 0; c < s->cells; c++) {
         for (size_t b = 0; s->n[c] && b < s->nB; b++) {
             double *mean = s->sum + (c * s->nB + b) * s->A;
@@ -198,7 +200,7 @@ static size_t choose_actions(search *s, json_t *means) {
     return supported;
 }
 
-/* "diagnostics" of META. */
+/* Returns META's "diagnostics". */
 static json_t *diagnostics_json(const search *s, size_t supported) {
     const float *start = side_of_table(s->g->start, s->g->side).entries;
     uint64_t prompts = 0;
@@ -230,7 +232,8 @@ static ckvc_status write_meta(search *s, ckvc_err *err) {
     return CKVC_OK;
 }
 
-/* Every prompt's rewards, as checkpoints, into the sums. Those that are there come first. */
+/* Adds every prompt's rewards to the sums, and makes them checkpoints on the way. Checkpoints that
+ * a run already has come first. */
 static ckvc_status try_all_prompts(search *s, ckvc_err *err) {
     const size_t n = s->g->inputs->prompts->n, each = s->o->shard_prompts;
     bool begun = false;
@@ -245,7 +248,8 @@ static ckvc_status try_all_prompts(search *s, ckvc_err *err) {
         begun |= !there;
         if (!there) {
             CKVC_TRY(try_range(s, file, k * each, end, err));
-            ckvc_progress_update(end, s->counts->rollouts); /* held-out ones at the end, too */
+            /* counts held-out prompts at the end of the range, too */
+            ckvc_progress_update(end, s->counts->rollouts);
         }
         CKVC_TRY(add_checkpoint(s, file, err));
     }

@@ -1,7 +1,7 @@
-/* The probe `grid-search` (paper.md section 7): one weight for all heads, then one threshold per
- * risk cell for all layers, each the one with the best mean reward; every action of a grid is tried
- * on every prompt with a rollout of its own. No state, no fit: what a policy of a few numbers
- * reaches. */
+/* The probe `grid-search` (paper.md section 7). It chooses one weight for all heads, then one
+ * threshold per risk cell for all layers, each the one with the best mean reward. Every action of a
+ * grid is tried on every prompt with a rollout of its own. There is neither state nor fit: it shows
+ * what a policy of a few numbers reaches. */
 #pragma once
 
 #include "calib/log/calibrate.h"
@@ -12,15 +12,17 @@ typedef struct grid_pass {
     const char *name; /* "pass-01-head" */
     const calibrate_inputs *inputs;
     const calibrate_options *options;
-    const ckvc_table *start; /* its other side stays */
+    const ckvc_table *start; /* its other side stays as it is */
     ckvc_side side;
 } grid_pass;
 
-/* One side: head: the weight per budget; gate: the threshold per budget and cell. The reward is
- * -(L_comp - L_full), on the gate side less the penalties of all layers (reward.h). Rewards are
- * checkpointed for each --shard-prompts prompts as grid/NAME-00000.jsonl (held-out prompts left
- * out): {"id", "bin_entropy", "bin_perplexity", "reward": [nB][A]}. Ties as in a fit. `out` has no
- * evidence; its META says what was tried. CKVC_E_STOPPED after a clean stop: at most the checkpoint
- * in hand is lost. */
+/* Searches one side: the weight per budget for the heads, or the threshold per budget and cell for
+ * the gate. The reward is -(L_comp - L_full), on the gate side less the penalties of all layers
+ * (reward.h). Ties are broken as in a fit.
+ *
+ * Rewards are checkpointed for each --shard-prompts prompts as grid/NAME-00000.jsonl, without
+ * held-out prompts, in lines {"id", "bin_entropy", "bin_perplexity", "reward": [nB][A]}. `out` has
+ * no evidence, and its META says what was tried. The status is CKVC_E_STOPPED after a clean stop,
+ * which loses at most the checkpoint in hand. */
 ckvc_status grid_search(const grid_pass *g, table_file **out, pass_counts *counts,
                         ckvc_err *err) CKVC_MUST_CHECK;

@@ -1,4 +1,4 @@
-/* Split-half reliability while a pass is logged: see stable.h. */
+/* The split-half reliability while a pass is logged: see stable.h. */
 #include "cql/rounds/stable.h"
 
 #include <math.h>
@@ -9,9 +9,9 @@
 #include "formats/shard/shard_rows.h"
 
 struct stable {
-    struct side side;   /* of the table, borrowed */
-    cql_counts *counts; /* its states, RESAMPLE_HALVES */
-    size_t n_shards;    /* taken in */
+    struct side side;   /* the side of the table, borrowed */
+    cql_counts *counts; /* counts of its states, with RESAMPLE_HALVES */
+    size_t n_shards;    /* how many shards are taken in */
     double target;
     double cql_alpha;
     fit_reward reward;
@@ -55,8 +55,8 @@ ckvc_status stable_add(stable *s, const shard *rows, ckvc_err *err) {
     return CKVC_OK;
 }
 
-/* Spearman's rho of two halves' weights in one budget, over the states that both support; NaN when
- * these are fewer than half. a, b: choices [states]; x, y: scratch [heads]. */
+/* Returns Spearman's rho of two halves' weights in one budget, over the states that both support;
+ * NaN when these are fewer than half. a and b are choices [states]; x and y are scratch [heads]. */
 static double halves_rho(const stable *s, size_t budget, const uint16_t *a, const uint16_t *b,
                          double *x, double *y) {
     size_t n = 0;
@@ -107,7 +107,7 @@ static ckvc_status watch_open(const ckvc_table *table, const calibrate_options *
     return CKVC_OK;
 }
 
-/* Takes in the shards of the run's open pass that are published and new. */
+/* Takes in the shards of the run's open pass that were published since the last call. */
 static ckvc_status watch_look(void *self, run_dir *run, const char *name, double *reliability,
                               bool *end, ckvc_err *err) {
     stable *s = self;
