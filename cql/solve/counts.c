@@ -1,4 +1,4 @@
-/* Sufficient statistics in exact fixed point, and resampling over prompts. */
+/* Sufficient statistics in exact fixed point, and resampling over prompts: see counts.h. */
 #include "cql/solve/counts.h"
 
 #include <assert.h>
@@ -10,15 +10,15 @@
 #include "lib/base/hash.h"
 #include "lib/base/sizes.h"
 
-/* 128-bit integers hold |reward| <= 2^14 in units of 2^-76, summed over 2^36 weighted records;
- * squares <= 2^28 in units of 2^-66 over 2^32 records. A double of 2^-24 or more is held to its
- * last bit. */
+/* A 128-bit integer can hold |reward| <= 2^14 in units of 2^-76, summed over 2^36 weighted records,
+ * and squares <= 2^28 in units of 2^-66, summed over 2^32 records. A double of 2^-24 or more is
+ * kept to its last bit. */
 __extension__ typedef __int128 fixed;
 #define UNIT_BITS   76
 #define SQUARE_BITS 66
 #define UNIT        0x1p76
 #define SQUARE_UNIT 0x1p66
-#define MAX_RECORDS ((uint64_t)1 << 32) /* of one state and action */
+#define MAX_RECORDS ((uint64_t)1 << 32) /* the most records of one state and action */
 
 typedef struct cell {
     uint64_t n;
@@ -33,24 +33,26 @@ struct cql_counts {
     cell *cells;     /* [S][A] */
     uint64_t *rep_n; /* [S][A][R] weighted counts */
     fixed *rep_sum;  /* [S][A][R] weighted sums */
-    uint8_t *weight; /* [R] of the prompt in hand */
+    uint8_t *weight; /* [R] weights of the prompt in hand */
     uint64_t prompt; /* serial number of the prompt in hand, from 1 */
     struct state_prompts {
         uint64_t last; /* serial number of the last prompt with a record of the state */
-        uint64_t n;    /* such prompts */
-        uint64_t *key; /* [n] theirs, where there are replicates: what these are drawn by */
+        uint64_t n;    /* the number of such prompts */
+        /* [n] their keys, by which replicates are drawn; only where there are replicates */
+        uint64_t *key;
         size_t cap;
     } * of;         /* [S] */
-    uint64_t *keys; /* [n_keys] of the prompts so far */
+    uint64_t *keys; /* [n_keys] keys of the prompts so far */
     size_t n_keys, cap_keys;
 };
 
-/* x * 2^bits towards zero, of |x| < 2^(127 - bits): a cast without its call per value. */
+/* Returns x * 2^bits, rounded towards zero, for |x| < 2^(127 - bits). It is a cast that spares a
+ * call of a library function for every value. */
 static inline fixed to_fixed(double x, int bits) {
     __extension__ typedef unsigned __int128 magnitude;
     uint64_t u;
     memcpy(&u, &x, sizeof u);
-    /* of the 53-bit mantissa; a subnormal is far below the unit */
+    /* by how much the 53-bit mantissa is shifted; a subnormal number is far below the unit */
     int shift = (int)(u >> 52 & 0x7ff) - 1075 + bits;
     uint64_t mantissa = (u & 0xfffffffffffff) | (uint64_t)1 << 52;
     magnitude m = shift >= 0 ? (magnitude)mantissa << shift : shift > -64 ? mantissa >> -shift : 0;
@@ -143,7 +145,7 @@ ckvc_status cql_counts_add(cql_counts *c, size_t state, size_t action, double re
     return CKVC_OK;
 }
 
-/* All cells together. */
+/* Returns the sums over all cells. */
 static cell pooled(const cql_counts *c) {
     cell all = {0};
     for (const cell *s = c->cells; s < c->cells + c->n_states * c->n_actions; ++s) {
@@ -165,8 +167,8 @@ double cql_counts_sd(const cql_counts *c, bool of_parts) {
     double mean = (double)(of_parts ? all.part : all.sum) / UNIT / n;
     double square = (double)(of_parts ? all.part_square : all.square) / SQUARE_UNIT / n;
     double variance = square - mean * mean;
-    /* What is left of equal values is rounding: a few ulps of their square, or the unit that
-     * squares are cut to. */
+    /* Where all values are equal, what is left is rounding: a few ulps of their square, or the unit
+     * to which squares are cut. */
     return variance > 1e-14 * square + 2.0 / SQUARE_UNIT ? sqrt(variance) : 0.0;
 }
 

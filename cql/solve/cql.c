@@ -18,13 +18,13 @@
 #include "lib/base/memory.h"
 #include "lib/base/hash.h"
 
-#define TIE         1e-9  /* of the maximum, in the fit's units (paper.md section 6) */
+#define TIE         1e-9  /* distance from the maximum, in the fit's units (paper.md section 6) */
 #define CERTIFICATE 1e-10 /* relative to max(1, max |rbar|) */
 #define MAX_STEPS   200
-#define LAST_STEP   0x1p-18 /* Halley's step after a shorter one would be below 2^-54 */
+#define LAST_STEP   0x1p-18 /* Halley's step that follows a shorter one would be below 2^-54 */
 
-/* Fritsch, Shafer and Crowley's iteration (CACM 16, 1973, algorithm 443): fourth order, so that two
- * rounds reach rounding from the first guesses below. */
+/* The iteration of Fritsch, Shafer and Crowley (CACM 16, 1973, algorithm 443). It is of fourth
+ * order, so that two rounds reach rounding from the first guesses below. */
 double cql_omega(double x) {
     if (isnan(x)) { return x; }
     if (x < -50.0) { return exp(x); /* w = exp(x - w), and w is below half an ulp of x */ }
@@ -60,8 +60,8 @@ double cql_logsumexp(size_t n, const double *x) {
     return top + log(sum);
 }
 
-/* max_a |g_a / pi_a| at the q that is handed back. The plain gradient says little about Q_a where
- * pi_a is small. */
+/* Returns max_a |g_a / pi_a| at the q that is handed back. The plain gradient says little about Q_a
+ * where pi_a is small. */
 static double scaled_gradient(size_t n_actions, const uint64_t *n, const double *rbar,
                               double cql_alpha, double total, const double *q) {
     double z = cql_logsumexp(n_actions, q);
@@ -75,7 +75,7 @@ static double scaled_gradient(size_t n_actions, const uint64_t *n, const double 
     return worst;
 }
 
-/* The equation of one state: logged actions only, packed. */
+/* The equation of one state, with its logged actions alone, packed. */
 typedef struct equation {
     size_t k;
     double cql_alpha;
@@ -85,10 +85,10 @@ typedef struct equation {
     double lo, hi, z;               /* the bracket, and where to begin */
 } equation;
 
-/* The bracket sum pi m + H(pi) <= z <= logsumexp(m) + alpha, m the means relative to the largest,
- * so that an offset common to all costs no precision. Its left end is Jensen's bound, at which the
- * mean x solves omega(x) = alpha; the spread of x about that mean moves the root right by omega'' /
- * (2 omega') of its variance. */
+/* Sets up the bracket sum pi m + H(pi) <= z <= logsumexp(m) + alpha. The means m are taken relative
+ * to the largest, so that an offset common to all costs no precision. The left end is Jensen's
+ * bound, at which the mean x solves omega(x) = alpha. The spread of x about that mean moves the
+ * root right by omega'' / (2 omega') times its variance. */
 static void set_up(equation *e, size_t n_actions, const uint64_t *n, const double *rbar,
                    double total, double top) {
     double lo = 0.0, exp_sum = 0.0, square = 0.0;
@@ -116,7 +116,7 @@ static void set_up(equation *e, size_t n_actions, const uint64_t *n, const doubl
     e->hi = hi + slack;
 }
 
-/* f(z) = 0. Returns the number of steps. */
+/* Solves f(z) = 0, and returns the number of steps. */
 static int find_root(equation *e) {
     for (int steps = 1;; ++steps) {
         double f = -e->cql_alpha, slope = 0.0, bend = 0.0; /* f, -f', f'' */
@@ -132,7 +132,8 @@ static int find_root(equation *e) {
             noise += e->share[i] * w + d * fabs(x);
         }
         *(f > 0.0 ? &e->lo : &e->hi) = e->z;
-        /* Far from the root Halley's denominator may vanish: there at most twice Newton's step. */
+        /* Far from the root Halley's denominator may vanish, so there the step is at most twice
+         * Newton's. */
         double newton = f / slope;
         double step = newton / fmax(1.0 - 0.5 * newton * bend / slope, 0.5);
         if (!(e->z + step >= e->lo && e->z + step <= e->hi)) {
@@ -179,8 +180,8 @@ int cql_choose(const ckvc_actions *actions, const double *q) {
     if (!isfinite(top)) { return -1; }
     for (size_t a = 0; a < actions->n; ++a) {
         double distance = actions->grid ? fabs(actions->grid[a] - actions->safe) : 0.0;
-        /* Ascending: of two equally near the first is the lower. Distances of decimal values differ
-         * by rounding, hence the slack. */
+        /* Actions ascend, so that of two equally near ones the first is the lower. Distances of
+         * decimal values differ by rounding, hence the slack. */
         if (q[a] >= top - TIE && distance < nearest - 1e-12) {
             best = (int)a;
             nearest = distance;
@@ -189,8 +190,8 @@ int cql_choose(const ckvc_actions *actions, const double *q) {
     return best;
 }
 
-/* With equal counts Q rises with the mean by a slope of at least 1 / (1 + alpha A): means that are
- * equal, or further apart than the ties' width over that slope, need no solving. */
+/* With equal counts, Q rises with the mean by a slope of at least 1 / (1 + alpha A). Means that are
+ * equal, or further apart than the ties' width over that slope, therefore need no solving. */
 static bool solved_by_means(size_t A, const uint64_t *n, const double *mean, double cql_alpha,
                             double *q) {
     uint64_t count = 0;
@@ -218,7 +219,8 @@ int cql_choice(const ckvc_actions *actions, const uint64_t *n, const double *mea
     return cql_choose(actions, q);
 }
 
-#define STAGE_SHUFFLE 0x61640000u /* of the RNG's stream for the order, plus the epoch */
+/* The stage of the stream of random numbers for the order; the epoch is added. */
+#define STAGE_SHUFFLE 0x61640000u
 
 cql_adamw_options cql_adamw_defaults(void) {
     return (cql_adamw_options){.cql_alpha = 0.75,
@@ -231,9 +233,9 @@ cql_adamw_options cql_adamw_defaults(void) {
                                .epochs = 10};
 }
 
-/* The gradient g [S][A] of the mean loss of one batch of n records: alpha * (softmax(Q_s) -
- * onehot_a) + onehot_a * (Q_sa - r), over all A. The softmax of a state is taken once for its
- * `seen` records of the batch. */
+/* Computes the gradient g [S][A] of the mean loss of one batch of n records: alpha * (softmax(Q_s)
+ * - onehot_a) + onehot_a * (Q_sa - r), over all A. The softmax of a state is computed once for the
+ * `seen` records that the batch has of it. */
 static void batch_gradient(const cql_records *r, const uint32_t *order, size_t n, double cql_alpha,
                            const double *q, double *g, uint32_t *seen) {
     const size_t S = r->n_states, A = r->n_actions;
@@ -275,7 +277,7 @@ ckvc_status cql_adamw(const cql_records *r, const cql_adamw_options *o, cql_shuf
     for (uint32_t epoch = 0; epoch < o->epochs; ++epoch) {
         shuffle.order(shuffle.ctx, epoch, order, n);
         for (size_t at = 0; at < n; at += o->batch) {
-            /* the last one is short: the mean is over its own length */
+            /* The last batch is short, and its mean is over its own length. */
             size_t batch = n - at < o->batch ? n - at : o->batch;
             batch_gradient(r, order + at, batch, o->cql_alpha, q, g, seen);
             step++;

@@ -95,7 +95,7 @@ void cql_logged_finish(cql_logged *l) {
     l->cluster = ckvc_alloc(l->n_prompts, sizeof *l->cluster);
     l->n_clusters = resample_clusters(l->key, l->n_prompts, l->cluster);
     l->order = ckvc_alloc(l->n_blocks, sizeof *l->order);
-    /* a stable counting sort by state: prompts stay in their order */
+    /* A stable counting sort by state, in which prompts stay in their order. */
     for (size_t i = 0; i < l->n_blocks; ++i) { l->first[l->blocks[i].state + 1]++; }
     for (size_t s = 0; s < l->n_states; ++s) { l->first[s + 1] += l->first[s]; }
     for (size_t i = 0; i < l->n_blocks; ++i) {

@@ -1,9 +1,10 @@
-/* Logged rewards kept prompt by prompt, for what counts alone cannot answer: resampling in any way,
- * learning curves, variance.
+/* Logged rewards that are kept prompt by prompt, for what counts alone cannot answer: resampling in
+ * any way, learning curves, variance.
  *
- * A block is what one prompt logged in one state: per action the number of records and their sum.
- * Under balanced logging that is the whole grid once. Filled in one pass by one thread (create,
- * then per prompt cql_logged_prompt and its records, then cql_logged_finish); read by any. */
+ * A block is what one prompt logged in one state: for each action the number of records and their
+ * sum. Under balanced logging that is the whole grid once. An object is filled in one pass by one
+ * thread (create; then for each prompt cql_logged_prompt and its records; then cql_logged_finish).
+ * After that any thread may read it. */
 #pragma once
 
 #include <stdbool.h>
@@ -15,8 +16,9 @@
 
 typedef struct cql_block {
     uint32_t prompt, state;
-    double baseline; /* reward of the unperturbed table, mean over the block's records: raw reward =
-                        advantage + baseline */
+    /* The reward of the unperturbed table, as the mean over the block's records: raw reward =
+     * advantage + baseline. */
+    double baseline;
 } cql_block;
 
 typedef struct cql_logged {
@@ -32,28 +34,31 @@ typedef struct cql_logged {
     size_t *first;     /* [S+1] where a state's blocks begin in `order` */
     uint32_t *order;   /* [n_blocks] block numbers by state, within it by prompt */
     bool balanced;     /* every block has the same number of records of every action */
-    /* while filling */
+    /* used while it is filled */
     size_t cap_prompts, cap_blocks, memory_max;
     bool with_part;
     uint32_t *latest; /* [S] number of the state's latest block */
 } cql_logged;
 
-/* An advantage and a loss part per record; with_part false: part is not kept. CKVC_E_MEMORY beyond
- * memory_max bytes, here and in cql_logged_add. */
+/* Creates an object to be filled with an advantage and a loss part per record. With with_part
+ * false, parts are not kept. The status is CKVC_E_MEMORY beyond memory_max bytes, here and in
+ * cql_logged_add. */
 ckvc_status cql_logged_create(size_t n_states, size_t n_actions, bool with_part, size_t memory_max,
                               cql_logged **out, ckvc_err *err) CKVC_MUST_CHECK;
 void cql_logged_free(cql_logged *l);
-/* The records that follow are this prompt's, named as in cql_counts_prompt. Give all records of a
- * prompt under one call. */
+/* Says that the records that follow are this prompt's, which is named as in cql_counts_prompt. Give
+ * all records of a prompt after one call. */
 void cql_logged_prompt(cql_logged *l, const char *id);
-/* CKVC_E_DATA when a number is not finite or beyond CQL_MAX_REWARD. */
+/* Adds a record. The status is CKVC_E_DATA when a number is not finite or is beyond CQL_MAX_REWARD.
+ */
 ckvc_status cql_logged_add(cql_logged *l, size_t state, size_t action, double advantage,
                            double part, double baseline, ckvc_err *err) CKVC_MUST_CHECK;
 void cql_logged_finish(cql_logged *l);
-size_t cql_logged_prompts(const cql_logged *l, size_t state); /* with a record of the state */
+/* the number of prompts with a record of the state */
+size_t cql_logged_prompts(const cql_logged *l, size_t state);
 
-/* n and mean reward [A] of one state, in units of scale, of prompts by weight [n_prompts] (NULL:
- * each once). Returns the number of prompts with weight that have records of it. */
+/* Writes n and mean reward [A] of one state, in units of scale, over prompts by weight [n_prompts]
+ * (NULL: each once). Returns how many prompts with weight have records of the state. */
 size_t cql_logged_state(const cql_logged *l, size_t state, const uint8_t *weight, cql_reward reward,
                         double scale, uint64_t *n, double *mean);
 typedef struct cql_fit {
@@ -61,13 +66,14 @@ typedef struct cql_fit {
     ckvc_actions actions;
     cql_reward reward;
 } cql_fit;
-/* The action that a fit of the same records chooses; the result is as for cql_choice. */
+/* Returns the action that a fit of the same records chooses, as cql_choice does. */
 int cql_logged_choice(const cql_logged *l, size_t state, const uint8_t *weight, const cql_fit *fit);
 
-/* weight [R][n_prompts] of every prompt in every replicate: those of a cql_counts with the same
- * seed. The caller frees. */
+/* Returns weight [R][n_prompts] of every prompt in every replicate, which are those of a cql_counts
+ * with the same seed. The caller frees it. */
 uint8_t *cql_logged_weights(const cql_logged *l, uint32_t n_replicates, resample_kind kind,
                             uint64_t seed);
-/* Replicates by these weights, for what resampled.h does with them; valid as long as both. */
+/* Returns the replicates by these weights, for the functions of resampled.h. The view is valid as
+ * long as both. */
 cql_resampled cql_logged_resampled(const cql_logged *l, const uint8_t *weight,
                                    uint32_t n_replicates, cql_reward reward, double scale);

@@ -33,14 +33,14 @@ void cql_choice_shares(const uint16_t *choices, uint32_t n_replicates, size_t n_
         float *share_s = share + s * n_actions;
         for (uint32_t r = 0; r < n_replicates; ++r) {
             uint16_t a = choices[(size_t)r * n_states + s];
-            if (a != CQL_NO_CHOICE) { share_s[a] += 1.0f; /* whole numbers: exact */ }
+            if (a != CQL_NO_CHOICE) { share_s[a] += 1.0f; /* whole numbers add up exactly */ }
         }
         for (size_t a = 0; a < n_actions; ++a) { share_s[a] /= (float)n_replicates; }
     }
 }
 
-/* d [A]: mean rewards less that of `other`; NaN where either was not drawn. Returns what state()
- * does. */
+/* Writes d [A], the mean rewards less that of `other`; NaN where either was not drawn. Returns what
+ * state() returns. */
 static size_t differences(const cql_resampled *s, uint32_t r, size_t state, int other, uint64_t *n,
                           double *d) {
     const size_t clusters = s->state(s, r, state, n, d);
@@ -50,8 +50,8 @@ static size_t differences(const cql_resampled *s, uint32_t r, size_t state, int 
     return clusters;
 }
 
-/* The t quantile (df degrees of freedom) at the probability of the normal quantile z > 0:
- * Abramowitz and Stegun 26.7.5, two terms. */
+/* Returns the t quantile (df degrees of freedom) at the probability of the normal quantile z > 0,
+ * by two terms of Abramowitz and Stegun 26.7.5. */
 static double normal_to_t(double z, double df) {
     double z3 = z * z * z;
     return z + (z3 + z) / (4.0 * df) + (5.0 * z3 * z * z + 16.0 * z3 + 3.0 * z) / (96.0 * df * df);
@@ -64,8 +64,9 @@ double cql_lower_bound(const cql_resampled *s, size_t state, int chosen, int oth
     assert(chosen >= 0 && (size_t)chosen < A);
     CKVC_AUTO_FREE uint64_t *n = ckvc_calloc(2 * A, sizeof *n);
     CKVC_AUTO_FREE double *d = ckvc_calloc(3 * A, sizeof *d);
-    uint64_t *drawn = n + A;                /* replicates that define the difference */
-    double *d_r = d + A, *square = d_r + A; /* one replicate's; sums of squared deviations */
+    uint64_t *drawn = n + A; /* how many replicates define the difference */
+    /* one replicate's differences; sums of squared deviations */
+    double *d_r = d + A, *square = d_r + A;
     const double clusters = (double)differences(s, CQL_SAMPLE, state, other, n, d);
     if (difference) { *difference = d[chosen]; }
     if (clusters < RESAMPLE_MIN_PROMPTS || R < RESAMPLE_MIN_REPLICATES || isnan(d[chosen])) {
@@ -92,8 +93,8 @@ double cql_lower_bound(const cql_resampled *s, size_t state, int chosen, int oth
         }
     }
     qsort(top, R, sizeof *top, ckvc_order_double);
-    /* Resampling n clusters shows (n-1)/n of the variance and tails that know it: both are put
-     * right. */
+    /* Resampling n clusters shows (n-1)/n of the variance, and tails as if the variance were known.
+     * Both are corrected here. */
     double critical = normal_to_t(top[(size_t)ceil(0.95 * R) - 1], clusters - 1.0);
     double se = drawn[chosen] > 0
                     ? sqrt(square[chosen] / (double)drawn[chosen] * clusters / (clusters - 1.0))

@@ -8,9 +8,10 @@
 #include "lib/base/memory.h"
 #include "lib/base/hash.h"
 
-#define STAGE_SUBSET 0x73750000u /* of the RNG's stream of random sets of prompts */
+#define STAGE_SUBSET 0x73750000u /* stage of the RNG's stream for random sets of prompts */
 
-/* Spearman between two tables [S], mean over budgets where defined; NaN when there is none. */
+/* Returns Spearman's rho between two tables [S], as the mean over budgets where it is defined; NaN
+ * when there is none. */
 static double agreement(size_t n_states, size_t n_budgets, const double *x, const double *y) {
     CKVC_AUTO_FREE double *picked = ckvc_alloc(2 * n_states, sizeof *picked);
     double sum = 0.0;
@@ -30,8 +31,8 @@ static double agreement(size_t n_states, size_t n_budgets, const double *x, cons
     return defined > 0 ? sum / (double)defined : NAN;
 }
 
-/* A random order of the prompts, those of one document together, so that two sets share one
- * document at most: the same for the same (seed, repeat). */
+/* Writes a random order of the prompts, which is the same for the same (seed, repeat). Prompts of
+ * one document stand together, so that two sets share at most one document. */
 static void shuffled(const cql_logged *l, uint64_t seed, uint32_t repeat, uint32_t *order) {
     CKVC_AUTO(rank_members_fini) rank_members m = rank_members_of(l->cluster, l->n_prompts);
     CKVC_AUTO_FREE uint32_t *clusters = ckvc_alloc(m.n_clusters, sizeof *clusters);
@@ -50,8 +51,8 @@ static void keep_only(uint8_t *weight, size_t n_prompts, const uint32_t *order, 
     for (size_t i = 0; i < n; ++i) { weight[order[i]] = 1; }
 }
 
-/* values [S] of the table fitted from prompts by weight; out's records and supported states grow by
- * its. */
+/* Fits a table to prompts by weight and writes its values [S]. Its records and supported states are
+ * added to those of `out`. */
 static ckvc_status fit_resampled_table(const stability_fit *s, const uint8_t *weight,
                                        double *values, stability_point *out, ckvc_err *err) {
     uint64_t n[CQL_MAX_ACTIONS];
@@ -131,7 +132,8 @@ ckvc_status stability_left_out(const stability_fit *s, size_t n, uint32_t repeat
                 uint32_t p = l->blocks[l->order[k]].prompt;
                 if (weight[p] || l->cluster[p] == l->cluster[order[n - 1]] ||
                     (changed && l->n[at] == 0)) {
-                    continue; /* fitted from it or its document, or it never tried the action */
+                    /* the table was fitted to it or its document, or it never tried the action */
+                    continue;
                 }
                 if (changed) { sum[p] += l->sum[at] / l->n[at]; }
                 blocks[p] += 1.0;

@@ -12,8 +12,9 @@
 #include "lib/base/order.h"
 
 #define STAGE_NOISE 0x6e6f0000u
-#define GROUPS_MAX  40u  /* of the jackknife */
-#define MANY        400u /* records of an action from which counts are drawn by their normal limit */
+#define GROUPS_MAX  40u /* the most groups of the jackknife */
+/* the records of an action from which on counts are drawn by their normal limit */
+#define MANY 400u
 
 /* ---- variance split ---- */
 
@@ -29,8 +30,8 @@ typedef struct sums {
     size_t n_states;
 } sums;
 
-/* The prompts of a state that logged every action, without those of jackknife group `without` (of
- * `groups`; groups 0: none is left out). */
+/* Collects the prompts of a state that logged every action, without those of jackknife group
+ * `without` (of `groups`; with 0 groups none is left out). */
 static void collect_full_prompts(const cql_logged *l, size_t state, cql_reward reward,
                                  size_t groups, size_t without, matrix *m) {
     size_t A = l->n_actions;
@@ -111,13 +112,14 @@ variance_split variance_of(const cql_logged *l, cql_reward reward) {
     CKVC_AUTO_FREE double *memory = ckvc_alloc(most * A + most + A, sizeof *memory);
     matrix m = {.y = memory, .base = memory + most * A, .action = memory + most * A + most};
     const sums s = sums_of(l, reward, 0, 0, &m);
-    /* without states every component is 0/0, and so is what follows from it */
+    /* Without states every component is 0/0, and so is what follows from it. */
     const double k = (double)A, raw = s.prompt_raw + s.action + s.rest,
                  all = s.prompt + s.action + s.rest, rest = s.rest / s.df_rest,
                  n_prompts = s.n_prompts / (double)s.n_states, action = action_component(&s),
                  signal = fmax(action, 0.0);
 
-    /* the jackknife over groups of whole documents; pseudo-values G theta - (G - 1) theta_(-g) */
+    /* The jackknife over groups of whole documents, with pseudo-values G theta - (G - 1)
+     * theta_(-g). */
     const size_t G = l->n_clusters < GROUPS_MAX ? l->n_clusters : GROUPS_MAX;
     size_t used = 0;
     double pseudo[GROUPS_MAX];
@@ -184,7 +186,7 @@ void variance_bounds(const cql_logged *l, double delta, variance_bound *of) {
 
 /* ---- count noise ---- */
 
-/* A count of this mean: Poisson by its normal limit (Box and Muller). */
+/* Draws a count of this mean: Poisson, by its normal limit (Box and Muller). */
 static uint64_t draw_count(ckvc_rng *rng, double mean) {
     double u = 1.0 - ckvc_rng_double(rng), v = ckvc_rng_double(rng);
     return (uint64_t)llround(mean + sqrt(mean) * sqrt(-2.0 * log(u)) * cos(6.283185307179586 * v));
@@ -222,7 +224,7 @@ double variance_count_noise(const cql_fit *fit, const uint64_t *n, const double 
 
 #define FLAT 1e-9 /* the tie width of a choice */
 
-/* The best by plain values; actions that were never logged are out of the running. */
+/* Returns the best action by plain values; actions that were never logged do not take part. */
 static int best_action(const decided_from *from, size_t state, const double *values, double *row) {
     const size_t A = from->actions.n;
     for (size_t a = 0; a < A; ++a) {
@@ -231,7 +233,7 @@ static int best_action(const decided_from *from, size_t state, const double *val
     return cql_choose(&from->actions, row);
 }
 
-/* The exact solver's choice; -2: it failed. */
+/* Returns the exact solver's choice, or -2 where it failed. */
 static int solved(const decided_from *from, size_t state, const double *mean, double *row) {
     const size_t at = state * from->actions.n;
     cql_certificate cert;

@@ -1,6 +1,6 @@
 /* Where rewards vary (between prompts, between actions, the rest), what the paper's calibration
- * bound says for a run's own numbers, and how many choices random counts would turn
- * (docs/paper.md, sections 5 and 10). */
+ * bound says for a run's own numbers, and how many choices random counts would turn (docs/paper.md,
+ * sections 5 and 10). */
 #pragma once
 
 #include <stddef.h>
@@ -20,41 +20,44 @@
  * These are unbiased components of variance, in squared nats per token; they may come out below 0,
  * which means 0. */
 typedef struct variance_split {
-    size_t n_states;   /* that entered; 0: the rest is NaN */
-    double n_prompts;  /* mean prompts of a state */
-    double prompt_raw; /* of raw rewards; the other components are of advantages */
+    size_t n_states;   /* how many states entered; with 0 the other members are NaN */
+    double n_prompts;  /* mean number of prompts of a state */
+    double prompt_raw; /* of raw rewards, while the other components are of advantages */
     double prompt, action, rest;
-    double share_prompt_raw; /* sums of squares: of raw rewards, then of advantages */
+    /* shares of sums of squares: here of raw rewards, then of advantages */
+    double share_prompt_raw;
     double share_prompt, share_action, share_rest;
-    /* Share of a mean profile of actions that is common to prompts: action / (action + rest / n),
-     * for one prompt and for n_prompts. */
+    /* The share of a mean profile of actions that is common to prompts: action / (action + rest /
+     * n), for one prompt and for n_prompts. */
     double common_one, common_all;
-    /* of `action`, t interval over a delete-a-group jackknife of prompts, those of one document in
-     * one group */
+    /* The t interval of `action` over a delete-a-group jackknife of prompts, in which those of one
+     * document are in one group. */
     rank_interval action_interval;
 } variance_split;
-/* reward: CQL_ADVANTAGE or CQL_LOSS_PART (then prompt_raw is that of the raw reward's loss part
- * plus baseline). */
+/* Splits the variance. `reward` is CQL_ADVANTAGE or CQL_LOSS_PART; with the latter prompt_raw is
+ * that of the raw reward's loss part plus baseline. */
 variance_split variance_of(const cql_logged *l, cql_reward reward);
 
 typedef struct variance_bound {
-    size_t n_prompts;    /* of the action that fewest logged; 0 where the state has no record */
-    size_t n_actions;    /* with records */
-    double width, bound; /* largest less smallest advantage seen of one prompt and action */
-    double spread;       /* largest less smallest mean advantage of an action */
+    /* how many prompts logged the action that fewest logged; 0 where the state has no record */
+    size_t n_prompts;
+    size_t n_actions; /* how many actions have records */
+    /* The largest less the smallest advantage that was seen of one prompt and action. */
+    double width, bound;
+    double spread; /* the largest less the smallest mean advantage of an action */
 } variance_bound;
-/* The paper's uniform calibration bound for every state: width sqrt(log(2 A / delta) / (2 N)); 2x
- * that bounds the excess of the empirical best. of [S]. */
+/* Computes the paper's uniform calibration bound for every state: width sqrt(log(2 A / delta) / (2
+ * N)). Twice that bounds the excess of the empirical best. of [S] is written. */
 void variance_bounds(const cql_logged *l, double delta, variance_bound *of);
 
-/* Share of `draws` in which the choice would be another had the state's records been drawn
- * uniformly over the logged actions, the means [A] being what they are: what random counts alone
- * would do. NaN without records, 0 draws or a failing solver. */
+/* Returns the share of `draws` in which the choice would be another if the state's records had been
+ * drawn uniformly over the logged actions, the means [A] being what they are. This is what random
+ * counts alone would do. It is NaN without records, with 0 draws, or where the solver fails. */
 double variance_count_noise(const cql_fit *fit, const uint64_t *n, const double *mean,
                             uint32_t draws, uint64_t seed, uint64_t state);
 
 /* What decided the choices of one side: the rewards' means, the conservative term, or the penalty.
- * Computed here alone, for a fit and for a table that is read. Plain arrays. */
+ * It is computed here alone, both for a fit and for a table that is read. Plain arrays. */
 /* A state is [l][x][b]: S = L * X * nB. */
 typedef struct decided_from {
     size_t S, X, nB;
@@ -63,16 +66,17 @@ typedef struct decided_from {
     const double *q, *mean; /* [S][A], read where n > 0 */
     const double *part;     /* [S][A] mean loss parts; NULL where no penalty is paid */
     double cql_alpha;
-    /* false: q is not the exact solver's. Then the loss part's choice is held against the exact
-     * one, like with like: how far q stopped from the minimum is not the penalty's doing. */
+    /* Whether q is the exact solver's. Where it is not, the loss part's choice is compared with the
+     * exact one, like with like: how far q stopped from the minimum is not the penalty's doing. */
     bool exact;
 } decided_from;
 
 /* Numbers of states. */
 typedef struct decided_split {
     size_t supported;
-    size_t by_loss; /* the loss part alone would choose the same; the others: by the penalty */
-    size_t flat;    /* the loss part is the same for all logged actions */
+    /* in these the loss part alone would choose the same; in the others the penalty decided */
+    size_t by_loss;
+    size_t flat; /* in these the loss part is the same for all logged actions */
 } decided_split;
 
 typedef struct decided {
@@ -81,15 +85,16 @@ typedef struct decided {
     bool *by_loss, *flat; /* [S], all layers of [nB][X]; NULL without part */
     decided_split *split; /* [nB][X] */
     size_t n_supported;   /* states with records */
-    uint64_t *records;    /* [n_supported] of each, ascending */
-    double median;        /* of these; NaN without any */
-    size_t n_alpha;       /* choices that the plain mean would not make */
-    double correlation;   /* Spearman, over logged actions: chosen or not against the action's
-                             share of its state's records; NaN: all counts are equal */
-    size_t n_failed;      /* states where the solver failed: a bug, or unsound evidence */
+    uint64_t *records;    /* [n_supported] how many records each of them has, ascending */
+    double median;        /* the median of these numbers; NaN without any */
+    size_t n_alpha;       /* how many choices the plain mean would not make */
+    /* Spearman's rho over logged actions, between being chosen and the action's share of its
+     * state's records; NaN: all counts are equal. */
+    double correlation;
+    size_t n_failed; /* in how many states the solver failed: a bug, or unsound evidence */
 } decided;
 
 decided decided_of(const decided_from *from);
 void decided_fini(decided *d);
-/* Of one budget; of b = nB all of them. */
+/* Returns the sums of budget b, or with b = nB those of all budgets. */
 decided_split decided_sum(const decided *d, size_t b);
