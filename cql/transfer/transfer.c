@@ -1,9 +1,10 @@
-/* Depth mapping (paper.md section 9).
+/* Maps the depth of a model to another (paper.md section 9).
  *
- * Target i of m lies at i/(m-1) * (n-1) on a source axis of n: between floor(that) and its
- * successor, with weights that are integers over m-1. A single target takes every source with
- * weight 1 over n; a single source repeats. Two axes multiply, so a value is a sum of whole
- * multiples of the source's over D1 * D2. */
+ * Target i of m lies at i/(m-1) * (n-1) on a source axis of length n. That is between floor(of
+ * this) and the next source, with weights that are integers over m-1. A single target takes every
+ * source with weight 1 over n, and a single source repeats. Where two axes are mapped, weights
+ * multiply, so a value is a sum of whole multiples of the source's values over D1 * D2, where D1
+ * and D2 are the axes' denominators. */
 #include "cql/transfer/transfer.h"
 
 #include <assert.h>
@@ -17,8 +18,9 @@
 
 #define EXTENT_MAX 65536u
 
-/* Where one target position reads on an axis: sources begin ... begin+count-1, and their weights
- * over `over`. With two sources the weights are over - second and second, else all 1. */
+/* The sources that one target position reads on an axis: begin ... begin+count-1, and their weights
+ * divided by `over`. With two sources the weights are over - second and second; else they are all
+ * 1. */
 typedef struct span {
     uint32_t begin, count;
     uint64_t second, over;
@@ -47,7 +49,8 @@ void transfer_heads(uint32_t L, uint32_t G, const double *source, uint32_t L2, u
         span sl = span_of(L, L2, l2);
         for (uint32_t g2 = 0; g2 < G2; g2++) {
             span sg = span_of(G, G2, g2);
-            /* weights add up to the denominators (at most 2^16 each): of indices below 2^48 */
+            /* Weights add up to the denominators, which are at most 2^16 each, so sums of indices
+             * stay below 2^48. */
             double sum = 0;
             for (uint32_t i = 0; i < sl.count; i++) {
                 for (uint32_t j = 0; j < sg.count; j++) {
@@ -81,7 +84,7 @@ void transfer_heads_rank(uint32_t L, uint32_t G, const double *source, uint32_t 
     for (uint32_t l = 0; l < L; l++) {
         qsort(sorted + (size_t)l * G, G, sizeof *sorted, ckvc_order_double);
     }
-    /* ascending in every layer: so are means of ascending rows */
+    /* These ascend in every layer, as means of ascending rows do. */
     transfer_heads(L, G, sorted, L2, G2, mapped);
     for (uint32_t l2 = 0; l2 < L2; l2++) {
         for (uint32_t g = 0; g < G2; g++) {
@@ -108,7 +111,8 @@ double transfer_rank_agreement(uint32_t L, uint32_t G, const double *source, con
 
 /* ---- signature ---- */
 
-/* Source layers behind target layer l2, and where their pairings begin. */
+/* Returns the source layers of target layer l2. *first becomes the index at which their pairings
+ * begin. */
 static span layers_of(const transfer_pairing *p, uint32_t l2, size_t *first) {
     span s = span_of(p->L, p->L2, l2);
     *first = 0;
@@ -116,7 +120,7 @@ static span layers_of(const transfer_pairing *p, uint32_t l2, size_t *first) {
     return s;
 }
 
-/* z [G][3] over the heads of one layer; population deviation. */
+/* Computes z [G][3] over the heads of one layer, with the population deviation. */
 static void z_scores(uint32_t G, const double *signature, double *z) {
     for (int s = 0; s < TRANSFER_STATS; s++) {
         double mean = 0, square = 0;
@@ -134,8 +138,8 @@ static void z_scores(uint32_t G, const double *signature, double *z) {
     }
 }
 
-/* z [G][3] of a source layer, z2 [G2][3] of a target layer -> head [G2]; returns the mean cost.
- * cost: scratch [G2][G * times]. */
+/* Pairs z [G][3] of a source layer with z2 [G2][3] of a target layer, and writes the paired source
+ * heads to head [G2]. Returns the mean cost. `cost` is scratch [G2][G * times]. */
 static double pair_layer(const transfer_pairing *p, const double *z, const double *z2, double *cost,
                          uint32_t *head) {
     uint32_t times = (p->G2 + p->G - 1) / p->G, columns = p->G * times;
@@ -166,7 +170,7 @@ ckvc_status transfer_pair(transfer_pairing *p, const double *signature, const do
                  err, CKVC_E_DATA, "%u and %u heads: a pairing by signature takes at most %d", G,
                  G2, ASSIGNMENT_MAX);
     size_t step = 0;
-    layers_of(p, L2, &step); /* how many there are in all */
+    layers_of(p, L2, &step); /* `step` becomes the number of all pairings */
     p->head = ckvc_alloc(step * G2, sizeof *p->head);
     p->cost = ckvc_alloc(L2, sizeof *p->cost);
     CKVC_AUTO_FREE double *z = ckvc_alloc((size_t)L * G * TRANSFER_STATS, sizeof *z);
@@ -216,12 +220,12 @@ uint32_t transfer_nearest(const transfer_pairing *p, uint32_t l2, const uint32_t
     return s.begin + k;
 }
 
-/* Rows enter one by one; each along the shortest path, in reduced costs c[i][j] - u[i] - v[j] >= 0,
- * from itself to a free column. */
+/* Rows enter one by one. Each enters along the shortest path from itself to a free column, in
+ * reduced costs c[i][j] - u[i] - v[j] >= 0. */
 
 void assignment_solve(uint32_t n, uint32_t m, const double *cost, uint32_t *column) {
     assert(n >= 1 && n <= m && m <= ASSIGNMENT_MAX);
-    /* Rows and columns from 1; row 0 is none, column 0 where a path begins. */
+    /* Rows and columns count from 1. Row 0 stands for no row, and paths begin at column 0. */
     CKVC_AUTO_FREE double *u = ckvc_calloc(n + 1, sizeof *u);
     CKVC_AUTO_FREE double *v = ckvc_calloc(m + 1, sizeof *v);
     CKVC_AUTO_FREE double *least = ckvc_alloc(m + 1, sizeof *least);
@@ -251,7 +255,7 @@ void assignment_solve(uint32_t n, uint32_t m, const double *cost, uint32_t *colu
                     next = j;
                 }
             }
-            assert(next > 0); /* finite costs, and a column for every row */
+            assert(next > 0); /* costs are finite, and there is a column for every row */
             for (uint32_t j = 0; j <= m; j++) {
                 if (done[j]) {
                     u[row_of[j]] += step;
@@ -262,7 +266,7 @@ void assignment_solve(uint32_t n, uint32_t m, const double *cost, uint32_t *colu
             }
             at = next;
         } while (row_of[at] != 0);
-        for (; at; at = before[at]) { /* turn the path */
+        for (; at; at = before[at]) { /* flips the path */
             row_of[at] = row_of[before[at]];
         }
     }

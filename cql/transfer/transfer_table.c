@@ -1,5 +1,5 @@
-/* From a table to another model's: see transfer_table.h. The arithmetic is
- * cql/transfer/transfer.c's. */
+/* Maps a table to another model: see transfer_table.h. The arithmetic is in
+ * cql/transfer/transfer.c. */
 #include "cql/transfer/transfer_table.h"
 
 #include <assert.h>
@@ -18,10 +18,12 @@ typedef struct mapping {
     const char *where; /* the source's file */
     const transfer_options *o;
     transfer_target to;
-    head_signature scan; /* values NULL: no scan */
+    head_signature scan; /* its values are NULL without a scan */
     transfer_pairing pairing;
-    double *own, *theirs; /* rank: spread of the source's heads (NULL: not known), the target's */
-    /* rank: of weights and of shares with spread in the source, NaN: not known */
+    /* For `rank`: the spread of the source's heads (NULL: not known), and of the target's. */
+    double *own, *theirs;
+    /* For `rank`: how weights, and how shares, agree with the spread in the source; NaN: not known.
+     */
     double agreement, share_agreement;
     table_file *out;
 } mapping;
@@ -33,7 +35,7 @@ const char *transfer_heads_name(transfer_heads_kind kind) {
 
 /* ---- what may be mapped ---- */
 
-/* Refused, or with force said and done. */
+/* Returns an error, or with `force` warns and goes on. */
 static ckvc_status refuse_or_warn(const mapping *m, const char *text, ckvc_err *err) {
     if (m->o->force) {
         ckvc_warn("%s: %s", m->where, text);
@@ -88,14 +90,15 @@ static ckvc_status check_source(mapping *m, ckvc_err *err) {
 
 /* ---- values ---- */
 
-/* The spread of value norms [heads] of statistics [heads][3]. */
+/* Returns the spread of value norms [heads] from statistics [heads][3]. */
 static double *value_norm_spreads(const double *signature, size_t heads) {
     double *spread = ckvc_alloc(heads, sizeof *spread);
     for (size_t i = 0; i < heads; i++) { spread[i] = signature[i * TRANSFER_STATS]; }
     return spread;
 }
 
-/* The actions of one side's entries from..., every `step`-th, and back. */
+/* read_actions reads the actions of one side's entries: every `step`-th from `from` on.
+ * write_actions writes them back. */
 static void read_actions(const struct side *s, uint32_t from, uint32_t step, double *action) {
     for (size_t i = from; i < s->n_states; i += step) { *action++ = side_action(s, s->entries[i]); }
 }
@@ -107,7 +110,7 @@ static void write_actions(const struct side *s, uint32_t from, uint32_t step,
     }
 }
 
-/* What --heads needs to know of both models' heads. */
+/* Prepares what --heads needs to know about the heads of both models. */
 static ckvc_status prepare_heads(mapping *m, ckvc_err *err) {
     const ckvc_table *s = m->from->table, *t = m->out->table;
     const double *signature = m->from->signature;
@@ -126,7 +129,8 @@ typedef struct mean_of {
     double sum, n;
 } mean_of;
 
-/* One budget's values of heads, [L][G] -> [L2][G2]; `agreement` grows by its own. */
+/* Maps one budget's values of heads, [L][G] -> [L2][G2]. Their agreement with the spread is added
+ * to `agreement`. */
 static void map_heads(const mapping *m, const double *source, double *target, mean_of *agreement) {
     const ckvc_table *s = m->from->table, *t = m->out->table;
     const uint32_t L = s->n_layers, G = s->n_heads, L2 = t->n_layers, G2 = t->n_heads;
@@ -152,7 +156,8 @@ static double agreement_of(const mapping *m, mean_of a, const char *what) {
     return rho;
 }
 
-/* One budget of shares [n][nB] and back, again of mean 1. */
+/* read_shares reads one budget of shares [n][nB]. write_shares writes it back, again with mean 1.
+ */
 static void read_shares(const double *from, size_t n, uint32_t nB, uint32_t b, double *share) {
     for (size_t i = 0; i < n; i++) { share[i] = from[i * nB + b]; }
 }
@@ -165,8 +170,8 @@ static void write_shares(double *to, size_t n, uint32_t nB, uint32_t b, const do
     }
 }
 
-/* A learned ranking does not carry over: its features are coordinates of this model's keys. What
- * recommended it gets a fit's first score. */
+/* A learned ranking does not carry over, because its features are coordinates of this model's keys.
+ * A budget that recommended one gets the ranking that a fit recommends first. */
 static void map_scores(const ckvc_table *s, ckvc_table *t) {
     memcpy(t->score, s->score, s->n_budgets * sizeof *t->score);
     for (uint32_t b = 0; b < t->n_budgets; b++) {
@@ -180,7 +185,7 @@ static void map_scores(const ckvc_table *s, ckvc_table *t) {
     }
 }
 
-/* Budgets of heads as --heads says, those of layers by depth. */
+/* Maps the shares of heads as --heads says, and those of layers by depth. */
 static void map_shares(mapping *m) {
     const ckvc_table *s = m->from->table;
     ckvc_table *t = m->out->table;
@@ -207,7 +212,8 @@ static void map_shares(mapping *m) {
     m->share_agreement = agreement_of(m, agreement, "shares");
 }
 
-/* n_bins - 1 inner edges of equal mass; bins carry over by quantile. */
+/* Computes n_bins - 1 inner edges between bins of equal mass, because bins carry over by quantile.
+ */
 static void quantile_edges(const double *risk, size_t n, uint32_t n_bins, double *edges) {
     for (uint32_t i = 1; i < n_bins; i++) {
         const double share = (double)i / n_bins;
@@ -254,8 +260,8 @@ static ckvc_status map_values(mapping *m, ckvc_err *err) {
 
 /* ---- what it says of itself ---- */
 
-/* [{"heads":[...],"layer":...,"mean_squared_distance":...} ...], the nearest source layer's pairing
- * of each target layer. */
+/* Returns [{"heads":[...],"layer":...,"mean_squared_distance":...} ...], with the pairing of each
+ * target layer with its nearest source layer. */
 static json_t *pairing_json(const transfer_pairing *p) {
     json_t *list = json_array();
     for (uint32_t l2 = 0; l2 < p->L2; l2++) {
@@ -268,8 +274,8 @@ static json_t *pairing_json(const transfer_pairing *p) {
     return list;
 }
 
-/* META of the new table: what the source was made with, but of the target; what the fit found out
- * stays behind, since nothing was fitted here. */
+/* Writes META of the new table: what the source was made with, but with the target's names. What
+ * the fit found out stays behind, since nothing was fitted here. */
 static void describe_transfer(mapping *m) {
     static const char *const of_the_fit[] = {"diagnostics", "counts", "unsupported",
                                              "until_stable"};
@@ -288,7 +294,8 @@ static void describe_transfer(mapping *m) {
     }
     json_object_del(json_object_get(out->meta, "solver"), "certificate");
     if (to->n_layers != s->n_layers) {
-        json_object_del(out->meta, "layer_budgets"); /* one a layer of the source */
+        /* these are one for each layer of the source */
+        json_object_del(out->meta, "layer_budgets");
     }
     out->xfer = json_pack(
         "{s:s, s:O?, s:O?, s:s?, s:s?, s:[I,I], s:[I,I], s:s, s:s, s:s, s:s}", "source",
@@ -312,9 +319,8 @@ static void describe_transfer(mapping *m) {
         json_object_set_new(out->xfer, "share_rank_agreement_in_source",
                             json_real(m->share_agreement));
     }
-    if (s->head_axis == 0) { /* the target's own: it can be a source again */
-        out->signature = ckvc_take(&m->scan.values);
-    }
+    /* these are the target's own, so that its table can be a source again */
+    if (s->head_axis == 0) { out->signature = ckvc_take(&m->scan.values); }
 }
 
 /* ---- the whole ---- */
