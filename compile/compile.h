@@ -72,11 +72,12 @@ typedef struct compile_options {
     /* The plan of the calibration that makes pass 1. Its options are those of every pass, except
      * for what a pass logs. */
     const plan *plan;
-    const fit_options *fit;   /* the members pass, incoming and probe are set here */
-    probe_kind probe;         /* These four members are used by rounds alone: what is fitted, */
-    uint32_t rounds;          /* how many times at most, */
-    const ckvc_table *start;  /* from which table on, with its edges set, */
-    const table_file *tables; /* and --tables, which start is the table of; or NULL */
+    const fit_options *fit; /* the members pass, incoming and probe are set here */
+    /* The four members from here on are used by rounds alone. `probe` says what is fitted. */
+    probe_kind probe;
+    uint32_t rounds;          /* the most rounds */
+    const ckvc_table *start;  /* the table with which the rounds start, with its edges set */
+    const table_file *tables; /* the file of --tables, whose table `start` then is; or NULL */
     /* The first is called after each pass and the second after each round, as they come, and also
      * for those that a resume finds done. `counts` are those of the logging; they are all zero
      * where the pass's table was there already. With NULL nobody is told. */
@@ -98,8 +99,8 @@ typedef struct compile_way {
 } compile_way;
 extern const compile_way compile_by_budgets, compile_by_rounds;
 
-/* What the cost of a way beside its passes is computed from, by what its longest prompt took
- * (docs/cost.md). Costs are upper bounds, in hours. */
+/* What the hours of a way are computed from, beside those of its passes: what its longest prompt
+ * took, and counts (docs/cost.md). The hours are upper bounds. */
 typedef struct compile_load {
     /* seconds of a prefill and of a continuation of the longest prompt */
     double prefill_s, single_s;

@@ -61,7 +61,7 @@ void demand_count(const demand_ranks *r, uint32_t budget, double f, uint32_t rec
                   uint32_t *count);
 
 typedef struct demand_options {
-    setting setting;            /* budgets, floor and recent are read; it borrows */
+    setting setting;            /* budgets, floor and recent are read; lists are borrowed */
     const int32_t *instruction; /* [n_instruction], borrowed; without any there is no repeat pass */
     uint32_t n_instruction;
 } demand_options;

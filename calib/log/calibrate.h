@@ -32,10 +32,11 @@ ckvc_status calibrate_pass(run_dir *run, const char *name, const calibrate_input
                            const calibrate_options *o, const ckvc_table *table, pass_counts *counts,
                            ckvc_err *err) CKVC_MUST_CHECK;
 
-/* Runs one pass with a repeat pass, as pass `name` of the run; o->kind says what it logs. A demand
- * pass ("pass-01-demand") logs demand under the setting's budgets, floor and recent, and also
- * targets and features where the setting has positions. A score pass ("pass-01-score") logs targets
- * and features alone. Prompts that are held out are logged too, and marked as such. */
+/* Runs one pass over what prompts' continuations and repetitions attend to, as pass `name` of the
+ * run; o->kind says what it logs. A demand pass ("pass-01-demand") logs demand under the setting's
+ * budgets, floor and recent, and also targets and features where the setting has positions. A score
+ * pass ("pass-01-score") logs targets and features alone. Held-out prompts are logged too, and
+ * marked as such: o->judges of them, and none of those that choose. */
 ckvc_status calibrate_repeat(run_dir *run, const char *name, const calibrate_inputs *in,
                              const calibrate_options *o, pass_counts *counts,
                              ckvc_err *err) CKVC_MUST_CHECK;
@@ -47,7 +48,7 @@ typedef struct repeat_dry_run {
      * everything, where the prompt is one of a batch. */
     double prefill_s, single_s, prompt_s;
     double copy_s;    /* seconds of a pass through the layers that go into copies of weights */
-    double compute_s; /* what a prompt's prefill takes without them */
+    double compute_s; /* seconds of a prefill without these copies */
     size_t bytes;     /* bytes that the prompt logs, before they are compressed */
     memory_plan memory;
     double hours, disk_bytes; /* upper bounds for all prompts */
@@ -80,9 +81,9 @@ typedef struct dry_run {
     double prefill_s;
     double rollout_s; /* seconds of one rollout among many, made the way that is asked for */
     double single_s;  /* seconds of one rollout alone, as a scan makes it */
-    double copy_s;    /* what a pass through the layers spends on copies of weights */
-    double compute_s; /* what a prompt's prefill takes without them */
-    uint64_t timed;   /* rollouts behind rollout_s */
+    double copy_s;    /* seconds of a pass through the layers that go into copies of weights */
+    double compute_s; /* seconds of a prefill without these copies */
+    uint64_t timed;   /* how many rollouts were timed for rollout_s */
     memory_plan memory;
     /* How many prompts are logged; then what these cost. The costs are upper bounds where prompts
      * differ in length. */

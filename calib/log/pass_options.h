@@ -22,18 +22,19 @@ typedef struct pass_watch {
 } pass_watch;
 
 typedef struct calibrate_options {
-    /* It borrows. Where layers have budgets of their own, each layer's goes under the block of the
-     * table whose budget is nearest to it (prompt_sets.h). */
+    /* Its lists are borrowed. Where layers have budgets of their own, each layer's goes under the
+     * block of the table whose budget is nearest to it (prompt_sets.h). */
     setting setting;
     bool sides[CKVC_SIDE_COUNT];
     /* SHARD_LOGGED logs actions of these sides. The other kinds log neither side's: they log what
      * heads ask for, or what a learned ranking is fitted to. */
     shard_kind kind;
-    /* For these two kinds: the token ids of setting.repeat behind a blank line, borrowed. Without
-     * any there is no repeat pass. */
+    /* For demand and score passes: the token ids of setting.repeat behind a blank line, borrowed.
+     * Without any there is no repeat pass. */
     const int32_t *instruction;
     uint32_t n_instruction;
-    /* for these two kinds: how many held-out prompts are measured, to judge what is fitted */
+    /* For demand and score passes: how many held-out prompts are measured, to judge what is fitted.
+     */
     uint32_t judges;
     behaviour_kind behaviour;
     int64_t variants; /* distinct rollouts per prompt and side; < 0: the full grid */
@@ -47,7 +48,7 @@ typedef struct calibrate_options {
     /* A logging pass of heads ends with the shard at which its reliability reaches this; 0: it
      * never ends early. */
     double until_stable;
-    /* the fit whose reliability that is has this alpha and, below, this reward */
+    /* The reliability is that of a fit with this alpha and, below, this reward. */
     double until_cql_alpha;
     fit_reward until_reward;
     rollout_savings *savings; /* counts what this process logs; borrowed, or NULL */

@@ -88,7 +88,7 @@ typedef struct savings_range {
 
 typedef struct rollout_savings {
     uint32_t n_layers;
-    uint64_t prompts;                      /* with logged actions */
+    uint64_t prompts;                      /* how many prompts logged actions */
     savings_range actions, distinct;       /* of both sides together, each set counted once */
     savings_count *sides[CKVC_SIDE_COUNT]; /* [L] */
 } rollout_savings;

@@ -28,7 +28,7 @@ typedef struct calibrate_inputs {
 typedef enum rollout_way { ROLLOUTS_SWEEP, ROLLOUTS_PLAIN } rollout_way;
 
 typedef struct worker_options {
-    setting setting;            /* borrows */
+    setting setting;            /* its lists are borrowed */
     behaviour_policy behaviour; /* its member `greedy` is made by the worker */
     rollout_way rollouts;
     size_t memory; /* in bytes; 0 stands for three quarters of what is free */
@@ -76,9 +76,10 @@ typedef struct worker {
     rollouts losses; /* of `sets` and `variants` */
 } worker;
 
-/* Opens a worker that is sized for the longest of in->prompts. table is borrowed; NULL allows
- * prefills and full caches alone. CKVC_E_MEMORY when the memory does not hold the worker; give it
- * to worker_close even then. Do not move an open worker, because it points into itself. */
+/* Opens a worker that is sized for the longest of in->prompts. `table` is borrowed; with NULL only
+ * prefills and full caches are possible. The status is CKVC_E_MEMORY when the memory does not hold
+ * the worker; give it to worker_close even then. Do not move an open worker, because it points into
+ * itself. */
 ckvc_status worker_open(worker *w, const calibrate_inputs *in, const worker_options *o,
                         const ckvc_table *table, ckvc_err *err) CKVC_MUST_CHECK;
 void worker_close(worker *w);

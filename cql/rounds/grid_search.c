@@ -17,7 +17,7 @@ typedef struct search {
     const calibrate_options *o;
     pass_counts *counts;
     table_file *file;    /* the result; its table is what is tried */
-    struct side side;    /* of it */
+    struct side side;    /* the side of that table which is searched */
     size_t nB, A, cells; /* cells of the side: 1 for the heads, E * P for the gate */
     worker w;
     double *reward; /* [nB][A] rewards of the prompt in hand */

@@ -24,11 +24,11 @@ typedef struct cql_certificate {
     int iterations;
 } cql_certificate;
 
-/* Finds the minimiser. n [A] are counts, and rbar [A] are mean rewards, which are ignored where n =
- * 0. q [A] is written: it is -INFINITY where an action was never logged, and everywhere when the
- * state has no record. alpha >= 0, and alpha = 0 gives q = rbar. Returns false when the certificate
- * fails: because of non-finite input, an alpha whose rounding alone is larger than the bound, or a
- * bug. */
+/* Finds the minimiser. n [A] are counts. rbar [A] are mean rewards, and those of actions that were
+ * never logged are ignored. q [A] is written: it is -INFINITY where an action was never logged, and
+ * everywhere when the state has no record. alpha >= 0, and alpha = 0 gives q = rbar. Returns false
+ * when the certificate fails: because of non-finite input, an alpha whose rounding alone is larger
+ * than the bound, or a bug. */
 bool cql_solve_exact(size_t n_actions, const uint64_t *n, const double *rbar, double cql_alpha,
                      double *q, cql_certificate *cert);
 double cql_omega(double x); /* the Wright omega function: the w with w + ln w = x */

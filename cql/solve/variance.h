@@ -1,6 +1,6 @@
-/* Where rewards vary (between prompts, between actions, the rest), what the paper's calibration
- * bound says for a run's own numbers, and how many choices random counts would turn (docs/paper.md,
- * sections 5 and 10). */
+/* Says where rewards vary (between prompts, between actions, the rest), what the paper's
+ * calibration bound gives for a run's own numbers, and how many choices random counts would turn
+ * (docs/paper.md, sections 5 and 10). */
 #pragma once
 
 #include <stddef.h>
@@ -71,7 +71,7 @@ typedef struct decided_from {
     bool exact;
 } decided_from;
 
-/* Numbers of states. */
+/* Counts of states. */
 typedef struct decided_split {
     size_t supported;
     /* in these the loss part alone would choose the same; in the others the penalty decided */
