@@ -81,8 +81,8 @@ static ckvc_status side_begin(fit_pool *pool, ckvc_side which, const shard_heade
 }
 
 /* Decides which of the kinds that prompt i has records of (`has`) the prompt enters. It enters none
- * when it is held out, is of another split, or was seen in an earlier source. An exception is
- * POOL_SCORE, whose held-out prompts enter, because they judge the fit. */
+ * when it is held out or of another split, and none for which an earlier source has its records. An
+ * exception is POOL_SCORE, whose held-out prompts enter, because they judge the fit. */
 static ckvc_status admit_prompt(fit_pool *pool, const shard *s, size_t i, const incoming *from,
                                 unsigned has, unsigned *use, ckvc_err *err) {
     const struct shard_prompt *p = &s->prompts[i];

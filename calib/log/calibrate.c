@@ -24,7 +24,8 @@ worker_options calibrate_worker(const calibrate_options *o) {
                                       .seed = o->setting.seed},
                         .rollouts = o->rollouts,
                         .memory = o->memory,
-                        /* A greedy behaviour chooses by the records of all prompts before. */
+                        /* A greedy behaviour chooses by the records of all prompts before, so its
+                         * prompts go one at a time. */
                         .most_prompts =
                             o->behaviour != BEHAVIOUR_EPSILON_GREEDY ? SESSIONS_TOGETHER : 0};
     w.setting.loss = loss_of(o);

@@ -97,8 +97,8 @@ static double *value_norm_spreads(const double *signature, size_t heads) {
     return spread;
 }
 
-/* read_actions reads the actions of one side's entries: every `step`-th from `from` on.
- * write_actions writes them back. */
+/* read_actions reads the actions of one side's entries: every `step`-th entry from `from` on.
+ * write_actions writes actions, rounded, into such entries. */
 static void read_actions(const struct side *s, uint32_t from, uint32_t step, double *action) {
     for (size_t i = from; i < s->n_states; i += step) { *action++ = side_action(s, s->entries[i]); }
 }
@@ -156,8 +156,8 @@ static double agreement_of(const mapping *m, mean_of a, const char *what) {
     return rho;
 }
 
-/* read_shares reads one budget of shares [n][nB]. write_shares writes it back, again with mean 1.
- */
+/* read_shares reads one budget of shares [n][nB]. write_shares writes one, scaled so that its mean
+ * is 1. */
 static void read_shares(const double *from, size_t n, uint32_t nB, uint32_t b, double *share) {
     for (size_t i = 0; i < n; i++) { share[i] = from[i * nB + b]; }
 }
