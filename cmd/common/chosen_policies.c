@@ -3,7 +3,7 @@
 
 #include "lib/base/utf8.h"
 
-/* What --policy names, in words. */
+/* The names that --policy takes, as help and messages list them. */
 #define NAME(ID, id, name, ...) name ", "
 #define POLICY_NAMES                                                                               \
     POLICY_RULES(NAME)                                                                             \
@@ -59,7 +59,7 @@ ckvc_status policy_named(const char *name, policy_kind *kind, ckvc_err *err) {
     return CKVC_OK;
 }
 
-/* Does this policy stand beside each table, or once beside all? */
+/* Does this policy stand once beside each table, or once beside all of them? */
 static bool beside_each_table(const policies_options *o, policy_kind kind) {
     return kind == POLICY_MATCHED || policy_is_control(kind) || policy_needs_table(kind) ||
            (o->equal_tokens && policy_is_reference(kind));
@@ -109,7 +109,8 @@ ckvc_status policies_budgets(const policies_options *o, chosen_policies *out, ck
 }
 
 json_t *policies_settings(const chosen_policies *of, const opened_inputs *e) {
-    /* The last two are eval's: the hash of its items says what they say. */
+    /* These options do not decide what the lines say. The last two are of `ckvc eval`: what they
+     * decide is in the hash of its items. */
     static const char *const others[] = {"out",     "force",   "resume",  "quiet",   "json",
                                          "memory",  "threads", "backend", "batch",   "limit-time",
                                          "vectors", "cost",    "items",   "haystack"};

@@ -1,5 +1,5 @@
-/* The policies that a verb looks at: --table, --policy, --equal-tokens and --budget, the same for
- * `ckvc score` and `ckvc eval`. */
+/* The policies that `ckvc score` and `ckvc eval` look at. Both verbs take --table, --policy,
+ * --equal-tokens and --budget, and the options mean the same in both. */
 #pragma once
 
 #include "judge/policies/policy_sets.h"
@@ -14,37 +14,48 @@ typedef struct policies_options {
     bool equal_tokens;
 } policies_options;
 extern const opt opts_policies[]; /* rows of policies_options */
-/* A verb's `more`: what decides which policies may stand in one column, and what they cost. */
+/* Prints every reference policy with its source. The columns say what decides whether policies
+ * may stand in one column (whether a policy has seen the question, and whether it keeps exactly
+ * as many entries as it is told), and what each costs beside the prefill. It is the `more` of a
+ * verb (verb.h). */
 void policies_explain(void);
 
-/* The policy that --policy means by a name. */
+/* Finds the policy that --policy means by `name`. Another name is CKVC_E_USAGE, and the message
+ * lists all names and offers the nearest one. */
 ckvc_status policy_named(const char *name, policy_kind *kind, ckvc_err *err) CKVC_MUST_CHECK;
 
 typedef struct chosen_policies {
     table_file *tables[MAX_TABLES];
     size_t n_tables;
-    asked_policy *list; /* what --policy names, each beside each table that it needs; then tables */
+    /* First the policies that --policy names, each once for every table if it needs one; then
+     * the tables. */
+    asked_policy *list;
     size_t n;
     setting_list budgets; /* borrowed: of the options, or of the first table */
 } chosen_policies;
 
-/* Before the prompts are opened: what kvzip repeats them with, where it is among the policies. */
+/* Turns into tokens the text with which kvzip has a prompt repeated, if kvzip is among the
+ * policies. This comes before the prompts are opened, because they are then cut to leave room
+ * for their repetition. */
 ckvc_status policies_open_kvzip(const policies_options *o, const inputs_options *inputs,
                                 opened_inputs *e, ckvc_err *err) CKVC_MUST_CHECK;
-/* The tables, and the policies in their order. *out is zero before, and the caller's to
- * policies_close. */
+/* Reads the tables, and lists the policies in their order. *out must be zero before, and the
+ * caller releases it with policies_close. */
 ckvc_status policies_open(const policies_options *o, const inputs_options *inputs,
                           const opened_inputs *e, chosen_policies *out,
                           ckvc_err *err) CKVC_MUST_CHECK;
-/* --budget; where the running verb was given none the first table's. */
+/* Sets out->budgets to those of --budget. If there are tables and the running verb was given no
+ * --budget, they are the first table's. */
 ckvc_status policies_budgets(const policies_options *o, chosen_policies *out,
                              ckvc_err *err) CKVC_MUST_CHECK;
-/* What decides the lines under these policies, as texts: the running verb's options by their
- * values, model and tables by what they are. New reference, to which the verb adds its other
- * inputs. */
+/* Returns what decides the lines under these policies, as texts by name: the running verb's
+ * options by their values, the model by its fingerprint, the tables by their content ids, and
+ * the kernel and the program's version. This is a new reference, to which the verb adds its
+ * other inputs. */
 json_t *policies_settings(const chosen_policies *of, const opened_inputs *e);
-/* Ends the lines of the running verb (durable_output_end). Prints `lines` where no --out names a
- * file, also when they were stopped, and says, unless quiet, how parts are joined. */
+/* Ends the lines of the running verb (durable_output_end). If no --out names a file, it prints
+ * `lines`, also when they were stopped. If this process has made one part, it says how parts are
+ * joined, unless quiet. */
 ckvc_status policies_end_lines(durable_output *o, const ckvc_buffer *lines, ckvc_status st,
                                const ckvc_err *why, const char *printed, bool quiet,
                                ckvc_err *err) CKVC_MUST_CHECK;

@@ -38,11 +38,14 @@ const opt opts_fit[] = {
              "Call the table this in reports; without this option it has the model's name."),
     {0}};
 
-/* Who starts many processes of one command, and where it says which one this is. */
+/* A program that starts many processes of one command, and the environment variables in which it
+ * tells each of them which one it is. */
 typedef struct launcher {
-    const char *index, *count, *first, *last; /* variables; first, last: of an array's numbers */
-    bool within; /* a job of a Slurm allocation: SLURM_PROCID is not its own, but the batch script's
-                  */
+    /* Names of variables; first and last hold the ends of an array\'s numbers. */
+    const char *index, *count, *first, *last;
+    /* It starts processes inside a Slurm allocation. Their SLURM_PROCID is not their own but
+     * that of the batch script. */
+    bool within;
 } launcher;
 
 static const launcher launchers[] = {
@@ -52,10 +55,12 @@ static const launcher launchers[] = {
     {.index = "PMI_RANK", .count = "PMI_SIZE", .within = true},
     {.index = "RANK", .count = "WORLD_SIZE", .within = true}, /* torchrun */
     {.index = "SLURM_PROCID", .count = "SLURM_NTASKS"},
-    /* Kubernetes tells a pod its index alone; the number is for the manifest to repeat. */
+    /* Kubernetes tells a pod only its index. The Job's manifest must set JOB_COMPLETIONS to the
+     * number of pods. */
     {.index = "JOB_COMPLETION_INDEX", .count = "JOB_COMPLETIONS"}};
 
-/* A number of digits alone; -1: none. */
+/* Reads a number that consists of one to nine digits and nothing else. Anything else, and NULL,
+ * gives -1. */
 static long number_of(const char *text) {
     const size_t n = text ? strspn(text, "0123456789") : 0;
     return n > 0 && n < 10 && !text[n] ? strtol(text, NULL, 10) : -1;
@@ -77,7 +82,8 @@ static ckvc_status read_launcher(const launcher *l, run_part *out, ckvc_err *err
     return CKVC_OK;
 }
 
-/* SLURM_PROCID of the shell of a batch script, which every job has: 0, and of no step. */
+/* Is this the SLURM_PROCID of a batch script's shell? Every job has that one: it is 0, and
+ * belongs to no step. */
 static bool batch_shell(const launcher *l) {
     return strcmp(l->index, "SLURM_PROCID") == 0 && getenv("SLURM_JOB_ID") &&
            !getenv("SLURM_STEP_ID");
@@ -97,7 +103,8 @@ static ckvc_status ask_all(run_part *out, ckvc_err *err) {
         if (within && strcmp(l->index, "SLURM_PROCID") == 0) { continue; }
         CKVC_TRY(read_launcher(l, &part, err));
         within = within || l->within;
-        if (by && part.count == 1) { continue; } /* one task in each of an array's */
+        /* Each job of an array has one task, so this launcher does not say which part it is. */
+        if (by && part.count == 1) { continue; }
         USAGE_IF(by && out->count > 1 && parts_differ(part, *out),
                  "--shard auto: %s says %u/%u, and %s %u/%u; say --shard I/N", by->index,
                  out->index, out->count, l->index, part.index, part.count);

@@ -91,7 +91,9 @@ ckvc_status inputs_judge_budgets(const inputs_options *o, const opened_inputs *e
     if (list->n == 0) { return CKVC_OK; }
     if (shortest > o->setting.window) { warn_kept_window(o, budgets, shortest); }
     for (uint32_t b = 0; b < budgets.n; b++) {
-        size_t whole = 0, same = 0; /* prompts that it keeps all of; the first of this value */
+        /* whole: the number of prompts that the budget keeps all of. same: the first budget of
+         * this value. */
+        size_t whole = 0, same = 0;
         for (size_t i = 0; i < list->n; i++) {
             const uint32_t T = list->items[i].n_tokens, B = ckvc_budget_tokens(budgets.v[b], T);
             USAGE_IF(
@@ -163,7 +165,7 @@ static ckvc_status text_ids(const opened_inputs *e, const char *text, int32_t **
     return CKVC_OK;
 }
 
-/* Prompts are cut to `longest`, which leaves room for their repetition. */
+/* Has prompts cut to `longest` tokens, which leaves room in the context for their repetition. */
 static ckvc_status cut_prompts(const inputs_options *o, opened_inputs *e, int64_t longest,
                                const char *of, ckvc_err *err) {
     const int64_t context = model_shape_context(model_get_shape(e->model));

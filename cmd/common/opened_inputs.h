@@ -1,5 +1,6 @@
-/* What most verbs open before they work: threads, backend, model, tokenizer, manifest, prompts; and
- * the option rows for them, so that the same option means the same in every verb. */
+/* What most verbs open before they work: threads, backend, model, tokenizer, manifest and
+ * prompts. The rows of options for them stand here as well, so that the same option means the
+ * same in every verb. */
 #pragma once
 
 #include "judge/policies/rules/reconstruction.h"
@@ -36,7 +37,7 @@ extern const opt opts_chat[];       /* how messages become text; opts_prompts ha
     OPT_CHOICE("chat-template", chat_template, CHAT_STYLES,                                        \
                "Turn the \"messages\" of a line into text by this template; auto takes the "       \
                "model's own, if ckvc knows its text.")
-/* Of what can be stopped: for ckvc_stop_install. */
+/* A verb that can be stopped has this option, and gives its value to ckvc_stop_install. */
 #define OPT_LIMIT_TIME(member)                                                                     \
     OPT_INT("limit-time", member, "S", 0, 1e9,                                                     \
             "Stop cleanly after S seconds, with exit code 75; 0 means no limit.")
@@ -51,9 +52,9 @@ typedef struct opened_inputs {
     tokenizer *tok; /* NULL: the directory has none */
     manifest *manifest;
     bool short_too;  /* prompts of W tokens or fewer are taken, too */
-    int64_t longest; /* prompts are cut to that many tokens, too; 0: to what was asked for alone */
-    /* what a repetition is asked for with (inputs_open_instruction), and whose text it is; of
-     * kvzip's with the text of later chunks beside it */
+    int64_t longest; /* prompts are cut to that many tokens, too; 0: only to what was asked for */
+    /* The token ids with which a prompt's repetition is asked for (inputs_open_instruction), and
+     * the name of what asks for it. kvzip has a second text, for later chunks. */
     int32_t *instruction, *later;
     uint32_t n_instruction;
     const char *instruction_of;
@@ -63,52 +64,55 @@ typedef struct opened_inputs {
     chat_template chat;
 } opened_inputs;
 
-/* Threads and backend alone. Warns on stderr of a slow BLAS kernel. *e is zero before, and the
- * caller's to inputs_close, also after a failure. */
+/* Opens threads and backend alone. Warns on stderr of a slow BLAS kernel. *e must be zero
+ * before, and the caller closes it with inputs_close, also after a failure. */
 ckvc_status inputs_open_machine(const inputs_options *o, opened_inputs *e,
                                 ckvc_err *err) CKVC_MUST_CHECK;
-/* Threads, backend, model, tokenizer (when the directory has one) and chat template. */
+/* Opens threads, backend, model, tokenizer (when the directory has one) and chat template. */
 ckvc_status inputs_open_model(const inputs_options *o, opened_inputs *e,
                               ckvc_err *err) CKVC_MUST_CHECK;
-/* The tokenizer of a model directory, and that it fits the model's vocabulary; NULL when the
- * directory has none. */
+/* Reads the tokenizer of a model directory and checks that it fits the model's vocabulary. *out
+ * is NULL when the directory has none. */
 ckvc_status inputs_open_tokenizer(const char *dir, int32_t vocab, tokenizer **out,
                                   ckvc_err *err) CKVC_MUST_CHECK;
-/* The tokenizer alone, where there must be one. */
+/* Reads the tokenizer alone. A directory without one is CKVC_E_NOINPUT. */
 ckvc_status inputs_need_tokenizer(const char *dir, tokenizer **out, ckvc_err *err) CKVC_MUST_CHECK;
-/* The ids of a blank line and --repeat's text, with which a prompt's repetition is asked for;
- * prompts that are opened after it are cut to what the context holds beside both, with a warning.
- */
+/* Turns a blank line and --repeat's text, with which a prompt's repetition is asked for, into
+ * token ids. Prompts that are opened after this call are cut, with a warning, to what the
+ * context holds beside the text and the repetition. */
 ckvc_status inputs_open_instruction(const inputs_options *o, opened_inputs *e,
                                     ckvc_err *err) CKVC_MUST_CHECK;
-/* The same for kvzip's texts -> e->kvzip. */
+/* Does the same for the texts of kvzip, and leaves them in e->kvzip. */
 ckvc_status inputs_open_kvzip(const inputs_options *o, opened_inputs *e,
                               ckvc_err *err) CKVC_MUST_CHECK;
-/* All of standard input, a NUL behind it. */
+/* Reads all of standard input, and puts a NUL behind it. */
 ckvc_status inputs_read_stdin(ckvc_buffer *in, ckvc_err *err) CKVC_MUST_CHECK;
-/* Then the manifest, unless there is one, and its prompts. */
+/* Comes after the functions above: reads the manifest, unless there is one already, and its
+ * prompts. */
 ckvc_status inputs_open_prompts(const inputs_options *o, opened_inputs *e,
                                 ckvc_err *err) CKVC_MUST_CHECK;
-/* What decides a table's sets as the table has it, but for options that were given. */
+/* Takes what decides kept sets from the table at `path`, except where an option was given. */
 ckvc_status inputs_take_setting(inputs_options *o, const char *path, ckvc_err *err) CKVC_MUST_CHECK;
-/* A table for this model that was made under this run's --alpha, --keep-window and --window;
- * otherwise CKVC_E_MISMATCH that says what differs. table_file_free it. */
+/* Reads a table that was made for this model under this run's --alpha, --keep-window and
+ * --window. Otherwise CKVC_E_MISMATCH says what differs. The caller releases the table with
+ * table_file_free. */
 ckvc_status inputs_read_table(const inputs_options *o, const opened_inputs *e, const char *path,
                               table_file **out, ckvc_err *err) CKVC_MUST_CHECK;
-/* What `path` was made for is this model: its fingerprint (NULL: not known), or, with a line on
- * stderr that names both, its sketch (lib/base/sketch.h; "": none); name: the model's, or NULL.
- * Else CKVC_E_MISMATCH. */
+/* Checks that what `path` was made for is this model. Its fingerprint says so (NULL: it is not
+ * known), or, with a line on stderr that names both models, its sketch does (lib/base/sketch.h;
+ * "": there is none). `name` is the model's name, or NULL. Another model is CKVC_E_MISMATCH. */
 ckvc_status inputs_same_model(const opened_inputs *e, const char *path, const char *name,
                               const char *fingerprint, const char *sketch,
                               ckvc_err *err) CKVC_MUST_CHECK;
 void inputs_close(opened_inputs *e);
-/* --variants: distinct rollouts, -1 for all. */
+/* Reads --variants: the number of distinct rollouts, or -1 for all. */
 ckvc_status inputs_variants(const char *text, int64_t *variants, ckvc_err *err) CKVC_MUST_CHECK;
-/* The two numbers of --bins. */
+/* Reads the two numbers of --bins. */
 ckvc_status inputs_bins(const opt_list *list, uint32_t *n_entropy, uint32_t *n_ppl,
                         ckvc_err *err) CKVC_MUST_CHECK;
-/* CKVC_E_USAGE names a prompt, longer than the window, of which a budget keeps nothing. Warns of
- * budgets that leave nothing to decide: --keep-window takes all of one (of the shortest prompt,
- * once), or one keeps all of a prompt. */
+/* Compares budgets with the prompts. When a budget keeps nothing of a prompt that is longer than
+ * the window, CKVC_E_USAGE names that prompt. This warns of budgets that leave nothing to
+ * decide: either --keep-window takes the whole budget (looked at for the shortest prompt, and
+ * said once), or the budget keeps all of a prompt. */
 ckvc_status inputs_judge_budgets(const inputs_options *o, const opened_inputs *e,
                                  setting_list budgets, ckvc_err *err) CKVC_MUST_CHECK;

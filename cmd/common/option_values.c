@@ -14,9 +14,10 @@ enum { CONFIG_MAX_BYTES = 1 << 20 };
 
 /* ---- the list ---- */
 
-static opt_values *running; /* the first that were added: of the verb that this process is */
+/* The options that were added first, of the verb that this process runs. */
+static opt_values *running;
 
-/* The word at a place that there is in "a|b|c"; the caller frees. */
+/* Returns the word at place `at` of "a|b|c", which must have one there. The caller frees it. */
 static char *word_at(const char *choices, unsigned at) {
     size_t n;
     const char *word = record_name_at(choices, at, &n);
@@ -38,8 +39,8 @@ static opt_value *find_option(opt_values *v, const char *name, size_t n) {
     return NULL;
 }
 
-/* Warns if an option was called by the name of the last release. where: the line of a file or the
- * variable that called it so; NULL: a flag did. */
+/* Warns if an option was called by its name of the last release. `where` is the line of a file,
+ * or the variable, that called it so; NULL means a flag. */
 static void warn_of_old_name(const opt *o, const char *name, size_t n, const char *where) {
     if (!is_word(o->was, name, n)) { return; }
     ckvc_warn("%s%s--%s is called --%s now", where ? where : "", where ? ": " : "", o->was,
@@ -55,7 +56,7 @@ bool opts_given(const char *name) { return origin_of(name) != FROM_DEFAULT; }
 
 bool opts_said(const char *name) { return origin_of(name) >= FROM_ENVIRONMENT; }
 
-/* Lists forget what they hold. */
+/* Empties a value that is a list, and leaves others alone. */
 static void empty_list(opt_value *v) {
     const opt_type type = v->o->type;
     if (type == OPT_IS_LIST || type == OPT_IS_INPUTS) { ((opt_list *)v->at)->n = 0; }
@@ -124,7 +125,7 @@ static ckvc_status set_flag(bool *value, const char *text, const char *where, ck
     return CKVC_OK;
 }
 
-/* A whole number, a number, or a size. */
+/* Sets a whole number, a real number, or a size. */
 static ckvc_status set_number(const opt *o, void *at, const char *text, const char *where,
                               ckvc_err *err) {
     const bool whole = o->type == OPT_IS_INT || o->type == OPT_IS_COUNT,
@@ -181,7 +182,7 @@ static ckvc_status set_setting(const opt *o, setting *s, const char *text, const
     return CKVC_OK;
 }
 
-/* For as long as the running verb's values. */
+/* Keeps a text for as long as the running verb's values, which free it. */
 static char *keep_text(char *text) {
     CKVC_GROW(running->kept, running->capacity, running->n_kept + 1);
     return running->kept[running->n_kept++] = text;
@@ -263,7 +264,8 @@ static ckvc_status set_value(opt_value *v, const char *text, opt_origin from, co
     return CKVC_OK;
 }
 
-/* Built-in values: a mistake in them is ours. */
+/* Sets the built-in value. A mistake in one is a mistake of the program, so an assertion catches
+ * it. */
 static void set_preset(opt_value *v) {
     const opt *o = v->o;
     const char *text = o->preset_at ? *o->preset_at : o->preset;
@@ -300,7 +302,7 @@ void opt_values_fini(opt_values *v) {
     running = running == v ? NULL : running;
 }
 
-/* The same from a file or the environment: what is wrong is the configuration. */
+/* Sets a value from a file or the environment, where a wrong one is CKVC_E_CONFIG. */
 static ckvc_status configure(opt_value *v, const char *text, opt_origin from, const char *where,
                              ckvc_err *err) {
     if (set_value(v, text, from, where, err) == CKVC_OK) { return CKVC_OK; }
@@ -317,8 +319,9 @@ static char *trim(char *s) {
     return s;
 }
 
-/* `--config default`: PREFIX/share/ckvc beside the installed program's bin, configs in the checkout
- * that it was built in. *out: the caller's to free. */
+/* Finds the file that --config names. A name such as `default` is looked for in
+ * PREFIX/share/ckvc, beside the installed program's bin, and then in configs of the checkout in
+ * which the program was built. *out is the caller's to free. */
 static ckvc_status find_config(const char *name, char **out, ckvc_err *err) {
     static const char *const folders[] = {"../share/ckvc", "../../configs"};
     char program[PATH_MAX];
@@ -378,11 +381,11 @@ ckvc_status opt_values_config(opt_values *v, const char *path, opt_known_fn *kno
 
 /* ---- the environment ---- */
 
-/* Variables that are no option's: --config's own, the Python package's library, and what the tests
- * tell each other. */
+/* Variables that belong to no option: --config's own, the Python package's library, and what the
+ * tests tell each other. */
 #define OTHER_VARIABLES "config|library|asan|shared"
 
-/* CKVC_MIN_CELL: min-cell; and back. */
+/* Turns min-cell into MIN_CELL, as it stands in the name of a variable, or back. */
 static void rename_word(char *word, bool to_variable) {
     for (char *p = word; *p; p++) {
         const int c = (unsigned char)*p;
@@ -416,7 +419,7 @@ ckvc_status opt_values_environment(opt_values *v, opt_known_fn *known, ckvc_err 
 
 /* ---- flags ---- */
 
-/* NULL: there is none, and err says so. */
+/* Returns the option of a flag; NULL means that there is none, and err says so. */
 static opt_value *find_flag(opt_values *v, const char *word, size_t n, ckvc_err *err) {
     if (word[1] != '-') {
         for (size_t i = 0; i < v->n; i++) {

@@ -1,5 +1,5 @@
-/* The values of a verb's options: every source that they come from, in one list. Used by verb.c
- * alone; verbs read their structs, and opts_given. */
+/* The values of a verb's options, from every source that they come from, in one list. Only
+ * verb.c uses this header; verbs read their structs, and call opts_given. */
 #pragma once
 
 #include "cmd/common/options.h"
@@ -16,7 +16,7 @@ typedef struct opt_value {
 
 enum { OPT_VALUES_MAX = 96 };
 typedef struct opt_values {
-    opt_value items[OPT_VALUES_MAX]; /* titles too; groups as their rows */
+    opt_value items[OPT_VALUES_MAX]; /* titles, too; of a group its rows */
     size_t n;
     char **kept; /* [n_kept] texts that values point into */
     size_t n_kept, capacity;
@@ -24,28 +24,32 @@ typedef struct opt_values {
 
 /* Is this the option's name, or the one that it had in the last release? */
 bool opt_is_named(const opt *o, const char *name, size_t n);
-/* Tells whether some verb has an option of this name, and else offers all names of options to a
- * near miss: what a config file or the environment holds may be meant for another verb. */
+/* Tells whether any verb has an option of this name: what a config file or the environment holds
+ * may be meant for another verb. If none has, this offers the names of all options to `near`, so
+ * that a message can suggest one. */
 typedef bool opt_known_fn(const char *name, nearest *near);
 
-/* Adds a table's rows, whose values are in the zeroed struct at `base`, with their presets. The
- * first that are added are the running verb's, which hold the texts of all until they end. */
+/* Adds the rows of a table, whose values are in the zeroed struct at `base`, and sets their
+ * presets. The options that are added first are the running verb's. They own the texts that all
+ * values point into, until opt_values_fini. */
 void opt_values_add(opt_values *v, const opt *table, void *base);
 void opt_values_fini(opt_values *v);
-/* "option = value" lines, # comments. A path without a slash that is no file is one of the
- * configurations that come with the program. */
+/* Reads a file of lines "option = value", in which # begins a comment. A path without a slash
+ * that is no file names one of the configurations that come with the program. */
 ckvc_status opt_values_config(opt_values *v, const char *path, opt_known_fn *known,
                               ckvc_err *err) CKVC_MUST_CHECK;
-/* CKVC_SOME_OPTION=value; one that no verb knows is warned of. */
+/* Reads the variables CKVC_SOME_OPTION=value, and warns of those that no verb knows. */
 ckvc_status opt_values_environment(opt_values *v, opt_known_fn *known,
                                    ckvc_err *err) CKVC_MUST_CHECK;
-/* Is the word behind this one its value, whatever that begins with? */
+/* Is the word that follows `word` its value, whatever that word begins with? */
 bool opt_values_takes_next(opt_values *v, const char *word);
-/* Flags of argv [argc], argv[0] left out; what is no flag goes to args [argc], counted in *n_args.
- * --config, which is read before, and --print-config are passed over. */
+/* Reads the flags of argv [argc], without argv[0]. Words that are no flags go to args [argc],
+ * and *n_args counts them. --config, which is read before, and --print-config are passed over. */
 ckvc_status opt_values_flags(opt_values *v, int argc, char **argv, const char **args,
                              size_t *n_args, ckvc_err *err) CKVC_MUST_CHECK;
-/* "N", "FILE"; "a|b|c" of choices; NULL of a flag. */
+/* Returns what stands for the option's value in help: "N", "FILE", or "a|b|c" where there are
+ * choices. A flag has NULL. */
 const char *opt_metavar(const opt *o);
-/* The value as it would be written on a command line; the caller frees. NULL: it has none. */
+/* Returns the value as it would be written on a command line, for the caller to free, or NULL
+ * when it has none. */
 char *opt_value_text(const opt_value *v);

@@ -1,7 +1,7 @@
 /* Tables of options: what a verb can be told, where it is kept, what help says of it. A table
  * serves flags, `--help`, `--print-config`, CKVC_* variables and --config files (option_values.h).
  *
- * A row belongs to a member of a struct. A file with tables says which before the first one,
+ * A row belongs to a member of a struct. A file with tables names it before the first one,
  *
  *     #define OPTIONS_OF some_cli
  *     static const opt options[] = {
@@ -56,13 +56,13 @@ typedef enum opt_type {
     OPT_IS_SIZE,   /* bytes: 1048576, 512M, 2G */
     OPT_IS_TEXT,
     OPT_IS_CHOICE,  /* one of metavar, "a|b|c"; without a preset the first */
-    OPT_IS_ENUM,    /* the same, as its place: an enum that counts them */
-    OPT_IS_SETTING, /* a field of a `setting`: the one whose option it is; preset: neutral */
+    OPT_IS_ENUM,    /* the same, kept as the word's place: an enum that counts them */
+    OPT_IS_SETTING, /* the field of a `setting` that has this option; its preset is neutral */
     OPT_IS_INPUT,   /* a path that is read; not "" */
-    OPT_IS_OUTPUT,  /* a path that is written: not "", and nothing that is an input or inside one */
+    OPT_IS_OUTPUT,  /* a path that is written: not "", no input, and nothing inside an input */
     OPT_IS_LIST,    /* --name a,b,c; may be repeated, values are appended */
     OPT_IS_INPUTS,  /* the same, of paths that are read */
-    OPT_IS_BUDGETS, /* the same, of whole tokens and of shares of a prompt; distinct */
+    OPT_IS_BUDGETS, /* a list of distinct budgets: whole tokens, or shares of a prompt */
 } opt_type;
 
 typedef struct opt_list {
@@ -70,7 +70,7 @@ typedef struct opt_list {
     size_t n;
 } opt_list;
 
-/* From 1 on whole tokens, below 1 a share of the prompt. */
+/* From 1 on, an item is a number of whole tokens; below 1, it is a share of the prompt. */
 typedef struct budget_list {
     double items[256];
     uint32_t n;
@@ -79,17 +79,18 @@ typedef struct budget_list {
 typedef struct opt {
     const char *name; /* long name without dashes; OPT_IS_TITLE: the heading; NULL ends a table */
     opt_type type;
-    size_t at;           /* of the value (a group: its struct) in the struct */
+    size_t at;           /* the value's offset in the struct; of a group, its struct's */
     const char *metavar; /* "N", "FILE" */
     const char *help;
     double min, max;
     const struct opt *group;
     char letter;                  /* short option or 0 */
     const char *preset;           /* built-in value, as on a command line; NULL: none, 0, false */
-    const char *const *preset_at; /* where such a value stands, or */
-    int (*preset_of)(void);       /* what finds it out */
-    /* Spellings of the last release, which are taken for this one, with a line on stderr that says
-     * the new one: the option's name; of OPT_IS_ENUM a word, and the word that it became. */
+    const char *const *preset_at; /* a variable that holds such a value, or */
+    int (*preset_of)(void);       /* a function that finds a whole number */
+    /* Spellings of the last release, which are still taken, with a line on stderr that says the
+     * new one. `was` is the option's former name. For OPT_IS_ENUM, `word_was` is a former word
+     * and the word that it became. */
     const char *was, *word_was[2];
 } opt;
 

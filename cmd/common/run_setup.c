@@ -185,7 +185,8 @@ static ckvc_status open_tables(const run_setup_options *c, run_setup *j, ckvc_er
     const ckvc_table *t = j->tables->table;
     const setting made = setting_of_table(t, j->tables->meta);
     setting ours = j->options.setting;
-    for (size_t i = 0; i < setting_n_fields; i++) { /* what is not said is the table's */
+    for (size_t i = 0; i < setting_n_fields; i++) {
+        /* An option that was not given has the table\'s value. */
         const setting_field *f = &setting_fields[i];
         if (!opts_given(f->m.name)) { setting_forget(f, &ours); }
     }
@@ -198,7 +199,8 @@ static ckvc_status open_tables(const run_setup_options *c, run_setup *j, ckvc_er
     return CKVC_OK;
 }
 
-/* A scan serves another run only when it measured the same thing. *hash receives its plan's. */
+/* Opens the run of --scan. A scan serves another run only when it measured the same thing. *hash
+ * receives the hash of its plan. */
 static ckvc_status open_scan(const run_setup_options *c, run_setup *j, const char **hash,
                              ckvc_err *err) {
     CKVC_TRY(run_open(c->scan, &j->scan_run, err));
@@ -221,7 +223,7 @@ static ckvc_status open_scan(const run_setup_options *c, run_setup *j, const cha
     return CKVC_OK;
 }
 
-/* --budget, or without it a block for each of --layer-budgets' values. */
+/* Takes the budgets of --budget or, without it, one block for each of --layer-budgets' values. */
 static ckvc_status open_budgets(const run_setup_options *c, run_setup *j, ckvc_err *err) {
     const uint32_t L = (uint32_t)model_get_shape(j->e.model)->n_layers;
     j->options.setting.budgets = (setting_list){c->budget.items, c->budget.n};
@@ -287,7 +289,7 @@ ckvc_status run_setup_open_start(const run_setup_options *c, run_setup *j, ckvc_
     return inputs_judge_budgets(&c->inputs, &j->e, j->options.setting.budgets, err);
 }
 
-/* B of every prompt leaves room for what all heads keep. */
+/* Checks that B of every prompt leaves room beside what all heads keep. */
 static ckvc_status check_demand_budgets(const run_setup *j, ckvc_err *err) {
     const setting_list budgets = j->options.setting.budgets;
     const uint32_t recent = j->options.setting.recent;
@@ -368,14 +370,16 @@ ckvc_status run_setup_begin_run(const run_setup_options *c, run_setup *j, const 
     return st;
 }
 
-/* Takes o. All parts of a run would write the same: the first one does. */
+/* Publishes `o`, which it takes, as a file of the run. All parts of a run would write the same,
+ * so only the first one does. */
 static ckvc_status publish_json(const run_setup *j, const char *name, json_t *o, ckvc_err *err) {
     CKVC_AUTO_FREE char *text = ckvc_json_canonical(o);
     json_decref(o);
     return j->part.index == 0 ? run_publish_file(j->run, name, text, strlen(text), err) : CKVC_OK;
 }
 
-/* The start table's edges, and how many of the scan's prompts fall between them. */
+/* Finds the start table's edges, and publishes them with the number of the scan's prompts that
+ * fall between them. */
 static ckvc_status edges_from_scan(run_setup *j, const scanned *s, const run_dir *from,
                                    ckvc_err *err) {
     ckvc_table *t = j->start;

@@ -1,5 +1,5 @@
-/* A run in the making, as scan, calibrate and compile share it: options -> model, prompts, start
- * table, bin edges, budgets, plan, run directory. */
+/* How a run is set up, as scan, calibrate and compile share it: from options to model, prompts,
+ * start table, bin edges, budgets, plan and run directory. */
 #pragma once
 
 #include "calib/actions/prompt_sets.h"
@@ -47,42 +47,45 @@ typedef struct run_setup {
     run_dir *run;
 } run_setup;
 
-/* Model, prompts, options of every pass. Names the prompts on stderr. Points into itself: a job
- * stays where it was opened. */
+/* Opens the model and the prompts, and takes the options that every pass has. Says on stderr how
+ * many prompts there are, unless quiet. *j points into itself, so it must stay where it was
+ * opened. */
 ckvc_status run_setup_open(const run_setup_options *o, run_setup *j, ckvc_err *err) CKVC_MUST_CHECK;
-/* --bins, --bin-edges, --min-cell into the plan; part of run_setup_open_start. */
+/* Puts --bins, --bin-edges and --min-cell into the plan. This is part of run_setup_open_start. */
 ckvc_status run_setup_open_bins(const run_setup_options *o, run_setup *j,
                                 ckvc_err *err) CKVC_MUST_CHECK;
-/* What logging needs besides: budgets, operator, sides, behaviour, the start table and where its
- * edges come from. */
+/* Opens what logging also needs: budgets, operator, sides, behaviour, the start table, and where
+ * its edges come from. */
 ckvc_status run_setup_open_start(const run_setup_options *o, run_setup *j,
                                  ckvc_err *err) CKVC_MUST_CHECK;
-/* In place of it what --side demand and score need: budgets, what heads keep anyway, how prompts
- * are repeated. */
+/* Is called in place of run_setup_open_start for --side demand and --side score. It opens what
+ * they need: budgets, what heads keep anyway, and how prompts are repeated. */
 ckvc_status run_setup_open_repeat(const run_setup_options *o, run_setup *j,
                                   ckvc_err *err) CKVC_MUST_CHECK;
 json_t *run_setup_repeat_json(const run_setup *j, const repeat_dry_run *d); /* a new reference */
-/* Makes the run directory, or goes on with it; from here on a signal stops cleanly. whole: run.json
- * (borrowed); NULL: of j->plan. */
+/* Makes the run directory, or goes on with it. From here on a signal stops the run cleanly.
+ * `whole` is what run.json holds (borrowed); when it is NULL, run.json is made of j->plan. */
 ckvc_status run_setup_begin_run(const run_setup_options *o, run_setup *j, const json_t *whole,
                                 ckvc_err *err) CKVC_MUST_CHECK;
-/* This run's own scan or another run's -> the start table's edges, published as scan/edges.json
- * with the occupancy of the cells; with --sample-prompts the ones that are not drawn are marked.
- * Cells, sources and what was drawn go to scan/coverage.json. Nothing to do under --tables without
- * --sample-prompts. */
+/* Finds the start table's edges from this run's own scan or another run's, and publishes them as
+ * scan/edges.json with the occupancy of the cells. With --sample-prompts it marks the prompts
+ * that are not drawn. Cells, sources and what was drawn go to scan/coverage.json. Under --tables
+ * without --sample-prompts there is nothing to do. */
 ckvc_status run_setup_set_edges(const run_setup_options *o, run_setup *j,
                                 ckvc_err *err) CKVC_MUST_CHECK;
-/* For a scan by itself: edges and cells of what this run scanned, as scan/coverage.json; *out is
- * the caller's to coverage_fini, zero when every prompt is held out. */
+/* Serves a scan by itself: finds edges and cells of what this run scanned, and publishes them as
+ * scan/coverage.json. The caller releases *out with coverage_fini; it is zero when every prompt
+ * is held out. */
 ckvc_status run_setup_scan_coverage(run_setup *j, coverage *out, ckvc_err *err) CKVC_MUST_CHECK;
-/* What one logging pass costs. */
+/* Measures what one logging pass costs. */
 ckvc_status run_setup_dry_run(const run_setup_options *o, run_setup *j, dry_run *out,
                               ckvc_err *err) CKVC_MUST_CHECK;
 json_t *run_setup_cost_json(const run_setup *j, const dry_run *d); /* a new reference */
 /* The table that a run starts under. Borrowed. */
 ckvc_table *run_setup_table(const run_setup *j);
 void run_setup_close(run_setup *j);
-/* The numbers of a dry run on stdout, as JSON or for people, to whom which prompts go together and
- * what copies of weights that do not stay cost is said, too (m NULL: not). Takes o, which has the
- * member hours; compute_s: of a prompt's prefill. */
+/* Prints the numbers of a dry run to stdout, as JSON or as text for people. Takes o, which has
+ * the member hours. Unless m is NULL, people also read which prompts go together and what it
+ * costs to copy the weights that do not stay. copy_s is the seconds of one pass's copies, and
+ * compute_s those in which a prompt's prefill computes. */
 void forecast_print(json_t *o, bool json, const memory_plan *m, double copy_s, double compute_s);

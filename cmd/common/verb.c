@@ -59,7 +59,7 @@ static bool some_verb_has(const char *name, nearest *near) {
     return false;
 }
 
-/* Of one word or two. *n_words: how many. */
+/* Finds the verb that the first word or the first two name, and sets *n_words to their number. */
 static const verb *find_verb(char **words, int n, int *n_words) {
     CKVC_AUTO_FREE char *two = ckvc_format("%s %s", words[0], n > 1 ? words[1] : "");
     const verb *one = NULL;
@@ -87,7 +87,7 @@ static void print_verbs(FILE *f) {
     }
 }
 
-/* Verbs of earlier releases, and where each went: said for one release. */
+/* Verbs of earlier releases, and where each went. The program says so for one release. */
 static const char *const gone_verbs[][2] = {
     {"export", "is `python3 -m ckvc export` now (pip install ckvc, or PYTHONPATH=python)"},
     {"import", "is `python3 -m ckvc import` now (pip install ckvc, or PYTHONPATH=python)"},
@@ -151,7 +151,8 @@ static bool is_common(const verb *v, const opt *o) {
     return !v->common || strstr(v->common, word);
 }
 
-/* Those that people use, or all; a title before the first of its options. */
+/* Prints the options that people use, or all of them. A title stands before the first of its
+ * options. */
 static void print_options(const verb *v, const opt_values *values, bool all) {
     const char *title = "options";
     size_t n_more = 2; /* --config, --print-config */
@@ -214,7 +215,7 @@ ckvc_status verb_values(const verb *v, void *options, ckvc_err *err) {
     return read_values(&values, err);
 }
 
-/* The run that a shard stands in; another path as it is. The caller frees. */
+/* Returns the run that a shard stands in; another path stays as it is. The caller frees it. */
 static char *whole_input(const char *path) {
     const char *dot = strrchr(path, '.');
     CKVC_AUTO_FREE char *pass = ckvc_path_dir(path);
@@ -224,7 +225,7 @@ static char *whole_input(const char *path) {
     return shard ? ckvc_take(&run) : ckvc_strdup(path);
 }
 
-/* An input is never written to, whatever --force says. */
+/* Checks that an output is no input: an input is never written to, whatever --force says. */
 static ckvc_status check_output(const char *path, const char *option, const char *input,
                                 ckvc_err *err) {
     CKVC_AUTO_FREE char *whole = whole_input(input);
@@ -254,7 +255,7 @@ static ckvc_status check_outputs(const verb *v, const opt_values *values, const 
     return CKVC_OK;
 }
 
-/* The arguments one after the other; the first failure's exit code. */
+/* Does the work for one argument after the other. Returns the first failure's exit code. */
 static int work_each(const verb *v, const verb_call *call) {
     int rc = 0;
     for (size_t i = 0; i < call->n; i++) {
@@ -283,8 +284,8 @@ static bool is_help(const char *word) {
     return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
 }
 
-/* What counts wherever it stands but as another option's value, before other flags are looked at.
- */
+/* Finds the flags that count wherever they stand, except as another option's value, before other
+ * flags are looked at. */
 static ckvc_status look_ahead(opt_values *values, int argc, char **argv, bool *help, bool *config,
                               ckvc_err *err) {
     config_path = getenv("CKVC_CONFIG");

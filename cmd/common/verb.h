@@ -1,4 +1,5 @@
-/* A verb: one constant each, listed in main.c, that dispatch, help and the work go by. */
+/* A verb of the program. Each verb is one constant, listed in main.c; dispatch, help and the
+ * work go by it. */
 #pragma once
 
 #include "cmd/common/options.h"
@@ -18,24 +19,24 @@ typedef struct verb {
     const char *summary;  /* in its own help; NULL: `about` */
     const char *usage;    /* "ckvc fit RUN... --out T.ckvt [options]" */
     const char *examples; /* two or three lines, each "  ckvc ...\n" */
-    void (*more)(void);   /* prints what else its help says behind them, or NULL */
-    const char *common;   /* names of the options that its help shows, " model out "; NULL: of few
-                             options all; `--help all` shows all */
+    void (*more)(void);   /* prints what its help says behind the examples, or NULL */
+    const char *common;   /* names of the options that its help shows, " model out "; NULL, where
+                             there are few: all of them. `--help all` shows all in any case */
     const opt *options;   /* rows of a struct of `size` bytes: VERB_OPTIONS */
     size_t size;
     ckvc_status (*work)(const verb_call *call, ckvc_err *err);
-    const char *instead; /* takes no arguments, and this says where its inputs are named */
-    const char *each;    /* needs arguments, and `work` gets one after the other, whatever became of
-                            the one before: "a table or run" */
+    const char *instead; /* the verb takes no arguments, and this says where its inputs are named */
+    const char *each;    /* the verb needs arguments, and `work` gets one after the other, whatever
+                            became of the one before; this names them: "a table or run" */
     bool reads_args;     /* its arguments are paths that it reads */
 } verb;
 
 #define VERB_OPTIONS(rows) .options = rows, .size = sizeof(OPTIONS_OF)
 
-/* The program: what argv asks for, of all verbs and headings in the list's order, NULL at its end.
- * Errors are one line "ckvc VERB: ..." on stderr, with --json also an object. Returns the exit
- * code. */
+/* Runs what argv asks for. `all` has all verbs and headings in the order of the list of verbs,
+ * and NULL at its end. An error is one line "ckvc VERB: ..." on stderr, and with --json also an
+ * object. Returns the exit code. */
 int verbs_run(const verb *const *all, int argc, char **argv);
-/* A verb's struct as it is without flags: built-in values, the configuration's, the environment's.
- * For a verb that does another one's work. */
+/* Fills a verb's struct as it is without flags: with built-in values, the configuration's and
+ * the environment's. A verb that does another one's work uses this. */
 ckvc_status verb_values(const verb *v, void *options, ckvc_err *err) CKVC_MUST_CHECK;
