@@ -47,7 +47,7 @@ static ckvc_status count_tokens(void *of, const char *text, size_t n, size_t *to
     return tokenizer_encode(of, text, n, true, &ids, tokens, err);
 }
 
-/* --lengths and --depths: numbers of lo to hi, each once. */
+/* Reads the numbers of --lengths or --depths, which are from lo to hi, each once. */
 static ckvc_status numbers_of(const char *option, const opt_list *list, double lo, double hi,
                               double *out, ckvc_err *err) {
     for (size_t i = 0; i < list->n; i++) {
@@ -110,7 +110,8 @@ static ckvc_status make_items(const eval_cli *c, eval_job *j, ckvc_err *err) {
     return CKVC_OK;
 }
 
-/* Parts, and a run that goes on, have the same items: what the file holds already stays. */
+/* Writes the file of items. Parts of a run, and a run that goes on, have the same items; a file
+ * that holds them already stays. */
 static ckvc_status publish_items(const eval_cli *c, const eval_job *j, const ckvc_buffer *lines,
                                  ckvc_err *err) {
     const bool same = (c->resume || j->part.count) && lines->size &&
@@ -130,7 +131,7 @@ static ckvc_status write_items(const eval_cli *c, const eval_job *j, ckvc_err *e
 
 /* ---- what came of it ---- */
 
-/* Of the lines, those of before among them. */
+/* Prints a summary of all lines, with those of earlier starts of this run among them. */
 static ckvc_status print_summary(const durable_output *of, ckvc_err *err) {
     CKVC_AUTO_FREE char *text = NULL;
     if (of->n_lines == 0) { return CKVC_OK; /* of a part without items */ }
@@ -154,7 +155,7 @@ static ckvc_status print_forecast(const eval_cli *c, const eval_options *o, ckvc
 
 /* ---- the run ---- */
 
-/* Files that would overwrite each other, or what is there. */
+/* Refuses files that would overwrite each other, or what is there. */
 static ckvc_status check_outputs(const eval_cli *c, const eval_job *j, ckvc_err *err) {
     const struct {
         const char *option, *path;
@@ -202,7 +203,7 @@ static ckvc_status open_job(const eval_cli *c, eval_job *j, ckvc_err *err) {
     return make_items(c, j, err);
 }
 
-/* The answers, in one go or in what a checkpoint leaves to do. */
+/* Makes the answers, in one go, or those that a checkpoint leaves to do. */
 static ckvc_status run_job(const eval_cli *c, eval_job *j, eval_options *o, ckvc_err *err) {
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer lines = {0};
     j->checkpoint = (durable_output){.out = c->out,

@@ -26,7 +26,7 @@ static void job_fini(score_job *j) {
     inputs_close(&j->e);
 }
 
-/* --kept-floor in place of each table's floors. */
+/* Checks --kept-floor, which stands in place of each table's floors. */
 static ckvc_status check_floors(const score_cli *c, const score_job *j, ckvc_err *err) {
     for (size_t i = 0; c->c_min >= 0 && i < j->of.n_tables; i++) {
         USAGE_IF(!j->of.tables[i]->table->c_min,
@@ -36,8 +36,8 @@ static ckvc_status check_floors(const score_cli *c, const score_job *j, ckvc_err
     return CKVC_OK;
 }
 
-/* --budget, or the first table's; --layer-budgets goes before both, with one budget that stands for
- * all layers: their mean. */
+/* Chooses the budgets: --budget's, or the first table's. --layer-budgets goes before both, and
+ * then there is one budget that stands for all layers: their mean. */
 static ckvc_status choose_budgets(const score_cli *c, score_job *j, ckvc_err *err) {
     const uint32_t L = (uint32_t)model_get_shape(j->e.model)->n_layers;
     if (!c->layer_budgets) { return policies_budgets(&c->of, &j->of, err); }
@@ -57,7 +57,8 @@ static void print_summary(const score_cli *c, const score_job *j) {
             s->policy.table ? s->policy.table->content_id : "-", s->budget, s->n, s->kept_mean);
         if (c->inputs.setting.continuation > 0) {
             say("%14.5f", s->reward_mean);
-            if (!isnan(s->kl_mean)) { say(" %10.5f", s->kl_mean); /* lines of before have none */ }
+            /* lines of older releases have none */
+            if (!isnan(s->kl_mean)) { say(" %10.5f", s->kl_mean); }
         }
         if (s->policy.kind == POLICY_MATCHED) {
             const size_t n = j->e.prompts->n_heldout;

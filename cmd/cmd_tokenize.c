@@ -12,8 +12,8 @@ typedef struct tokenize_cli {
 
 static bool is_gap(char c) { return isspace((unsigned char)c) || c == ',' || c == '[' || c == ']'; }
 
-/* Ids as ours are printed: numbers apart by spaces, commas or brackets of a JSON array. *ids is the
- * caller's, also after a failure. */
+/* Reads ids as this verb prints them: numbers apart by spaces, commas or brackets of a JSON
+ * array. *ids is the caller's, also after a failure. */
 static ckvc_status parse_ids(const char *text, size_t n, int32_t **ids, size_t *n_ids,
                              ckvc_err *err) {
     size_t capacity = 0;
@@ -38,7 +38,7 @@ static ckvc_status parse_ids(const char *text, size_t n, int32_t **ids, size_t *
     return CKVC_OK;
 }
 
-/* Digits by hand: printf took as long as the tokenizer itself. */
+/* Writes ids, with the digits by hand, because printf took as long as the tokenizer itself. */
 static void write_ids(ckvc_buffer *out, const int32_t *ids, size_t n, bool json) {
     if (json) { ckvc_buffer_u8(out, '['); }
     for (size_t i = 0; i < n; i++) {

@@ -1,5 +1,5 @@
-/* ckvc: the list of verbs, and what the process needs around them. stdout is data, stderr is talk;
- * exit codes are listed in docs/cli.md. */
+/* The program ckvc: the list of verbs, and what the process needs around them. Data goes to
+ * stdout and talk to stderr; exit codes are listed in docs/cli.md. */
 #include <errno.h>
 #include <jansson.h>
 #include <pthread.h>
@@ -46,12 +46,14 @@ static void warn_on_stderr(const char *line) {
     say("warning: %s\n", line);
 }
 
-/* jansson's malloc: JSON values are as little tested for memory as ours. */
+/* jansson allocates with this function: like our own code, the code that makes JSON does not
+ * test whether it got memory. */
 static void *allocate(size_t n) { return ckvc_alloc(n, 1); }
 
-/* Ends the process without exit handlers: OpenBLAS's (0.3.21) joins worker threads of its own, and
- * one that the system refuses memory tries for ever (seen under ulimit -d). All that is ours is
- * written and closed before. Sanitisers look for leaks in an exit handler: they keep theirs. */
+/* Ends the process without exit handlers. OpenBLAS's handler (0.3.21) joins its own worker
+ * threads, and a worker that the system refuses memory tries to get it for ever (seen under
+ * ulimit -d). All that is ours is written and closed before. Sanitisers look for leaks in an
+ * exit handler, so their builds keep the handlers. */
 static _Noreturn void end_process(int rc) {
     fflush(stderr);
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -61,8 +63,9 @@ static _Noreturn void end_process(int rc) {
 #endif
 }
 
-/* A failed write shows in the stream, whichever flush it came with; the last one is ours to ask
- * for. Without a standard output nothing was to be written there, or writing it failed. */
+/* Closes standard output. A failed write shows in the stream, whichever flush it came with; the
+ * last flush is ours to ask for. Without a standard output, either nothing was to be written
+ * there, or writing it has failed already. */
 static int close_output(int rc) {
     const bool failed_before = ferror(stdout) != 0;
     if (fflush(stdout) != 0 || failed_before) {
@@ -88,7 +91,7 @@ static void *run_program(void *arg) {
     return NULL;
 }
 
-/* The work is done on a stack of a known size, and workers get as much: fits keep some hundred KB
+/* Does the work on a stack of a known size; workers get as much. Fits keep some hundred KB
  * there, and `ulimit -s` may leave less. */
 static int run_on_own_stack(program *p) {
     enum { STACK_BYTES = 8 << 20 };
@@ -106,7 +109,7 @@ static int run_on_own_stack(program *p) {
     return p->rc;
 }
 
-/* A mapped file that became shorter, or whose disk does not answer. */
+/* Handles the signal that a mapped file has become shorter, or that its disk does not answer. */
 static void on_lost_page(int sig, siginfo_t *info, void *context) {
     static atomic_flag said = ATOMIC_FLAG_INIT;
     (void)sig, (void)context;
@@ -118,10 +121,11 @@ static void on_lost_page(int sig, siginfo_t *info, void *context) {
     _exit(74);
 }
 
-/* OpenBLAS (0.3.21) starts a worker thread a core as it is loaded, each with 128 MiB that it tries
- * for until it has them, and a fork() waits for them: under a limit of addresses (ulimit -v) that
- * is for ever. Only our own threads call it, so it shall have none, and it asks the environment
- * before main: begin again. */
+/* Begins the program again without OpenBLAS's worker threads. As it is loaded, OpenBLAS (0.3.21)
+ * starts one for each core, and each tries for 128 MiB until it has them. A fork() waits for
+ * them, so under a limit of addresses (ulimit -v) it waits for ever. Only our own threads call
+ * OpenBLAS, so it needs no threads of its own; but it reads the environment before main, which
+ * is why the program must begin again. */
 static void begin_without_blas_threads(char **argv) {
     const char *name = "OPENBLAS_NUM_THREADS", *n = getenv(name);
     if ((!n || strcmp(n, "1") != 0) && setenv(name, "1", true) == 0) {
@@ -131,7 +135,8 @@ static void begin_without_blas_threads(char **argv) {
 
 static void on_end(int sig) { _exit(128 + sig); }
 
-/* Process 1, of a container, has no default action: what no verb handles would be ignored. */
+/* Lets signals end the program. Process 1, as in a container, has no default action, so that
+ * signals which no verb handles would be ignored. */
 static void end_by_signals(void) {
     static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
     for (size_t i = 0; getpid() == 1 && i < sizeof signals / sizeof *signals; i++) {

@@ -10,11 +10,11 @@ typedef struct score_cli {
     score_options score; /* without what is opened */
     policies_options of;
     const char *out;
-    bool own_command; /* of `ckvc score`: what is stopped goes on with --resume */
+    bool own_command; /* this is `ckvc score`, where what is stopped goes on with --resume */
     const char *layer_budgets, *shard;
     int64_t limit_time;
     bool resume, dry_run;
-    double c_min; /* in place of each table's floors; below 0: those */
+    double c_min; /* a kept floor in place of each table's own; below 0: the tables' */
 } score_cli;
 
 ckvc_status score_run(const score_cli *c, ckvc_err *err) CKVC_MUST_CHECK;
