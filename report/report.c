@@ -13,9 +13,11 @@
 #include "report/page/page.h"
 #include "report/words/words.h"
 
-static const char scores_name[] = "scores.jsonl"; /* of transfer --report, which stays */
+/* `ckvc transfer --report` writes this file into the folder, and it stays. */
+static const char scores_name[] = "scores.jsonl";
 
-/* Before any work: the folder is a report's own, and an earlier one goes when asked alone. */
+/* Checks before any work that the folder holds nothing but a report's files, and that an earlier
+ * report goes only when that was asked for. */
 static ckvc_status check_folder(const report_options *o, ckvc_err *err) {
     DIR *folder = opendir(o->out);
     bool report = false;
@@ -73,7 +75,7 @@ static ckvc_status check_verdicts(const report_numbers *n, ckvc_err *err) {
     return CKVC_OK;
 }
 
-/* The buffer's text, the caller's to free. */
+/* Copies the buffer's text, for the caller to free. */
 static char *copy_buffer_text(const ckvc_buffer *b) {
     return ckvc_strdup(b->data ? (const char *)b->data : "");
 }

@@ -1,4 +1,4 @@
-/* See inputs.h. */
+/* Reads the answers files and orders their rows: see inputs.h. */
 
 #include <math.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@ int answer_compare_benches(const answer_row *a, const answer_row *b) {
     return c ? c : (int)a->query - (int)b->query;
 }
 
-/* The full cache, shares, tokens. */
+/* Orders budgets: the full cache is 0, shares of T are 1, and numbers of tokens are 2. */
 static int budget_kind(const answer_row *a) { return isnan(a->budget) ? 0 : a->budget < 1 ? 1 : 2; }
 
 int answer_compare_series(const answer_row *a, const answer_row *b) {
@@ -35,7 +35,7 @@ static int by_place(const void *pa, const void *pb) {
     return c ? c : answer_compare_items(a, b);
 }
 
-/* Two files may hold the same answer: it counts once. */
+/* Drops repeated rows: two files may hold the same answer, and it counts once. */
 static ckvc_status drop_repeated(answer_files *f, ckvc_err *err) {
     size_t n = 0;
     for (size_t i = 0; i < f->n_rows; i++) {

@@ -1,8 +1,9 @@
-/* Which runs, and which of their passes, a table was fitted from.
+/* Finds the runs, and the passes in them, that a table was fitted from.
  *
- * A table's META names the plans of its passes. Those of one side may lie in any of the runs that
- * have these plans: a compiled run has both sides, each round's; made by hand with the four verbs,
- * each side has a run of its own; `fit a b` pools the last passes of both. */
+ * A table's META names the plans of its passes. The passes of one side may lie in any of the
+ * runs that have these plans: a run of compile has both sides of every round; in a table made by
+ * hand with the four verbs each side has a run of its own; and `fit a b` pools the last passes
+ * of both runs. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,7 +67,7 @@ const char *input_run_tags(inputs *in, const input_table *t) {
     return arena_text(&in->arena, "%.63s", tags);
 }
 
-/* Pass k of the run, if its records may be the side's. */
+/* Returns pass k of the run if its records may be the side's, else NULL. */
 static const run_pass *pass_at(const input_run *run, const input_table *t, int side, size_t k) {
     const run_pass *p = run_pass_at(run->dir, k);
     const ckvc_table *f = t->f->table;
@@ -87,7 +88,8 @@ bool fitted_gate_from(const input_table *t, const input_run *run) {
     for (size_t i = 0; gate && i < gate->n; i++) {
         if (gate->of[i].run == run) { return true; }
     }
-    /* its records are not known: the runs that it names; where one has a gate's, those that have */
+    /* Where the gate's records are not known, these are the runs that the table names; if any of
+     * them has a gate's pass, only those that have one. */
     bool named = false, has_one = false, any = false;
     for (size_t i = 0; !gate && i < t->n_runs; i++) {
         const bool same = t->runs[i] == run;
@@ -103,7 +105,8 @@ bool fitted_gate_from(const input_table *t, const input_run *run) {
 
 /* ---- pools ---- */
 
-/* As a fit orders its inputs: by plan, then by path; of one run the last pass first. */
+/* Orders passes as a fit orders its inputs: by plan, then by path; of one run the last pass
+ * comes first. */
 static int by_source(const void *pa, const void *pb) {
     const pooled_pass *a = pa, *b = pb;
     int order = strcmp(run_plan_hash(a->run->dir), run_plan_hash(b->run->dir));

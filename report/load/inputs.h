@@ -1,8 +1,9 @@
-/* What a report is made from, in memory: tables whole, runs one shard at a time as sums, score
- * files whole. Loading is what can fail; everything after it is arithmetic on this.
+/* What a report is made from, in memory: tables and score files whole, and of runs sums, for
+ * which one shard is read at a time. Only loading can fail; everything after it is arithmetic on
+ * what is loaded.
  *
- * inputs_load reads, inputs_free releases. What the rest of a report allocates comes from `arena`,
- * too. */
+ * inputs_load reads, and inputs_free releases. What the rest of a report allocates comes from
+ * `arena`, too. */
 #pragma once
 
 #include <string.h>
@@ -22,17 +23,19 @@
 #include "formats/lines/scores.h"
 #include "formats/setting/setting.h"
 
-/* The rows of the score files that count, by series: one policy or table in one setting. */
+/* A series: the rows of the score files that count and are of one policy or table in one
+ * setting. */
 typedef struct score_series {
     const char *title, *model, *policy;
     const char *table; /* content id; "": none */
     policy_kind kind;  /* of the policy; POLICY_KIND_COUNT: unknown here */
     double budget;
-    uint64_t layer_budgets; /* which budgets by layer; 0: none */
+    uint64_t layer_budgets; /* says which budgets by layer; 0: none */
     uint32_t continuation;
     setting setting;
-    double *taus; /* [n_taus] the thresholds of a matched control, ascending: one for each `score`
-                     that found its own */
+    /* [n_taus] the thresholds of a matched control, ascending. There are several when several
+     * runs of `ckvc score` each found their own. */
+    double *taus;
     size_t n_taus;
     const score_row **rows; /* [n] by prompt, each once */
     size_t n;
@@ -44,16 +47,18 @@ typedef struct score_files {
     score_series *series;
     size_t n_series, n_rows;
     size_t dropped_seen, dropped_split,
-        dropped_twice; /* the last: that another file gave already */
-    size_t used_seen;  /* rows in use although a run took records from their prompts: there was
-                          nothing else */
-    size_t n_marked;   /* rows in use that are marked as held out */
-    const score_row **utilities; /* [n_utilities] rows with utilities, each model and prompt once,
-                                    by model; of a model all have the same layers and heads */
+        dropped_twice; /* the last: rows that another file gave already */
+    /* rows that are used, because there is nothing else, although a run took records from their
+     * prompts */
+    size_t used_seen;
+    size_t n_marked; /* rows in use that are marked as held out */
+    /* [n_utilities] The rows with utilities, each model and prompt once, in the order of models.
+     * All rows of a model have the same layers and heads. */
+    const score_row **utilities;
     size_t n_utilities;
 } score_files;
 
-/* One model, budget, C. */
+/* Are both of one model, one budget and one C? */
 static inline bool score_same_budget(const score_series *a, const score_series *b) {
     return strcmp(a->model, b->model) == 0 && a->budget == b->budget &&
            a->layer_budgets == b->layer_budgets && a->continuation == b->continuation;
@@ -64,7 +69,7 @@ static inline bool score_same_setting(const score_series *a, const score_series 
            a->setting.compress_after == b->setting.compress_after;
 }
 
-/* By manifest, then id. */
+/* Orders rows by manifest, then by id. */
 static inline int score_compare_prompts(const score_row *a, const score_row *b) {
     int c = strcmp(a->manifest, b->manifest);
     return c ? c : strcmp(a->id, b->id);
@@ -74,31 +79,32 @@ static inline int score_compare_prompts(const score_row *a, const score_row *b) 
 typedef struct answer_files {
     answers **files;
     size_t n_files;
-    const answer_row **rows;      /* [n_rows] each once: by bench, series, task and item */
-    size_t n_rows, dropped_twice; /* the last: that another file gave already */
+    const answer_row **rows;      /* [n_rows] each once, ordered by bench, series, task and item */
+    size_t n_rows, dropped_twice; /* the last: rows that another file gave already */
 } answer_files;
 
-/* One model, and the question seen or not: what may stand in one column. */
+/* Rows are of one bench, and may stand in one column, if they are of one model and the question
+ * was seen, or was not, in both. */
 int answer_compare_benches(const answer_row *a, const answer_row *b);
-/* One policy or table in one setting at one budget: the full cache first, then by falling budget,
- * shares of T before numbers of tokens. */
+/* Rows are of one series if they are of one policy or table in one setting at one budget. The
+ * full cache comes first; then budgets fall, shares of T before numbers of tokens. */
 int answer_compare_series(const answer_row *a, const answer_row *b);
 int answer_compare_items(const answer_row *a, const answer_row *b); /* by task, then id */
 
-/* Memory of a report: given piece by piece, released at once when it is done, so that what is
- * computed needs no destructors. */
+/* The memory of a report. It is given piece by piece and released at once when the report is
+ * done, so that what is computed needs no destructors. */
 typedef struct arena {
     void **pieces;
     size_t n, cap;
 } arena;
 
-/* A piece of malloc's: released with the rest. */
+/* Keeps a piece that malloc gave, and releases it with the rest. */
 static inline void *arena_keep(arena *r, void *piece) {
     CKVC_GROW(r->pieces, r->cap, r->n + 1);
     return r->pieces[r->n++] = piece;
 }
 
-/* Zeroed. */
+/* Returns n zeroed elements of `size` bytes. */
 static inline void *arena_alloc(arena *r, size_t n, size_t size) {
     return arena_keep(r, ckvc_calloc(n, size));
 }
@@ -110,8 +116,8 @@ static inline void arena_fini(arena *r) {
     *r = (arena){0};
 }
 
-/* A set of passes that may be all records of one side of a table: at most one of a run, sorted as a
- * fit reads them. */
+/* A pass that is pooled with others. A pool is a set of passes that together may be all records
+ * of one side of a table: at most one of each run, sorted as a fit reads them. */
 typedef struct pooled_pass {
     const struct input_run *run;
     const run_pass *pass;
@@ -123,15 +129,15 @@ typedef struct pass_pool {
 } pass_pool;
 /* A table's own records of one side, and its refits from resampled prompts (own_records.c). */
 typedef struct own_records {
-    const char *why;        /* not NULL: why the records are not here */
+    const char *why;        /* why the records are not here; NULL: they are */
     struct side of;         /* the table's */
     cql_logged *logged;     /* NULL with a why */
-    const pass_pool *from;  /* whose records these are; NULL: not known */
+    const pass_pool *from;  /* the passes whose records these are; NULL: not known */
     cql_fit fit;            /* as the table's META says */
     int *incoming;          /* [S] what a state without records gets */
     int *chosen;            /* [S] the table's own actions */
     int neutral;            /* its side_neutral */
-    double rollouts;        /* distinct ones behind the records */
+    double rollouts;        /* the number of distinct rollouts behind the records */
     uint32_t n_boot;        /* replicates; 0: none asked for */
     uint8_t *boot;          /* [n_boot][prompts] weights */
     uint16_t *boot_choices; /* [n_boot][S] */
@@ -145,8 +151,8 @@ typedef struct input_table {
     const char *tag, *name; /* T1; the label, else the file's name without its ending */
     const char *title;      /* "T1 technical" */
     const char *file;       /* last part of the path */
-    /* [n_runs] those that META names: of a table made by hand one for each side, of a pooled one
-     * several */
+    /* [n_runs] The runs that META names. A table made by hand may have one for each side, and a
+     * pooled table has several. */
     const struct input_run **runs;
     size_t n_runs;
     own_records sides[CKVC_SIDE_COUNT];
@@ -167,14 +173,16 @@ typedef struct input_source {
     gate_binding *sums; /* [nB] over all layers */
 } input_source;
 
-/* Logged actions of one side and layer: all, those that keep the baseline's tokens (their loss is
- * the baseline's, bit for bit), the distinct sets of the others, once a prompt. Hashes of sets name
- * the budget, so budgets that share rollouts are counted each. */
+/* Counts of the logged actions of one side and layer: all of them; those that keep the
+ * baseline's tokens, so that their loss is the baseline's, bit for bit; and the distinct sets of
+ * the others, each once for a prompt. The hash of a set names the budget, so where budgets share
+ * rollouts, each budget counts them. */
 typedef struct rollout_counts {
     uint64_t actions, at_baseline, distinct;
 } rollout_counts;
 
-/* What a record's loss was measured on: one set of one layer of one prompt. Has no padding. */
+/* What a record's loss was measured on: one set of one layer of one prompt. The struct has no
+ * padding, because it is compared byte by byte. */
 typedef struct rollout {
     uint64_t set, side;
     uint32_t prompt;
@@ -183,18 +191,19 @@ typedef struct rollout {
 static inline rollout rollout_of(const struct shard_record *r) {
     return (rollout){r->set_hash, r->side, r->prompt, r->layer, r->budget};
 }
-/* Sorts them and leaves one of those that are equal; returns how many stay. */
+/* Sorts rollouts and leaves one of those that are equal. Returns how many stay. */
 size_t rollouts_distinct(rollout *list, size_t n);
 
 typedef struct input_run {
     run_dir *dir;
     const char *tag, *name, *title; /* R1 */
-    const run_pass *pass;           /* the last pass with baselines; NULL: only a scan */
+    const run_pass *pass;           /* the last pass with baselines; NULL: there is only a scan */
     const run_pass *scan;           /* a scan, or a pass of demand, score or shares without one */
-    bool taken;                     /* something is fitted from its prompts: not a scan alone */
-    shard *head;                    /* without rows: the header of pass, else of scan */
-    shard_header h;                 /* head's */
-    uint64_t *starts;               /* [passes] hash of the tables that each started from */
+    /* is anything fitted from its prompts? Not if it is a scan alone */
+    bool taken;
+    shard *head;      /* the header, without rows, of a shard of pass, else of scan */
+    shard_header h;   /* head's */
+    uint64_t *starts; /* [passes] hash of the tables that each started from */
     input_prompt *prompts;
     size_t n_prompts, cap_prompts;
     input_source *sources;
@@ -202,7 +211,7 @@ typedef struct input_run {
     gate_binding *cells;     /* [nB][L][E][P], over the baseline rows */
     rollout_counts *savings; /* [CKVC_SIDE_COUNT][L] */
     uint64_t n_records;
-    bool binned;       /* bins were assigned: not a bare scan */
+    bool binned;       /* were bins assigned? Not in a bare scan */
     coverage coverage; /* zero: not known */
 } input_run;
 
@@ -217,26 +226,27 @@ typedef struct inputs {
     answer_files answers;
 } inputs;
 
-/* inputs_free also after an error. */
+/* Loads everything. The caller calls inputs_free, also after an error. */
 ckvc_status inputs_load(inputs *in, const report_options *o, ckvc_err *err) CKVC_MUST_CHECK;
 void inputs_free(inputs *in);
 
-/* Index into cells. */
+/* The index of a cell in input_run.cells. */
 static inline size_t input_cell(const shard_header *h, size_t b, size_t l, size_t e, size_t p) {
     return ((b * h->n_layers + l) * h->n_entropy_bins + e) * h->n_ppl_bins + p;
 }
 const input_table *input_table_of(const inputs *in, const char *content_id); /* NULL: not here */
 const char *input_run_tags(inputs *in, const input_table *t); /* "R1, R2" of its runs, cut off */
 
-/* score_rows.c: reads the score files. */
+/* Reads the score files (score_rows.c). */
 ckvc_status score_rows_load(inputs *in, ckvc_err *err) CKVC_MUST_CHECK;
 
-/* answer_rows.c: reads the answers files; takes the rows of those that are read. */
+/* Both are in answer_rows.c. The first reads the answers files; the second takes the rows of
+ * files that have been read. */
 ckvc_status answer_rows_load(inputs *in, ckvc_err *err) CKVC_MUST_CHECK;
 ckvc_status answer_rows_take(inputs *in, ckvc_err *err) CKVC_MUST_CHECK;
 
-/* own_records.c: fills the tables' sides. A table whose records are not here, or are not its own,
- * is no error. */
+/* Fills the sides of the tables (own_records.c). It is no error if the records of a table are
+ * not here, or are not its own. */
 ckvc_status own_records_load(inputs *in, ckvc_err *err) CKVC_MUST_CHECK;
 void own_records_free(own_records *s);
 stability_fit own_stability(const input_table *t, int side);
@@ -245,8 +255,9 @@ stability_fit own_stability(const input_table *t, int side);
 
 ckvc_status fitted_starts(inputs *in, input_run *run, ckvc_err *err) CKVC_MUST_CHECK;
 void fitted_from(inputs *in, input_table *t); /* fills t->runs */
-/* The records of the table's gate are of that run. */
+/* Are the records of the table's gate of that run? */
 bool fitted_gate_from(const input_table *t, const input_run *run);
-/* All sets of passes that may be a side's records [returned]: every pass of the side alone, the
- * last of a run first, then those of several runs that were logged under the same tables. */
+/* Finds all sets of passes that may be the records of a side, and returns their number. First
+ * comes every pass of the side alone, the last of a run first; then those of several runs that
+ * were logged under the same tables. */
 size_t fitted_pools(inputs *in, const input_table *t, int side, pass_pool **out);

@@ -14,7 +14,7 @@ static ckvc_status load_table(inputs *in, const char *path, ckvc_err *err) {
     t->file = arena_keep(&in->arena, ckvc_path_name(path));
     const char *label = json_string_value(json_object_get(t->f->meta, "label")),
                *dot = strrchr(t->file, '.');
-    if (label && *label) { /* that of its source, of a transferred table */
+    if (label && *label) { /* a transferred table has the label of its source */
         t->name = arena_text(&in->arena, "%s%s", label, t->f->xfer ? ", transferred" : "");
     } else {
         t->name = arena_text(&in->arena, "%.*s", (int)(dot ? dot - t->file : (long)strlen(t->file)),
@@ -93,8 +93,8 @@ static ckvc_status take_savings(input_run *run, const shard *s, ckvc_err *err) {
     return CKVC_OK;
 }
 
-/* Of a run of an older program, or one whose file is of other bins: its logged prompts alone, taken
- * as all there were. */
+/* Makes the coverage of a run of an older program, or of one whose file is of other bins. The
+ * run's logged prompts stand for all prompts that there were. */
 static coverage coverage_from_prompts(const input_run *run) {
     const size_t E = run->h.n_entropy_bins, P = run->h.n_ppl_bins, S = run->n_sources,
                  n = E * P * S;

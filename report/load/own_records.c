@@ -1,8 +1,8 @@
-/* The records that a table was fitted from, prompt by prompt, and its refits from resampled prompts
- * (cql/solve/logged.h).
+/* Reads the records that a table was fitted from, prompt by prompt, and refits it from resampled
+ * prompts (cql/solve/logged.h).
  *
- * Only where the runs are among the inputs and the records, counted and averaged, are the table's
- * own. */
+ * A table has these only where its runs are among the inputs and their records, counted and
+ * averaged, are the table's own. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,19 +14,20 @@
 #include "lib/base/order.h"
 #include "report/load/inputs.h"
 
-/* Multiplications of one side's refits: with the bounds on entries a few seconds. */
+/* The most multiplications for one side's refits; with the bounds on entries these take a few
+ * seconds. */
 #define WORK_MAX  1.5e9
 #define BOOT_MIN  100u
 #define SAME_MEAN 1e-9 /* of the reward scale */
 
 /* ---- one shard ---- */
 
-/* A side's records, prompt by prompt, as a fit takes them. A prompt that several runs logged counts
- * once, from the first: as in a fit (fit/fit_pool.c). */
+/* Reads a side's records, prompt by prompt, as a fit takes them. A prompt that several runs
+ * logged counts once, from the first run, as in a fit (fit/fit_pool.c). */
 typedef struct reader {
     int side;
     cql_logged *into;
-    uint64_t *read; /* of the prompts read; sorted are those of the passes before */
+    uint64_t *read; /* hashes of the prompts read; those of earlier passes are sorted */
     size_t n_before, n_read, cap;
     double rollouts;
 } reader;
@@ -74,9 +75,9 @@ static ckvc_status read_shard(reader *x, const shard *s, ckvc_err *err) {
 
 /* ---- one side of a table ---- */
 
-/* The counts must be the table's own NHEAD or NGATE, and the means its MHEAD or MGATE, or the
- * refits would be another fit's. Passes of two rounds that log every action have the same counts;
- * their means tell them apart. */
+/* Are these the records that the table was fitted from? The counts must be the table's own NHEAD
+ * or NGATE, and the means its MHEAD or MGATE, or the refits would be another fit's. Passes of
+ * two rounds that log every action have the same counts; their means tell them apart. */
 static bool same_evidence(const input_table *t, int side, const own_records *s) {
     const uint64_t *own = t->f->evidence[side].n;
     const double *own_mean = t->f->evidence[side].m;
@@ -96,7 +97,7 @@ static bool same_evidence(const input_table *t, int side, const own_records *s) 
     return true;
 }
 
-/* Fills incoming and chosen; false: an entry is not on its grid. */
+/* Fills incoming and chosen. False means that an entry is not on its grid. */
 static bool table_actions(arena *r, const shard_header *h, own_records *s) {
     s->incoming = arena_alloc(r, s->of.n_states, sizeof *s->incoming);
     s->chosen = arena_alloc(r, s->of.n_states, sizeof *s->chosen);
@@ -105,15 +106,15 @@ static bool table_actions(arena *r, const shard_header *h, own_records *s) {
                   before = side_action(&s->of, h->side[s->of.which].start[i]);
         if (chosen < 0 || before < 0) { return false; }
         s->chosen[i] = chosen;
-        /* A state that never had records is what the fit's rule made of it in every refit; else the
-         * fit starts from the run's table. */
+        /* In every refit, a state that never had records is what the fit's rule made of it. For
+         * the others the fit starts from the run's table. */
         s->incoming[i] = cql_logged_prompts(s->logged, i) == 0 ? chosen : before;
     }
     return true;
 }
 
-/* All records of a pool. What the run cannot give is an error; *trouble is what a fit of them would
- * trip over, such as too little memory: the report goes on without. */
+/* Reads all records of a pool. What the run cannot give is an error. *trouble is what a fit of
+ * the records would fail by, such as too little memory: the report goes on without them. */
 static ckvc_status read_pool(const pass_pool *pool, reader *x, shard **last, ckvc_err *trouble,
                              ckvc_err *err) {
     for (size_t i = 0; i < pool->n; i++) {
@@ -129,7 +130,7 @@ static ckvc_status read_pool(const pass_pool *pool, reader *x, shard **last, ckv
 }
 
 /* Takes the pool's records when they are the table's own; else s->why says what is the matter.
- * *stop: more pools would not help. */
+ * *stop says that more pools would not help. */
 static ckvc_status try_pool(inputs *in, input_table *t, int side, const pass_pool *pool, bool *stop,
                             ckvc_err *err) {
     own_records *s = &t->sides[side];
@@ -161,7 +162,7 @@ static ckvc_status try_pool(inputs *in, input_table *t, int side, const pass_poo
     return CKVC_OK;
 }
 
-/* Why no records of the side are looked for; NULL: they are. */
+/* Returns why no records of the side are looked for; NULL means that they are. */
 static const char *why_no_records(inputs *in, const input_table *t, double alpha, double scale) {
     const ckvc_table *k = t->f->table;
     if (t->f->xfer) {

@@ -1,4 +1,4 @@
-/* What a report is asked for. */
+/* What a report is asked for: its inputs, its folder, and how it computes. */
 #pragma once
 
 #include <stdbool.h>
@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 typedef struct report_options {
-    /* tables (.ckvt) and run directories, in the order in which they are named T1, T2 ...; R1 ...
-     */
+    /* The tables (.ckvt) and run directories. In the order in which they are given, tables are
+     * called T1, T2, ... and runs R1, R2, ... */
     const char *const *inputs;
     size_t n_inputs;
     const char *const *scores; /* files of `ckvc score` */
@@ -18,7 +18,7 @@ typedef struct report_options {
     bool require_deploy; /* every table must be one to deploy */
     bool force;          /* replace the files of an earlier report */
     uint32_t layer_bins; /* groups of layers for Spearman, 1 to 64 */
-    uint32_t replicates; /* of the bootstraps: refits over prompts, answers; 0: none */
+    uint32_t replicates; /* of the bootstraps over prompts (refits) and over answers; 0: none */
     uint64_t seed;       /* of the bootstrap */
     size_t memory_max;   /* bytes for the bootstrap's counts */
 } report_options;

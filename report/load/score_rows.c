@@ -1,7 +1,7 @@
-/* Which rows of the score files count, and their series.
+/* Decides which rows of the score files count, and groups them into series.
  *
- * When some rows are marked as held out, those alone; when runs are given, prompts that one of them
- * used for records (by name, or by their tokens) are left out, as long as others remain. */
+ * When some rows are marked as held out, only those count. When runs are given, prompts that one
+ * of them used for records (known by name or by tokens) are left out, as long as others remain. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ const input_table *input_table_of(const inputs *in, const char *content_id) {
 }
 
 #define SERIES_MAX 1000 /* every pair of them is compared */
-#define TAUS_NAMED 8    /* of more thresholds a title says the ends */
+#define TAUS_NAMED 8    /* a title names the ends of more thresholds than these */
 
 typedef struct entry {
     const score_row *row;
@@ -29,8 +29,9 @@ typedef struct entry {
 
 /* ---- prompts that a run took records from ---- */
 
-/* Keys: manifest and id ("manifest LF id"), and their tokens, which a copied manifest leaves as
- * they are. */
+/* Returns an object whose keys are the prompts that a run took records from. A prompt has two
+ * keys: manifest and id ("manifest LF id"), and its tokens, which stay the same in a copied
+ * manifest. */
 static json_t *seen_prompts(inputs *in) {
     json_t *seen = json_object();
     for (size_t i = 0; i < in->n_runs; i++) {
@@ -55,7 +56,7 @@ static bool was_seen(const json_t *seen, const score_row *row) {
 
 /* ---- titles ---- */
 
-/* "0.875, 0.895", or "0.75 to 0.95". */
+/* Names the thresholds of a series, such as "0.875, 0.895" or "0.75 to 0.95". */
 static const char *name_taus(arena *r, const score_series *s) {
     if (s->n_taus > TAUS_NAMED) {
         return arena_text(r, "%.4g to %.4g", s->taus[0], s->taus[s->n_taus - 1]);
@@ -67,8 +68,8 @@ static const char *name_taus(arena *r, const score_series *s) {
     return text;
 }
 
-/* "T1 technical", "matched to T1 technical (tau 0.87, 0.895)", "mean-gate of T1 technical", "recent
- * with the tokens of T1 technical", "recent". */
+/* Returns a title such as "T1 technical", "matched to T1 technical (tau 0.87, 0.895)",
+ * "mean-gate of T1 technical", "recent with the tokens of T1 technical", or "recent". */
 static const char *policy_title(inputs *in, const score_series *s) {
     if (!*s->table) { return s->policy; }
     const input_table *t = input_table_of(in, s->table);
@@ -82,7 +83,7 @@ static const char *policy_title(inputs *in, const score_series *s) {
     return arena_text(&in->arena, "%s %s %s", s->policy, joined, table);
 }
 
-/* Titles name a part of the score only where the series differ in it. */
+/* Adds a field of the setting to the titles, if the series differ in it. */
 static void name_field(arena *r, score_files *f, const setting_field *field) {
     bool differ = false;
     for (size_t k = 1; k < f->n_series; k++) {
@@ -104,7 +105,7 @@ static void name_series(inputs *in, score_files *f) {
         s->title = arena_text(&in->arena, "%s%s", policy_title(in, s),
                               s->layer_budgets ? ", budgets by layer" : "");
     }
-    for (int last = 0; last < 2; last++) { /* the window's size */
+    for (int last = 0; last < 2; last++) { /* the window's size comes last */
         for (size_t i = 0; i < setting_n_fields; i++) {
             const setting_field *field = &setting_fields[i];
             if (field->title && last == !!(field->groups & SETTING_WINDOW)) {
@@ -124,7 +125,8 @@ static bool same_series(const score_series *s, const score_row *row) {
            strcmp(s->table, row->table) == 0;
 }
 
-/* The number of the row's series, which may be new; SERIES_MAX: there are too many. */
+/* Returns the number of the row's series, which may be new; SERIES_MAX means that there are too
+ * many. */
 static size_t series_of(score_files *f, const score_row *row) {
     size_t at = 0;
     while (at < f->n_series && !same_series(&f->series[at], row)) { at++; }
@@ -147,8 +149,8 @@ static int by_series(const void *pa, const void *pb) {
     return c ? c : (a->row->line > b->row->line) - (a->row->line < b->row->line);
 }
 
-/* Two files may hold the same prompt under the same policy (a table stands in each of them): it
- * counts once. */
+/* Drops repeated rows. Two files may hold the same prompt under the same policy (each of them
+ * has the lines of a table, say): it counts once. */
 static ckvc_status drop_repeated(score_files *f, entry *rows, ckvc_err *err) {
     size_t n = 0;
     for (size_t i = 0; i < f->n_rows; i++) {
@@ -169,7 +171,7 @@ static ckvc_status drop_repeated(score_files *f, entry *rows, ckvc_err *err) {
     return CKVC_OK;
 }
 
-/* Each series' rows and the thresholds in them, each once. */
+/* Fills each series with its rows and with their thresholds, each once. */
 static void fill_series(arena *r, score_files *f, const entry *rows) {
     const score_row **all = arena_alloc(r, f->n_rows, sizeof(score_row *));
     for (size_t i = 0; i < f->n_rows; i++) {
@@ -263,7 +265,8 @@ static ckvc_status collect_utilities(arena *r, score_files *f, ckvc_err *err) {
     return CKVC_OK;
 }
 
-/* Without --scores those count by which a run of compile judged the table that it gave out. */
+/* Returns the path of the scores by which a run of compile judged the table that it gave out.
+ * They count where there is no --scores. NULL: there are none. */
 static const char *own_scores(inputs *in, const run_dir *run) {
     const char *path = NULL;
     for (size_t i = 0; i < json_array_size(run_notes(run)); i++) {

@@ -1,4 +1,5 @@
-/* See page.h. page.html has two marks: where the plain tables go, and where the JSON. */
+/* Writes the page: see page.h. page.html has two marks: where the plain tables go, and where the
+ * JSON goes. */
 #include "report/page/page.h"
 
 #include <stdint.h>
@@ -9,7 +10,7 @@
 
 #define REPLACEMENT "\xEF\xBF\xBD"
 
-/* The file as it is, its end marked by a 0. */
+/* page.html as it is, with a 0 at its end. */
 __asm__(".section .rodata\n"
         "page_template:\n"
         ".incbin \"report/page/page.html\"\n"
@@ -17,8 +18,8 @@ __asm__(".section .rodata\n"
         ".previous\n");
 extern const char page_template[] __attribute__((visibility("hidden")));
 
-/* Length of the character at p [n] that a page may hold and that does not reorder the line; 0: it
- * is none. */
+/* Returns the length of the character at p [n] if a page may hold it and it does not reorder the
+ * line; 0 means that it may not stand there. */
 static size_t allowed(const char *p, size_t n) {
     const size_t size = ckvc_utf8_step(p, n, NULL);
     uint32_t c = size > 1 ? (unsigned char)p[0] & 0x7Fu >> size : (unsigned char)p[0];
@@ -28,7 +29,7 @@ static size_t allowed(const char *p, size_t n) {
     return control || reorders || (c & 0xFFFE) == 0xFFFE ? 0 : size;
 }
 
-/* As element content. */
+/* Appends text as the content of an element. */
 static void put_text(ckvc_buffer *b, const char *text) {
     static const char *const entities[] = {['&'] = "&amp;", ['<'] = "&lt;", ['>'] = "&gt;"};
     const char *end = text + strlen(text);
@@ -40,7 +41,7 @@ static void put_text(ckvc_buffer *b, const char *text) {
         } else {
             ckvc_buffer_append(b, p, n);
         }
-        p += n ? n : 1; /* a replacement for each byte that is none */
+        p += n ? n : 1; /* each byte that is not allowed has a replacement */
     }
 }
 
@@ -63,7 +64,8 @@ static void put_value(ckvc_buffer *b, const json_t *v) {
     }
 }
 
-/* One row: of heads (th) the names, of cells the values; members of members stand among them. */
+/* Appends one row: with `heads` the names as heads (th), else the values as cells. The members
+ * of a member that is an object stand among them. */
 static void put_row(ckvc_buffer *b, json_t *object, const char *prefix, bool heads) {
     const char *name;
     json_t *v;
@@ -91,7 +93,7 @@ static void put_table(ckvc_buffer *b, json_t *list) {
         ckvc_buffer heads = {0};
         if (i == ROWS) { break; }
         put_row(&heads, row, "", true);
-        ckvc_buffer_u8(&heads, 0); /* of equal members it is written once */
+        ckvc_buffer_u8(&heads, 0); /* rows with the same members have one row of heads */
         if (!before.data || strcmp((char *)heads.data, (char *)before.data) != 0) {
             ckvc_buffer_printf(b, "<tr>%s</tr>\n", (const char *)heads.data);
         }
@@ -108,8 +110,8 @@ static void put_table(ckvc_buffer *b, json_t *list) {
     }
 }
 
-/* Everything that is a list of objects, each with its own lists below it; lists of numbers are in
- * report.json. */
+/* Appends a table for everything that is a list of objects, each with its own lists below it.
+ * Lists of numbers are only in report.json. */
 static void put_tables(ckvc_buffer *b, const char *path, json_t *v) {
     const char *name;
     json_t *of;
@@ -130,7 +132,7 @@ static void put_tables(ckvc_buffer *b, const char *path, json_t *v) {
     }
 }
 
-/* Inside a script element nothing may look like its end. */
+/* Appends the JSON. Inside a script element nothing may look like the element's end. */
 static void put_json(ckvc_buffer *b, const json_t *report) {
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer text = {0};
     ckvc_json_append(&text, report);

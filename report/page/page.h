@@ -1,8 +1,8 @@
-/* The page: report.json and what draws it, in one file that needs no network. */
+/* The page holds report.json and what draws it, in one file that needs no network. */
 #pragma once
 
 #include "lib/base/json.h"
 
-/* Appends the page of a report [JSON]. Where scripts are off it is the JSON's plain tables; text
- * from outside is escaped in both. */
+/* Appends the page of a report [JSON]. Where scripts are off, the page shows the JSON's plain
+ * tables. Text from outside is escaped in both. */
 void page_write(ckvc_buffer *html, json_t *report);

@@ -1,4 +1,4 @@
-/* What was found, in the order of the page. See words.h. */
+/* Writes the findings, in the order of the page. See words.h. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,10 +10,10 @@
 
 /* ---- numbers as text ---- */
 
-/* Each stays valid for the next 64 calls (reports are made by one thread), so that one line can
- * hold many. What is not finite is "undefined". */
+/* Each of these functions returns a text that stays valid for the next 64 calls (one thread
+ * makes a report), so that one line can hold many. A number that is not finite is "undefined". */
 #define SAY_UNDEFINED "undefined"
-#define SAY_REFITS    1000 /* fewer than this behind an interval stand beside it */
+#define SAY_REFITS    1000 /* an interval from fewer refits than this has their number beside it */
 
 static const char *say_list(const char *fmt, va_list args) {
     enum { SLOTS = 64 };
@@ -34,7 +34,7 @@ static const char *CKVC_PRINTF(1, 2) say(const char *fmt, ...) {
     return text;
 }
 
-/* One more of a list that begins as "", behind the joint. */
+/* Adds one more item, behind `joint`, to a list that begins as "". */
 static const char *CKVC_PRINTF(3, 4)
     say_more(const char *list, const char *joint, const char *fmt, ...) {
     va_list args;
@@ -75,7 +75,7 @@ static const char *say_interval(double mean, double lo, double hi, int decimals)
     return with_ends(mean, lo, hi, decimals, say_signed);
 }
 
-/* Without signs. */
+/* Like say_interval, without signs. */
 static const char *say_spread(double mean, double lo, double hi, int decimals) {
     return with_ends(mean, lo, hi, decimals, say_fixed);
 }
@@ -95,14 +95,15 @@ static const char *say_few_refits(double n, bool brackets) {
 
 /* ---- findings ---- */
 
-/* Text from outside is for a terminal, too: control characters, which it would obey, are '?'. */
+/* Returns the text for a terminal, which would obey control characters: '?' stands in their
+ * place. */
 static const char *without_controls(arena *r, const char *text) {
     char *copy = arena_keep(r, ckvc_strdup(text));
     for (char *c = copy; *c; c++) { *c = (unsigned char)*c < ' ' ? '?' : *c; }
     return copy;
 }
 
-/* Adds a sentence, and the verdict in front of it (NULL: none). */
+/* Adds a sentence, with the verdict in front of it (NULL: none). */
 static void add_finding(report_numbers *n, const char *section, const char *verdict,
                         const char *text) {
     arena *r = &n->in->arena;
@@ -133,7 +134,7 @@ static const char *passed(const json_t *leaks) {
                    : "");
 }
 
-/* What came of a table's leak check. */
+/* Says what came of a table's leak check. */
 static const char *say_leak(const json_t *leaks) {
     static const char *const missing[][2] = {
         {"not compared", "Its prompts were checked for leaks, but not against all manifests that "
@@ -173,7 +174,8 @@ static const char *judged_by(const interval *d) {
     return say("%s%s", SAY_INTERVAL(*d, 3), d->lo < d->hi ? ", which decides nothing" : "");
 }
 
-/* By KL where every line has it; then "0.484 by loss; by KL, which decides, 0.412 better (...)" */
+/* Says a difference by KL where every line has it; then, for example, "0.484 by loss; by KL,
+ * which decides, 0.412 better (...)". */
 static const char *say_difference(const difference *of) {
     if (!of->by_kl) { return judged_by(&of->d); }
     return say("%s by loss; by KL, which decides, %s", say_signed(of->d.mean, 3),
@@ -199,7 +201,7 @@ static const char *against_reference(const verdict_need *need) {
                say_difference(of));
 }
 
-/* Why to deploy at a budget, or why not. */
+/* Says why to deploy at a budget, or why not. */
 static const char *say_reason(const verdict_at *x) {
     const double b = x->budget;
     const ckvc_mode mode = x->of->setting.mode;
@@ -216,7 +218,7 @@ static const char *say_reason(const verdict_at *x) {
                    : "");
 }
 
-/* What no score can outweigh; "": nothing. */
+/* Says what stands against a table whatever its scores are; "" means that nothing does. */
 static const char *objection_to(const report_numbers *n, const table_numbers *t,
                                 const char *leaks) {
     const verdict_numbers *o = &t->verdict;
@@ -295,7 +297,7 @@ static void pairs(report_numbers *n) {
                    *b = json_text_of(p, "b");
         const bool by_shares = has_shares(n, a) || has_shares(n, b);
         EACH_OF(h, p, "head") {
-            /* weights that decide nothing */
+            /* these weights decide nothing */
             if (by_shares && isnan(json_number_of(h, "overall"))) { continue; }
             weights = say_more(weights, "; ", "%s", agreement_of(h));
         }
@@ -385,7 +387,7 @@ static void find_gates(report_numbers *n) {
     }
 }
 
-/* A member with its interval. */
+/* Reads a member of the JSON with its interval. */
 static interval read_interval(const json_t *o, const char *name) {
     return (interval){json_number_of(o, name), json_number_of(o, say("%s_lo", name)),
                       json_number_of(o, say("%s_hi", name))};
@@ -403,7 +405,7 @@ static const char *scored(const json_t *line) {
     return say_fixed(json_number_of(line, "score"), 3);
 }
 
-/* At each budget the full cache, the table, and the best of the others. */
+/* Says at each budget how the full cache, the table and the best of the others do. */
 static void bench(report_numbers *n, const json_t *o) {
     const json_t *lines = json_object_get(o, "lines"), *full = json_array_get(lines, 0);
     full = json_flag_of(full, "full") ? full : NULL;
@@ -451,7 +453,7 @@ void findings_text(const report_numbers *n, ckvc_buffer *text) {
 
 enum { ACROSS = 9 };
 
-/* Columns of a terminal: characters, not bytes. */
+/* Returns the columns that a text takes on a terminal: its characters, not its bytes. */
 static size_t width_of(const char *words) {
     size_t n = 0;
     for (const char *c = words; *c; c++) { n += ((unsigned char)*c & 0xc0) != 0x80; }
