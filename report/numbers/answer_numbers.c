@@ -1,7 +1,7 @@
-/* What policies score on tasks: averages over those that the full cache can do, differences to the
- * table at the same budget, tasks one by one, lengths, needles.
+/* Computes what policies score on tasks: averages over those that the full cache can do,
+ * differences to the table at the same budget, tasks one by one, lengths, and needles.
  *
- * An item counts where every policy of its bench has answered it: then all averages are over the
+ * An item counts where every policy of its bench has answered it. Then all averages are over the
  * same items, and differences are paired. */
 #include <math.h>
 #include <stdlib.h>
@@ -13,17 +13,17 @@
 #define DECIDED_P    0.05
 #define NEEDLE_CELLS 4096 /* a map of more depths and lengths is none */
 
-/* A task under the full cache. What it does no better than wrong answers says nothing of what was
- * dropped: it is marked, and in no average. */
+/* A task under the full cache. If the full cache does no better on it than wrong answers do, the
+ * task says nothing of what was dropped: it is marked, and enters no average. */
 typedef struct answer_task {
     const char *task, *group, *metric;
     size_t n;
     interval full;
     double control;       /* mean score of wrong answers there; 0 where none was taken */
-    bool counted, binary; /* averaged; every score is 0 or 1 */
+    bool counted, binary; /* does it enter averages? is every score 0 or 1? */
 } answer_task;
 
-/* One policy or table at one budget; means over the items of tasks that count. */
+/* One policy or table at one budget. Means are over the items of tasks that count. */
 typedef struct answer_line {
     const char *title;
     bool aware;                  /* ranks by the prompt's last rows (policy_properties) */
@@ -39,9 +39,11 @@ typedef struct answer_line {
     json_t *needle;          /* [depths][lengths]; null: no item */
 } answer_line;
 
-/* What may stand in one column: one model, and the question seen or not when sets were decided. */
+/* What may stand in one column: rows of one model, in which the question was seen, or was not,
+ * when sets were decided. */
 typedef struct answer_bench {
-    size_t n_items, n_lacking; /* answered by all; left out: some policy has no answer */
+    /* items that all have answered, and items left out because some policy has no answer */
+    size_t n_items, n_lacking;
     answer_task *tasks;
     answer_line *lines; /* the full cache, then by budget: tables, then by falling score */
     size_t n_tasks, n_counted, n_lines;
@@ -67,7 +69,8 @@ static int by_item(const void *pa, const void *pb) {
     return answer_compare_items(*(const answer_row *const *)pa, *(const answer_row *const *)pb);
 }
 
-/* The items that every series of the bench has; first: [n_lines + 1] where each begins in rows. */
+/* Takes the items that every series of the bench has. first [n_lines + 1] says where each series
+ * begins in rows. */
 static void take_items(worker *w, const answer_row *const *rows, const size_t *first) {
     answer_bench *o = w->o;
     const answer_row **found = NEW(w->n, o->n_lines, const answer_row *);
@@ -140,7 +143,7 @@ static task_draws draws_of(const worker *w) {
                          options->seed);
 }
 
-/* The table that a line is held against: the first at its budget. */
+/* Returns the table that a line is held against, which is the first at its budget. */
 static size_t base_of(const answer_bench *o, size_t line) {
     for (size_t k = 0; k < o->n_lines; k++) {
         if (o->lines[k].base && o->lines[k].budget == o->lines[line].budget) { return k; }
@@ -154,8 +157,8 @@ static bool leaves_0_out(interval x, size_t n) { return n >= PART_MIN && (x.lo >
 #define ENDS(x, name)                                                                              \
     {name, J((x).mean)}, {name "_lo", J((x).lo)}, { name "_hi", J((x).hi) }
 
-/* Adds a line's scores of the kept items; task: the one that they are of, NULL: of several. Returns
- * the score. */
+/* Adds a line's scores of the kept items. `task` is the one that the items are of; NULL: they
+ * are of several. Returns the score. */
 static interval set_scores(json_t *cell, const worker *w, const task_draws *d, size_t line,
                            const answer_task *task) {
     const size_t base = base_of(w->o, line);
@@ -279,7 +282,8 @@ static void each_length(worker *w) {
     }
 }
 
-/* At depths that were asked for: other tasks draw theirs, and would be rows of one item. */
+/* Is this a needle at a depth that was asked for? Other tasks draw their depths, and would be
+ * rows of one item. */
 static bool has_needle(const answer_row *x) {
     return x->aimed && !isnan(x->depth) && strcmp(x->group, "needle") == 0;
 }
@@ -289,7 +293,7 @@ static size_t index_in_sorted(const double *sorted, size_t n, double x) {
     return (size_t)(at - sorted);
 }
 
-/* Scores over depths and lengths, which it adds to the bench. */
+/* Adds scores over depths and lengths to the bench. */
 static void needles(worker *w, json_t *bench) {
     answer_bench *o = w->o;
     double *depths = NEW(w->n, o->n_items + 1, double), *aimed = NEW(w->n, o->n_items + 1, double);
@@ -321,8 +325,9 @@ static void needles(worker *w, json_t *bench) {
 
 /* ---- lines ---- */
 
-/* "T1 technical", "table 1a2b3c4d5e6f", "table"; "no-threshold of T1 technical", "snapkv". A table
- * that no other has to be told from is not named by what is made with it. */
+/* Returns a title such as "T1 technical", "table 1a2b3c4d5e6f" or "table"; of what is made with
+ * a table "no-threshold of T1 technical", say; of another policy "snapkv". If there is no other
+ * table from which this one has to be told, what is made with it does not name it. */
 static const char *title_of(report_numbers *n, const answer_row *x, bool one_table) {
     const bool itself = strcmp(x->policy, policy_kind_name(POLICY_TABLE)) == 0;
     const input_table *t = x->table ? input_table_of(n->in, x->table) : NULL;
@@ -331,7 +336,7 @@ static const char *title_of(report_numbers *n, const answer_row *x, bool one_tab
     return itself ? table : arena_text(&n->in->arena, "%s of %s", x->policy, table);
 }
 
-/* A part of the setting in which the series differ. */
+/* Returns the parts of the setting in which the series differ. */
 static const char *setting_words(report_numbers *n, const answer_row *x, const answer_row *like) {
     const char *words = "";
     for (size_t i = 0; i < setting_n_fields; i++) {
@@ -392,8 +397,8 @@ static void make_answer_lines(report_numbers *n, answer_bench *o, const answer_r
     }
 }
 
-/* The full cache; budget by budget tables, the one that others are held against first, then what
- * scores most. */
+/* Orders lines: the full cache first; then, budget by budget, tables, with the one first that
+ * others are held against; then what scores most. */
 static int by_rank(const void *pa, const void *pb) {
     const answer_line *a = pa, *b = pb;
     int c = b->full - a->full;

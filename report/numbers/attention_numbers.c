@@ -1,5 +1,5 @@
-/* The attention that compression leaves out, per layer: what was measured on held-out prompts
- * against the Proposition's bound. */
+/* Computes the attention that compression leaves out, layer by layer: what was measured on
+ * held-out prompts, against the Proposition's bound. */
 #include <math.h>
 
 #include "lib/base/memory.h"
@@ -11,7 +11,7 @@ static double attention_of(const score_row *row, int what, size_t l) {
     return row->attention[(size_t)what * row->n_layers + l];
 }
 
-/* Rows of a series that were measured, with the layers of the first. */
+/* Collects the rows of a series that were measured and have the layers of the first such row. */
 static size_t measured(const score_series *of, const score_row **out) {
     size_t n = 0;
     for (size_t i = 0; i < of->n; i++) {
@@ -21,7 +21,7 @@ static size_t measured(const score_series *of, const score_row **out) {
     return n;
 }
 
-/* What is said of a layer, and of their mean. */
+/* The numbers that are said of a layer, and of the mean over layers. */
 enum { EPSILON, BOUND, ERROR, DRIFT, ABOVE, ERROR_OF_BOUND, MOST_OF_BOUND, VALUES };
 
 static json_t *values_json(const double v[VALUES]) {
@@ -51,7 +51,8 @@ static void summarise_layer(const score_row *const *rows, size_t n, size_t l, do
     v[MOST_OF_BOUND] = closest;
 }
 
-/* Every layer, and their mean, whose most error of a bound is the largest. */
+/* Sets the numbers of every layer and of their mean. For the mean, the most error of a bound is
+ * the largest of the layers. */
 static void set_layers(json_t *o, const score_row *const *rows, size_t n) {
     double mean[VALUES] = {0}, most = NAN, v[VALUES];
     const uint32_t L = rows[0]->n_layers;
@@ -68,8 +69,8 @@ static void set_layers(json_t *o, const score_row *const *rows, size_t n) {
     ADD_MEMBERS(o, {"mean", values_json(mean)}, {"layers", layers});
 }
 
-/* Does a measure say which prompts are hurt? Spearman of the prompt's mean over layers with its
- * damage. */
+/* Does a measure say which prompts are hurt? This is Spearman's correlation of a prompt's mean
+ * over layers with its damage. */
 static json_t *with_damage(const report_numbers *n, const score_row *const *rows, size_t n_rows,
                            int what, uint64_t stream) {
     CKVC_AUTO_FREE double *x = ckvc_calloc(n_rows, sizeof *x);

@@ -1,8 +1,7 @@
-/* The paper's diagnostics, as numbers: how scores are distributed by prompt and
- * head; what a fixed policy's damage has to do with the
- * risks; where the worst tenth of it lies.
+/* Computes the paper's diagnostics: how scores are distributed by prompt and head, what a fixed
+ * policy's damage has to do with the risks, and where the worst tenth of it lies.
  *
- * The paper shows them as pictures without stating tests; where it is silent the choice is made
+ * The paper shows them as pictures and states no tests. Where it is silent, the choice is made
  * here and said on the page. */
 #include <math.h>
 
@@ -16,16 +15,16 @@
 
 /* ---- utility scores ---- */
 
-/* How far the upper tail of a head's scores reaches: ln of the 95% quantile over the median; NaN
- * where the median is 0. */
+/* Returns how far the upper tail of a head's scores reaches: the logarithm of the 95% quantile
+ * over the median. NaN where the median is 0. */
 static double spread(const score_row *row, size_t head) {
     const double *q = row->utility + head * SCORE_QUANTILE_COUNT;
     return q[2] > 0 && q[4] > 0 ? log(q[4] / q[2]) : NAN;
 }
 
-/* Spread of every (prompt, head): the mean of each head, and shares of its variance between heads,
- * between prompts, and neither, as of a table with one value a cell; prompts with an undefined
- * value left out. */
+/* Sets what the spreads of all (prompt, head) say: each head's mean, and the shares of the
+ * variance that lie between heads, between prompts, and in neither, as in a table with one value
+ * a cell. Prompts with an undefined value are left out. */
 static void set_spread(json_t *o, const score_row *const *rows, size_t n) {
     const size_t L = rows[0]->n_layers, G = rows[0]->n_heads, H = L * G;
     double all = 0, total = 0, heads = 0, prompts = 0;
@@ -57,7 +56,7 @@ static void set_spread(json_t *o, const score_row *const *rows, size_t n) {
                 {"spread_by_head", json_grid(head, L, G)});
 }
 
-/* Of each model. */
+/* Returns the numbers of the utilities, model by model. */
 static json_t *utilities_of(const report_numbers *n) {
     const score_row *const *rows = n->in->scores.utilities;
     const size_t N = n->in->scores.n_utilities;
@@ -66,7 +65,7 @@ static json_t *utilities_of(const report_numbers *n) {
         const size_t heads = (size_t)rows[i]->n_layers * rows[i]->n_heads;
         json_t *quantiles = json_array();
         for (end = i; end < N && strcmp(rows[end]->model, rows[i]->model) == 0; end++) {
-            /* behind those of the heads */
+            /* α stands behind the heads */
             const double *alpha = rows[end]->utility + heads * SCORE_QUANTILE_COUNT;
             json_array_append_new(quantiles, ckvc_json_reals(alpha, SCORE_QUANTILE_COUNT));
         }
@@ -80,14 +79,15 @@ static json_t *utilities_of(const report_numbers *n) {
 
 /* ---- damage of a fixed policy ---- */
 
-/* The paper's fixed Top-k: the B largest of the window's attention; else a table's utilities
- * without its thresholds; else the start table. */
+/* Ranks series as stand-ins for the paper's fixed Top-k: first the B largest of the window's
+ * attention; else a table's utilities without its thresholds; else the start table. 0 means that
+ * it is none of these. */
 static int policy_rank(const score_series *s) {
     if (*s->table) { return s->kind == POLICY_NO_THRESHOLD ? 2 : 0; }
     return s->kind == POLICY_WINDOW ? 3 : s->kind == POLICY_IDENTITY ? 1 : 0;
 }
 
-/* The first of the highest rank in its setting. */
+/* Is this the first series of the highest rank in its setting? */
 static bool is_best(const score_files *f, const score_series *s) {
     EACH(score_series, o, f->series, f->n_series) {
         const int other = score_same_budget(s, o) && score_same_setting(s, o) ? policy_rank(o) : 0;
@@ -98,7 +98,7 @@ static bool is_best(const score_files *f, const score_series *s) {
 
 enum { RISK_CELLS = 4, RISK_EDGES = RISK_CELLS - 1, CORRELATIONS = 12 };
 
-/* Columns of the prompts, as the statistics take them. */
+/* The prompts in columns, as the statistics take them. */
 typedef struct damage_columns {
     size_t n;
     double *damage, *first, *second, *tokens; /* [n] nats per token, R_struct, R_sem, T */
@@ -112,7 +112,7 @@ static size_t risk_bin(double v, const double *edges) {
     return c;
 }
 
-/* Mean damage by entropy, then perplexity, both at their quarters. */
+/* Sets the mean damage by entropy, then perplexity, both divided at their quartiles. */
 static void set_cells(json_t *o, const damage_columns *d) {
     enum { CELLS = RISK_CELLS * RISK_CELLS };
     double at[RISK_EDGES], entropy[RISK_EDGES], perplexity[RISK_EDGES], damage[CELLS] = {0};
@@ -135,7 +135,7 @@ static void set_cells(json_t *o, const damage_columns *d) {
                 {"cells", json_rows_of(cells, RISK_CELLS)});
 }
 
-/* By risk, then what is given, ranks first. */
+/* Returns the correlations, by risk, then by what is given; ranks come first. */
 static json_t *correlations_of(const report_options *opt, const damage_columns *d) {
     static const char *const givens[] = {"nothing", "T", "T and the other risk"};
     json_t *list = json_array();
@@ -166,7 +166,7 @@ static json_t *worst_of(report_numbers *n, const damage_columns *d) {
                   {"share_of_all_low_risk", J(w.base)});
 }
 
-/* NULL: there are too few prompts. */
+/* Returns the numbers of a series' damage; NULL means that there are too few prompts. */
 static json_t *damage_of(report_numbers *n, const score_series *of, uint64_t stream) {
     damage_columns d = {.damage = NEW(n, of->n, double), .first = NEW(n, of->n, double)};
     d.second = NEW(n, of->n, double);

@@ -1,5 +1,5 @@
-/* What every policy loses against what it keeps, one row for each table and reference: the one that
- * loses least. */
+/* Computes what every policy loses against what it keeps. Each table and each reference has one
+ * row, that in which it loses least. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -29,7 +29,8 @@ static bool is_shown(const score_series *s) {
     return s->kind == POLICY_TABLE || s->kind == POLICY_IDENTITY || policy_is_reference(s->kind);
 }
 
-/* A reference goes by its policy alone, unless it takes more than a prefill to have it. */
+/* Returns a row's label. A reference goes by its policy alone, unless it takes more than a
+ * prefill to have it. */
 static const char *label_of(const report_numbers *n, const score_series *s) {
     const table_numbers *t = find_table(n, s);
     if (s->kind == POLICY_TABLE) { return t ? t->in->title : s->title; }
@@ -58,7 +59,8 @@ static json_t *row_json(const loss_row *o, const char *of) {
                   {"kl_hi", J(o->kl.hi)});
 }
 
-/* "12.5% of T, NAME": NAME is the model of a table that was scored so, if there is one. */
+/* Returns, for example, "12.5% of T, NAME". NAME is the model of a table that was scored in this
+ * setting, if there is one. */
 static const char *setting_of(const report_numbers *n, const score_series *like,
                               const table_numbers *table) {
     const char *model = table ? json_text_of(table->f->meta, "model_name") : NULL;
@@ -68,7 +70,7 @@ static const char *setting_of(const report_numbers *n, const score_series *like,
                             : arena_text(&n->in->arena, "%g tokens%s", like->budget, of);
 }
 
-/* Adds the rows of one setting, by loss. */
+/* Adds the rows of one setting, ordered by loss. */
 static void add_loss_rows(const report_numbers *n, const score_series *like, json_t *list) {
     const table_numbers *table = NULL;
     loss_row *rows = NEW(n, n->scores.n_series, loss_row);

@@ -1,6 +1,6 @@
-/* What a report says, as numbers: each section computes its own from the inputs and puts them into
- * report.json (members.h). The structs here are what a later section computes with; an undefined
- * number is NaN. All but the JSON lives in the inputs' arena. */
+/* What a report says, as numbers. Each section computes its own numbers from the inputs and puts
+ * them into report.json (members.h). The structs here hold what a later section computes with.
+ * An undefined number is NaN. Everything but the JSON lives in the inputs' arena. */
 #pragma once
 
 #include "cql/solve/stability.h"
@@ -18,29 +18,33 @@ typedef struct interval {
 /* One entry of a table's side: a head's weight, or a risk cell's threshold, at one budget. */
 typedef struct entry {
     double layer, entropy, perplexity, budget; /* a weight's bins are 0 */
-    int action;                                /* of the grid; -1: not on it */
+    int action;                                /* its place on the grid; -1: not on it */
     double value;                              /* NaN: not known */
-    bool supported; /* has records, or there are no counts and all is shown */
+    bool supported; /* are there records? Without counts all entries are shown */
 } entry;
 
 /* ---- whether to deploy a table (verdict_numbers.c) ---- */
 
-typedef struct verdict_need {    /* one condition of the rule, as a table was scored */
-    const struct comparison *by; /* that it is judged by; NULL: there is none */
-    double prompts; /* more that it needs, about; 0: it holds; NaN: more would not make it hold */
+typedef struct verdict_need {    /* A condition of the rule, as a table's scores meet it. */
+    const struct comparison *by; /* what it is judged by; NULL: there is none */
+    /* about how many more prompts it needs; 0: it holds; NaN: more would not make it hold */
+    double prompts;
 } verdict_need;
 
-/* At one budget, under the score that the table recommends where that was scored. */
+/* The verdict at one budget, under the score that the table recommends if that was scored. */
 typedef struct verdict_at {
     const score_series *of;
     double budget;
-    const char *word;             /* "deploy", "do not deploy", "needs more prompts" */
-    double prompts, needed;       /* scored; more, the larger need; NaN: that would not help */
-    verdict_need gain, reference; /* better than identity; not worse than the best simple one */
-    interval loss, kl;            /* over the full cache, nats per token */
+    const char *word; /* "deploy", "do not deploy", "needs more prompts" */
+    /* prompts that were scored, and the larger of the two needs for more; NaN: more would not
+     * help */
+    double prompts, needed;
+    /* The two conditions: better than identity, and not worse than the best simple reference. */
+    verdict_need gain, reference;
+    interval loss, kl; /* over the full cache, nats per token */
 } verdict_at;
 
-typedef struct verdict_numbers { /* of a table: the worst of all budgets */
+typedef struct verdict_numbers { /* The verdict on a table is the worst of those at its budgets. */
     const char *word;            /* or "no verdict": it was not scored */
     double needed;
     bool leak_passed, held_out;
@@ -53,7 +57,8 @@ typedef struct table_numbers {
     const input_table *in;
     const table_file *f;
     const ckvc_table *shape;
-    bool shares_alone; /* budgets of heads or layers; neither weights nor thresholds were fitted */
+    /* it has only budgets of heads or layers: neither weights nor thresholds were fitted */
+    bool shares_alone;
     size_t n_budgets, n_entries[CKVC_SIDE_COUNT];
     entry *entries[CKVC_SIDE_COUNT];
     verdict_numbers verdict;
@@ -67,24 +72,30 @@ typedef struct bootstrap_ends {
     size_t replicates;
 } bootstrap_ends;
 
-/* Rewards of one series less those of another on the same prompts, nats per token. */
+/* The rewards of one series less those of another on the same prompts, in nats per token. */
 typedef struct difference {
     interval d;
-    interval kl; /* KL from the full cache of the other less that of the one: above 0 is better */
-    bool by_kl;  /* every row has it; what is decided then is decided by it, as it varies less */
-    const char *source, *kind; /* which prompts: of a source, "text" or "retrieval"; NULL: any */
+    interval kl; /* KL from the full cache, of the other less that of the one: above 0 is better */
+    /* Does every row have a KL? Then the KL decides what is decided, because it varies less. */
+    bool by_kl;
+    /* Which prompts these are: those of a source, or of the kind "text" or "retrieval"; NULL:
+     * any. */
+    const char *source, *kind;
     bool has_lengths, has_bootstrap, equal_tokens;
-    bool equal_prompts, equal_layers; /* as many entries in each prompt, in each layer of it */
-    uint32_t T_lo, T_hi;              /* with lengths: prompts from T_lo to T_hi tokens */
-    size_t n, n_documents, undefined; /* documents: of several prompts one, else each its own */
-    double standard_error, median, largest_share; /* the last: of the sum, one prompt's */
+    /* do both keep as many entries in each prompt, or in each layer of each prompt? */
+    bool equal_prompts, equal_layers;
+    uint32_t T_lo, T_hi; /* with has_lengths: prompts from T_lo to T_hi tokens */
+    /* n_documents counts several prompts of one document once, and any other prompt for itself */
+    size_t n, n_documents, undefined;
+    /* largest_share is the largest part that one prompt has of the sum */
+    double standard_error, median, largest_share;
     bootstrap_ends bootstrap;
     double reward, reward_base, kept, kept_base, kept_ratio; /* kept: tokens per layer */
 } difference;
 
 typedef struct comparison {
     score_series of, base;
-    bool one_score;                             /* both under the same */
+    bool one_score;                             /* are both under the same score? */
     difference all, *kinds, *sources, *lengths; /* one behind the other */
     size_t n_kinds, n_sources, n_lengths;
 } comparison;
@@ -112,24 +123,29 @@ typedef struct score_numbers {
     comparison_list lists[SCORE_LISTS];
 } score_numbers;
 
-#define PART_MIN 10 /* prompts from which on a part of them is called better or worse */
-const interval *difference_deciding(const difference *of); /* kl, or d */
-/* "better", "worse", "no difference shown", "too few prompts to tell": by the interval. */
+/* A part of the prompts is called better or worse if it has at least so many. */
+#define PART_MIN 10
+/* Returns the interval that decides, kl or d. */
+const interval *difference_deciding(const difference *of);
+/* Returns "better", "worse", "no difference shown" or "too few prompts to tell", by the
+ * interval. */
 const char *difference_judged(const difference *of);
-bool difference_decided(const difference *of); /* better or worse, from PART_MIN prompts on */
-/* Where both keep as many entries: "in each layer of each prompt", "in each prompt", "on average";
- * NULL: they do not. */
+/* Is it better or worse, on PART_MIN prompts or more? */
+bool difference_decided(const difference *of);
+/* Returns where both keep as many entries: "in each layer of each prompt", "in each prompt" or
+ * "on average"; NULL: nowhere. */
 const char *difference_equal_in(const difference *of);
 json_t *difference_json(const difference *of);
-/* One model, budget and C; one table or policy under them, too. */
+/* The first: are both of one model, budget and C? The second: also of one table or policy under
+ * them? */
 bool series_of_one_setting(const score_series *a, const score_series *b);
 bool series_alike(const score_series *a, const score_series *b);
-/* Its title, policy, model, budget and C. */
+/* Returns an object with the title, policy, model, budget and C of a series. */
 json_t *series_named(const score_series *s);
-/* Over the full cache: minus reward, or KL. */
+/* Returns the loss over the full cache: minus the reward, or the KL. */
 interval series_loss(const score_series *s, bool kl);
-/* What says what the table of a comparison brings: that with its own matched control, else this
- * one, which is with plain identity. */
+/* Returns the comparison that says what the table of c brings. This is the one with its own
+ * matched control, if there is one, else c, which is with plain identity. */
 const comparison *comparison_gain(const score_numbers *s, const comparison *c);
 
 /* ---- transfer (transfer_numbers.c) ---- */
@@ -153,10 +169,10 @@ struct report_numbers {
     json_t *json; /* report.json so far */
 };
 
-/* numbers_free also after an error. */
+/* Computes every number. The caller calls numbers_free, also after an error. */
 ckvc_status numbers_make(report_numbers *n, inputs *in, ckvc_err *err) CKVC_MUST_CHECK;
 void numbers_free(report_numbers *n);
-/* Its parts, in this order: each needs those before. */
+/* The parts of numbers_make, in the order in which they run: each needs those before. */
 void table_numbers_make(report_numbers *n);
 ckvc_status trust_numbers_make(report_numbers *n, ckvc_err *err) CKVC_MUST_CHECK;
 void pair_numbers_make(report_numbers *n);
@@ -170,9 +186,10 @@ void diagnostic_numbers_make(report_numbers *n);
 void transfer_numbers_make(report_numbers *n);
 
 json_t *spread_json(const sample_spread *s); /* {mean, lo, hi, defined} */
-/* Names in byte order, each once; has room for another. */
+/* Adds a name to a list that is in byte order and has each name once. The list must have room
+ * for another. */
 void add_sorted(const char **names, size_t *n, const char *name);
 
 #define NEW(n, count, T) ((T *)arena_alloc(&(n)->in->arena, (count), sizeof(T)))
-/* For each x of list [n]. */
+/* Goes through list [n], with x at each element. */
 #define EACH(T, x, list, n) for (const T *x = (list), *x##_end = x + (n); x < x##_end; x++)

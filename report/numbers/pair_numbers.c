@@ -1,15 +1,16 @@
-/* Two tables against each other: rank agreement of head weights, agreement of thresholds where both
- * have records, and how far both are fixed by the prompts that the tables were fitted from. */
+/* Compares two tables: rank agreement of head weights, agreement of thresholds where both have
+ * records, and how far both are fixed by the prompts that the tables were fitted from. */
 #include <math.h>
 
 #include "lib/base/memory.h"
 #include "lib/stats/rank.h"
 #include "report/numbers/numbers.h"
 
-/* How far the prompts fix a measure of agreement: 2.5% and 97.5% points over bootstrap refits of
- * both tables; the same measure between refits from two random halves of one table's own prompts,
- * for Spearman corrected to all of them (Spearman and Brown); what two corpora of one truth can
- * reach with these reliabilities. */
+/* How far the prompts fix a measure of agreement. `boot` has its 2.5% and 97.5% points over
+ * bootstrap refits of both tables. The split halves have the same measure between refits from
+ * two random halves of one table's own prompts, for Spearman corrected to all of the prompts
+ * (Spearman and Brown). `ceiling` is what two corpora of one truth can reach with these
+ * reliabilities. */
 typedef struct reach {
     double ceiling;
     size_t replicates;
@@ -51,7 +52,8 @@ static void compare_thresholds(const double *x, const double *y, size_t n,
     out[MEASURE_EQUAL] = equal / (double)n;
 }
 
-/* On the cells of the mask, to which it shortens the columns. Returns how many they are. */
+/* Measures agreement on the cells of the mask, to which it shortens the columns. Returns how
+ * many cells these are. */
 static size_t measure_gates(const columns_of *c, double out[GATE_MEASURES]) {
     size_t k = 0;
     for (size_t i = 0; i < c->L * c->X; i++) {
@@ -63,7 +65,7 @@ static size_t measure_gates(const columns_of *c, double out[GATE_MEASURES]) {
     return k;
 }
 
-/* The tables' own columns. */
+/* Fills the columns with the tables' own entries. */
 static void take_own(const columns_of *c) {
     for (int k = 0; k < 2; k++) {
         for (size_t i = 0; i < c->L * c->X; i++) {
@@ -74,7 +76,7 @@ static void take_own(const columns_of *c) {
 
 /* ---- over resampled prompts ---- */
 
-/* Column of one replicate; a state without records keeps what the fit keeps. */
+/* Fills one column with a replicate's choices; a state without records keeps what the fit keeps. */
 static void take_replicate(const columns_of *c, int k, int which, const uint16_t *choices,
                            size_t replicate) {
     const own_records *s = &c->t[which]->in->sides[c->side];
@@ -86,7 +88,8 @@ static void take_replicate(const columns_of *c, int k, int which, const uint16_t
     }
 }
 
-/* Spreads of the measures over bootstrap pairs, or over the halves of table `which` (>= 0). */
+/* Computes the spreads of the measures over bootstrap pairs or, if `which` >= 0, over the halves
+ * of that table. */
 static void spread_measures(const columns_of *c, int which, uint32_t n, sample_spread *out) {
     CKVC_AUTO_FREE double *values = ckvc_alloc(n * c->n_measures, sizeof *values);
     double one[MEASURES_MAX];
@@ -107,7 +110,7 @@ static void spread_measures(const columns_of *c, int which, uint32_t n, sample_s
     for (size_t m = 0; m < c->n_measures; m++) { out[m] = sample_spread_of(values + m * n, n); }
 }
 
-/* out [measures] */
+/* Computes the reach of each measure: out [measures]. */
 static void reach_of(const columns_of *c, reach *out) {
     const own_records *sa = &c->t[0]->in->sides[c->side], *sb = &c->t[1]->in->sides[c->side];
     const uint32_t boots = sa->n_boot < sb->n_boot ? sa->n_boot : sb->n_boot;
@@ -140,7 +143,7 @@ static json_t *reach_json(const reach *r) {
                   OF(r, replicates), {"replicates_defined", J(r->boot.n)});
 }
 
-/* Why a side of this pair has no refits; NULL when it has. */
+/* Returns why a side of this pair has no refits; NULL when it has them. */
 static const char *why_no_refits(const columns_of *c) {
     if (c->n->in->o->replicates < 2) { return "no refits were asked for"; }
     const char *why = c->t[0]->in->sides[c->side].why;
@@ -149,7 +152,7 @@ static const char *why_no_refits(const columns_of *c) {
 
 /* ---- heads ---- */
 
-/* Rank agreement by groups of layers, and which layers a group is. */
+/* Sets the rank agreement by groups of layers, and which layers are in a group. */
 static void set_bins(json_t *o, const columns_of *c, const rank_layers *ranks) {
     const size_t bins = c->n_measures - 1;
     json_t *layers = json_array();
@@ -189,8 +192,8 @@ static json_t *weights_json(columns_of *c) {
 
 /* ---- gates ---- */
 
-/* True when the gate can change what is kept for this cell, on some prompt of the runs of the
- * table's gate. */
+/* Can the gate change what is kept for this cell, on some prompt of the runs of the table's
+ * gate? */
 static bool binds(const table_numbers *t, const entry *e) {
     const ckvc_table *k = t->shape;
     for (size_t r = 0; r < t->in->n_runs; r++) {
@@ -217,7 +220,8 @@ static bool binds(const table_numbers *t, const entry *e) {
     }
 #define REACH_JSON(x) reach_json(&(x))
 
-/* Adds how the cells with records in both agree, or those of them where the gate binds in both. */
+/* Adds how the cells with records in both tables agree or, with `binding`, those of them where
+ * the gate binds in both. */
 static void set_cells(json_t *o, columns_of *c, bool binding) {
     CKVC_AUTO_FREE uint8_t *mask = ckvc_calloc(c->L * c->X, 1);
     double measures[GATE_MEASURES];
@@ -253,8 +257,8 @@ static json_t *gates_of(columns_of *c) {
 
 /* ---- shares ---- */
 
-/* Split halves that the fit found for block b, corrected to all of its prompts. NaN of shares that
- * rewards have changed since. */
+/* Returns the reliability of block b's shares: the split halves that the fit found, corrected to
+ * all of its prompts. It is NaN for shares that rewards have changed since. */
 static double reliability_of(const table_numbers *t, size_t b) {
     const json_t *o = t->f->meta;
     static const char *const path[] = {"diagnostics", "demand", "by_budget"};
@@ -266,9 +270,9 @@ static double reliability_of(const table_numbers *t, size_t b) {
     return json_is_number(o) ? spearman_brown(json_number_value(o)) : NAN;
 }
 
-/* lo and hi are over resampled heads: a table has no replicates of its shares, only each one's
- * interval, and the shares of a prompt are not independent. Split halves are what the fits said of
- * their own prompts. */
+/* Compares the shares of two tables. lo and hi are over resampled heads, because a table has no
+ * replicates of its shares, only each share's interval, and the shares of a prompt are not
+ * independent. The split halves are what the fits said of their own prompts. */
 static json_t *compare_shares_json(const columns_of *c) {
     const size_t X = c->X, n = c->L * X, bins = c->n_measures - 1;
     double apart = 0, lo, hi;

@@ -1,17 +1,17 @@
-/* What runs say: plan and passes, prompts by risk cell, what merging equal sets saved, where the
- * gate can change what is kept. */
+/* Computes what runs say: plan and passes, prompts by risk cell, what merging equal sets saved,
+ * and where the gate can change what is kept. */
 #include <math.h>
 
 #include "report/numbers/numbers.h"
 
 /* ---- coverage ---- */
 
-/* Prompts by risk cell, of one source, or of all (SIZE_MAX): those there, and those drawn for
- * logging. */
+/* Returns the prompts by risk cell, of one source or of all (SIZE_MAX): how many there are, and
+ * how many were drawn for logging. */
 static json_t *cover_of(report_numbers *n, const coverage *c, size_t source) {
     const size_t E = c->n_entropy_bins, P = c->n_ppl_bins;
     double *cells = NEW(n, E * P, double), *drawn_cells = NEW(n, E * P, double);
-    double drawn = c->logged ? 0 : NAN; /* of a scan alone, nothing is drawn */
+    double drawn = c->logged ? 0 : NAN; /* a scan alone draws nothing */
     size_t prompts = 0, occupied = 0, thin = 0;
     EACH(coverage_row, row, c->rows, c->n_rows) {
         const size_t cell = row->entropy * P + row->ppl;
@@ -42,7 +42,7 @@ static json_t *coverage_of(report_numbers *n, const coverage *c) {
 
 /* ---- rollouts saved ---- */
 
-/* Adds what was logged of a side, if anything was: by layer, and rates a prompt. */
+/* Adds what was logged of a side, if anything was: by layer, and as rates a prompt. */
 static void add_savings(const input_run *run, ckvc_side side, double prompts, json_t *by_layer,
                         json_t *rates) {
     const size_t L = run->h.n_layers;
@@ -81,8 +81,8 @@ static void add_savings(const input_run *run, ckvc_side side, double prompts, js
 
 /* ---- where the gate can act ---- */
 
-/* Over (prompt, layer): where it can, and what was kept. source: NULL, or the one that these are
- * of. */
+/* Returns over all (prompt, layer) where the gate can act, and what was kept. `source` is the
+ * one that these are of, or NULL. */
 static json_t *binding_of(const gate_binding *c, const char *source) {
     const double n = (double)c->n, kept = (double)c->kept;
     return OBJECT(
@@ -93,7 +93,7 @@ static json_t *binding_of(const gate_binding *c, const char *source) {
         {"source", source ? J(source) : NULL});
 }
 
-/* What the thresholds of tables whose gate was fitted from the run rest on at a budget. */
+/* Returns what the thresholds of tables whose gate was fitted from the run rest on at a budget. */
 static json_t *gate_choices_json(const report_numbers *n, const input_run *run, double budget) {
     json_t *list = json_array();
     EACH(table_numbers, t, n->tables, n->n_tables) {
@@ -113,7 +113,7 @@ static json_t *gate_choices_json(const report_numbers *n, const input_run *run, 
     return list;
 }
 
-/* What to change where the gate is not alive; NULL: nothing. */
+/* Returns what to change where the gate is not alive; NULL: nothing. */
 static json_t *advice_on(const shard_header *h, const gate_binding *all, signed char alive) {
     const struct shard_side *gate = &h->side[CKVC_SIDE_GATE];
     char advice[256];

@@ -1,9 +1,9 @@
-/* What tables bring on prompts that they were not fitted on: paired differences of reward, with the
- * tokens that paid for them.
+/* Computes what tables bring on prompts that they were not fitted on: paired differences of
+ * reward, with the tokens that paid for them.
  *
- * Rows are paired by model, manifest, prompt, budget and C; under one score, but for what compares
- * scores. Intervals hold the table fixed: they are over the prompts that it is scored on, Student's
- * t and a bootstrap. */
+ * Rows are paired by model, manifest, prompt, budget and C, and under one score, except in
+ * comparisons of scores. Intervals hold the table fixed: they are over the prompts that it is
+ * scored on, by Student's t and by a bootstrap. */
 #include <fnmatch.h>
 #include <math.h>
 #include <stdlib.h>
@@ -39,8 +39,8 @@ typedef struct subset {
 static const subset everything = {NULL, NULL, 0, UINT32_MAX};
 static const subset kinds[2] = {{NULL, "text", 0, UINT32_MAX}, {NULL, "retrieval", 0, UINT32_MAX}};
 
-/* Retrieval prompts are those of sources whose names end so, as `manifest` names them: they reward
- * reach, text rewards nearness. */
+/* Returns the kind of a source. Retrieval prompts are those of sources whose names end so, as
+ * `manifest` names them: they reward reach, and text rewards nearness. */
 static const char *source_kind(const char *source) {
     return source && fnmatch("*retrieval", source, 0) == 0 ? "retrieval" : "text";
 }
@@ -51,15 +51,16 @@ static bool in_subset(const subset *of, const score_row *x) {
            x->n_tokens >= of->T_lo && x->n_tokens <= of->T_hi;
 }
 
-/* A third of a series' prompts each, by length; equal lengths stay together. Returns how many of
- * the groups have prompts, 0 when there are fewer than 3 prompts or all are of one length. */
+/* Divides a series' prompts by length into thirds; equal lengths stay together. Returns how many
+ * of the groups have prompts, and 0 when there are fewer than 3 prompts or all are of one
+ * length. */
 static size_t length_groups(const score_series *of, subset groups[3]) {
     CKVC_AUTO_FREE uint32_t *T = ckvc_alloc(of->n, sizeof *T);
     for (size_t i = 0; i < of->n; i++) { T[i] = of->rows[i]->n_tokens; }
     qsort(T, of->n, sizeof *T, ckvc_order_u32);
     size_t n = 0;
     for (size_t g = 0, from = 0; of->n >= 3 && g < 3 && from < of->n; g++) {
-        size_t to = (of->n * (g + 1) + 2) / 3; /* one behind the group */
+        size_t to = (of->n * (g + 1) + 2) / 3; /* the place behind the group */
         while (to < of->n && to > 0 && T[to] == T[to - 1]) { to++; }
         if (to > from) {
             groups[n++] = (subset){NULL, NULL, T[from], T[to - 1]};
@@ -69,7 +70,7 @@ static size_t length_groups(const score_series *of, subset groups[3]) {
     return n > 1 ? n : 0;
 }
 
-/* The sources of all rows, sorted; none when they are too many. */
+/* Collects the sources of all rows, sorted; none when there are too many. */
 static size_t sources_of(const score_files *f, subset out[SOURCES_MAX]) {
     const char *names[SOURCES_MAX + 1];
     size_t n = 0;
@@ -85,9 +86,9 @@ static size_t sources_of(const score_files *f, subset out[SOURCES_MAX]) {
 
 /* ---- differences ---- */
 
-/* What differences are computed with: scratch, and sums of a difference under Poisson(1) weights of
- * its prompts, a bootstrap over prompts whose weights a prompt has in every comparison. Prompts of
- * one document have the weights of the first of them. */
+/* What differences are computed with: scratch memory, and the sums for a bootstrap over prompts,
+ * in which prompts have Poisson(1) weights. A prompt has the same weights in every comparison,
+ * and all prompts of a document have the weights of its first. */
 typedef struct worker {
     report_numbers *n;
     subset sources[SOURCES_MAX];
@@ -99,7 +100,8 @@ typedef struct worker {
     const score_row **x; /* [rows] */
 } worker;
 
-/* Mean and interval of what n rows say, by the documents of their prompts -> cluster [n]. */
+/* Returns the mean and interval of what n rows say, by the documents of their prompts. cluster
+ * [n] receives these. */
 static rank_interval mean_by_document(const double *d, const score_row *const *rows, size_t n,
                                       size_t *cluster) {
     CKVC_AUTO_FREE const char **names = ckvc_alloc(n, sizeof *names);
@@ -117,8 +119,8 @@ static void resample(worker *w, const char *id, double d) {
     }
 }
 
-/* The 2.5% and 97.5% quantiles of the replicates' means; a replicate that drew no prompt has none.
- */
+/* Takes the 2.5% and 97.5% quantiles of the replicates' means. A replicate that drew no prompt
+ * has no mean. */
 static void take_bootstrap(worker *w, difference *o) {
     size_t n = 0;
     for (uint32_t k = 0; k < w->replicates; k++) {
@@ -131,9 +133,9 @@ static void take_bootstrap(worker *w, difference *o) {
     memset(w->count, 0, w->replicates * sizeof *w->count);
 }
 
-/* Where two rows of one model keep as many entries: 2, in each layer; 1, in all of them together;
- * 0. Where a layer has one set, each of its heads keeps it. In whole numbers: means of as many
- * entries may differ in their last bits. */
+/* Returns where two rows of one model keep as many entries: 2, in each layer; 1, in all layers
+ * together; 0, nowhere. Where a layer has one set, each of its heads keeps it. Entries are
+ * compared in whole numbers, because means of as many entries may differ in their last bits. */
 static int equal_in(const score_row *x, const score_row *y) {
     uint64_t all_x = 0, all_y = 0;
     bool layers = true;
@@ -148,7 +150,8 @@ static int equal_in(const score_row *x, const score_row *y) {
     return layers ? 2 : all_x == all_y;
 }
 
-/* Rows of series a against the rows of the same prompts in series b. False: there are none. */
+/* Computes the difference of series a from series b on the prompts of both. False means that
+ * there are none. */
 static bool subtract(worker *w, const score_series *a, const score_series *b, const subset *of,
                      bool bootstrap, difference *o) {
     *o = (difference){.source = of->source, .kind = of->kind, .T_lo = of->T_lo, .T_hi = of->T_hi};
@@ -200,7 +203,7 @@ static bool subtract(worker *w, const score_series *a, const score_series *b, co
     return true;
 }
 
-/* The parts of a comparison, when there are several: returns how many have prompts. */
+/* Computes the parts of a comparison, when there are several. Returns how many have prompts. */
 static size_t compare_parts(worker *w, const comparison *c, const subset *parts, size_t n,
                             difference *out) {
     size_t k = 0;
@@ -210,8 +213,8 @@ static size_t compare_parts(worker *w, const comparison *c, const subset *parts,
     return k;
 }
 
-/* Series a against b into a list: all prompts together, then by kind, source and length. Nothing
- * when they share no prompt. */
+/* Adds the comparison of series a with b to a list: all prompts together, then by kind, source
+ * and length. Adds nothing when they share no prompt. */
 static void compare_series(worker *w, const score_series *a, const score_series *b,
                            comparison_list *list) {
     comparison c = {.of = *a, .base = *b, .one_score = score_same_setting(a, b)};
@@ -240,14 +243,15 @@ static void compare_series(worker *w, const score_series *a, const score_series 
 
 /* ---- what is compared with what ---- */
 
-/* Series x against series y of its model, budget and C, in every list that the two belong to. */
+/* Compares series x with series y of its model, budget and C, in every list that the two belong
+ * to. */
 static void compare_two(worker *w, const score_series *x, const score_series *y,
                         comparison_list *lists) {
     const bool own = strcmp(x->table, y->table) == 0, table = x->kind == POLICY_TABLE;
     const bool one_score = score_same_setting(x, y);
     const bool in[SCORE_LISTS] = {
         [AGAINST_IDENTITY] = one_score && y->kind == POLICY_IDENTITY,
-        /* a table's match is no measure for another table, but is one for references */
+        /* a table's matched control is no measure for another table, but is one for references */
         [AGAINST_MATCHED] = one_score && y->kind == POLICY_MATCHED && x->kind != POLICY_MATCHED &&
                             (own || !*x->table),
         [BETWEEN_TABLES] = table && y->kind == POLICY_TABLE && x > y,
@@ -276,16 +280,17 @@ bool series_alike(const score_series *a, const score_series *b) {
     return strcmp(a->title, b->title) == 0 && series_of_one_setting(a, b);
 }
 
-/* Two comparisons of one table in one setting with one reference: the first with the table's
- * tokens, the second with its own. */
+/* Do both compare one table in one setting with one reference, which in the first has the
+ * table's tokens, and in the second its own? */
 static bool supersedes(const comparison *a, const comparison *b) {
     return series_alike(&a->of, &b->of) && !a->of.layer_budgets == !b->of.layer_budgets &&
            strcmp(a->base.policy, b->base.policy) == 0 && *a->base.table && !*b->base.table;
 }
 
-/* Of a reference scored both ways the one with the table's tokens stays. References that keep more
- * or fewer go to a list of their own: still a comparison, but not at equal tokens. A table's
- * matched control stays, which says itself how near it came. */
+/* Sorts a table's opponents. Of a reference that was scored both ways, only the one with the
+ * table's tokens stays. References that keep more or fewer entries go to a list of their own,
+ * since comparisons with them are not at equal tokens. A table's matched control stays in any
+ * case: it says itself how near it came. */
 static void sort_opponents(report_numbers *n, comparison_list *fair, comparison_list *other) {
     comparison_list all = *fair;
     *fair = (comparison_list){.of = NEW(n, all.n, comparison)};
@@ -383,7 +388,7 @@ static void set_scores(const report_numbers *n) {
 
 /* ---- all ---- */
 
-/* Tables first, then their controls, then the references. */
+/* Orders series: tables first, then their controls, then the references. */
 static int series_rank(const score_series *s) {
     return s->kind == POLICY_TABLE ? 0 : *s->table && !policy_is_reference(s->kind) ? 1 : 2;
 }

@@ -1,5 +1,5 @@
-/* One table's own numbers: its entries, weights and thresholds by budget, monotonicity, and what
- * the choices rest on. */
+/* Computes one table's own numbers: its entries, weights and thresholds by budget, monotonicity,
+ * and what the choices rest on. */
 #include <math.h>
 
 #include "cql/solve/variance.h"
@@ -7,10 +7,11 @@
 #include "lib/base/memory.h"
 #include "report/numbers/numbers.h"
 
-/* Whether the prompts behind a table were checked for leaks, and against the prompts that it is
- * scored on here (manifest.md, "Leaks"). */
+/* These functions say whether the prompts behind a table were checked for leaks, and whether
+ * against the prompts that it is scored on here (manifest.md, "Leaks"). */
 
-/* The manifests that a table's score rows are of, as keys; true: every check so far compared it. */
+/* Returns an object whose keys are the manifests of a table's score rows. A value of true means
+ * that every check so far compared that manifest. */
 static json_t *scored_manifests(const report_numbers *n, const table_numbers *t) {
     json_t *set = json_object();
     const score_files *f = &n->in->scores;
@@ -27,13 +28,13 @@ static json_t *scored_manifests(const report_numbers *n, const table_numbers *t)
     return set;
 }
 
-typedef struct leak_sums { /* over the checks of a table's manifests */
-    size_t prompts, files, leaked_prompts, leaked_in_scored; /* the last: at least so many */
+typedef struct leak_sums { /* Sums over the checks of a table's manifests. */
+    size_t prompts, files, leaked_prompts, leaked_in_scored; /* leaked_in_scored is a lower bound */
     size_t scored_manifests, scored_not_compared;
     unsigned ngram;
 } leak_sums;
 
-/* false: it is malformed. */
+/* Adds a check to the sums. False means that it is malformed. */
 static bool add_check(leak_sums *sums, const json_t *check, json_t *scored) {
     leak_record rec;
     ckvc_err why = {0};
@@ -44,7 +45,7 @@ static bool add_check(leak_sums *sums, const json_t *check, json_t *scored) {
     sums->leaked_prompts += rec.leaked_prompts;
     sums->files += rec.n_against;
     sums->ngram = rec.ngram > sums->ngram ? rec.ngram : sums->ngram;
-    uint64_t leaked = 0; /* with one of them: two may share the same prompts */
+    uint64_t leaked = 0; /* counts one manifest only, because two may share the same prompts */
     json_object_foreach(scored, manifest, compared) {
         const leak_against *a = leak_record_find(&rec, manifest);
         leaked = a && a->leaked_prompts > leaked ? a->leaked_prompts : leaked;
@@ -102,7 +103,7 @@ static entry *entries_of(report_numbers *n, const table_file *f, const struct si
     return list;
 }
 
-/* Of heads at one budget. */
+/* Returns the numbers of the heads' weights at one budget. */
 static json_t *weights_of(report_numbers *n, const table_numbers *t, size_t b) {
     const ckvc_table *k = t->shape;
     const size_t N = (size_t)k->n_layers * k->n_heads;
@@ -125,8 +126,8 @@ static json_t *weights_of(report_numbers *n, const table_numbers *t, size_t b) {
                   {"weight", json_grid(weight, k->n_layers, k->n_heads)});
 }
 
-/* Of neighbouring cells that both have records, from each to the one that is `de` entropy bins and
- * `dp` perplexity bins on: higher risk should not raise the threshold. */
+/* Compares neighbouring cells that both have records, each with the one that is `de` entropy
+ * bins and `dp` perplexity bins on. Higher risk should not raise the threshold. */
 static json_t *monotone_along(const table_numbers *t, size_t b, uint32_t de, uint32_t dp) {
     const ckvc_table *k = t->shape;
     const entry *cells = t->entries[CKVC_SIDE_GATE];
@@ -146,7 +147,7 @@ static json_t *monotone_along(const table_numbers *t, size_t b, uint32_t de, uin
                   {"equal", J((not_up + not_down - pairs) / pairs)});
 }
 
-/* Of risk cells at one budget. */
+/* Returns the numbers of the risk cells' thresholds at one budget. */
 static json_t *thresholds_of(report_numbers *n, const table_numbers *t, size_t b) {
     const ckvc_table *k = t->shape;
     const size_t E = k->n_entropy_bins, P = k->n_ppl_bins, cells = k->n_layers * E * P;
@@ -176,7 +177,8 @@ static json_t *by_head(const ckvc_table *t, const double *of, size_t step, size_
     return json_rows_of(list, t->n_heads);
 }
 
-/* By budget, with the ends of each share's interval over prompts; null: the table has none. */
+/* Returns the shares by budget, with the ends of each share's interval over prompts. It is null
+ * if the table has no shares. */
 static json_t *shares_json(const table_numbers *t) {
     const ckvc_table *k = t->shape;
     const size_t nB = k->n_budgets;
@@ -194,8 +196,8 @@ static json_t *shares_json(const table_numbers *t) {
 
 /* ---- what the choices rest on ---- */
 
-/* Where the chosen action's count stands among the state's logged counts: 0 lowest, 1 highest, ties
- * in the middle. */
+/* Returns where the chosen action's count stands among the state's logged counts: 0 is the
+ * lowest, 1 the highest, and ties are in the middle. */
 static double count_percentile(const uint64_t *n, size_t actions, int chosen) {
     double below = 0, others = 0;
     for (size_t a = 0; a < actions; a++) {
@@ -207,20 +209,20 @@ static double count_percentile(const uint64_t *n, size_t actions, int chosen) {
     return others > 0 ? below / others : 0.5;
 }
 
-/* What thresholds rest on, in numbers of them. */
+/* Returns what thresholds rest on, as numbers of thresholds. */
 static json_t *rests_of(decided_split s) {
     return OBJECT({"supported", J(s.supported)}, {"by_loss", J(s.by_loss)},
                   {"by_penalty", J(s.supported - s.by_loss)}, {"loss_flat", J(s.flat)});
 }
 
-/* In shares of n; without how many have records where they are the side's. */
+/* Returns the same as shares of n. Those of a side leave out how many have records. */
 static json_t *rest_shares(decided_split s, size_t n, bool of_side) {
     const double loss = (double)s.by_loss / (double)n;
     return OBJECT({"supported", of_side ? NULL : J(s.supported)}, {"by_loss", J(loss)},
                   {"by_penalty", J(1 - loss)}, {"loss_flat", J((double)s.flat / (double)n)});
 }
 
-/* Adds what the penalty is to blame for: all, every budget and risk cell, every entry. */
+/* Adds what the penalty decided: at each budget, in each risk cell, and for each entry. */
 static void add_penalty(json_t *o, const struct side *side, const decided *d) {
     json_t *budgets = json_array(), *entries = json_array();
     for (size_t b = 0; b < d->nB; b++) {
@@ -242,8 +244,8 @@ static void add_penalty(json_t *o, const struct side *side, const decided *d) {
 
 /* What the choices of a side rest on. */
 static json_t *evidence_of(report_numbers *n, const table_numbers *t, const struct side *side) {
-    /* cql_alpha is META's; a table without it cannot tell the loss part's own choice: the plain
-     * mean stands in. */
+    /* META has cql_alpha. In a table without it, what the loss part alone would have chosen
+     * cannot be told, and the plain mean stands in. */
     const double alpha = json_number_value(json_object_get(t->f->meta, "cql_alpha"));
     const table_evidence *e = &t->f->evidence[side->which];
     const size_t A = side->actions.n, S = side->n_states;

@@ -1,6 +1,6 @@
-/* Transfer (docs/paper.md, section 10): transferred tables against those compiled for the same
- * model, and both against identity, on the same prompts; several source -> target pairs as one
- * matrix. From the comparisons of score_numbers.c. */
+/* Computes what transfer brings (docs/paper.md, section 10), from the comparisons of
+ * score_numbers.c: transferred tables against those compiled for the same model, and both
+ * against identity, on the same prompts. Several pairs of source and target become one matrix. */
 #include <math.h>
 
 #include "report/numbers/numbers.h"
@@ -12,15 +12,15 @@ static const char *text_in(const json_t *o, const char *key) {
 
 static const char *or_unknown(const char *name) { return *name ? name : "unknown"; }
 
-/* The model that a transferred table comes from: by name where it says so, or its source is here.
- */
+/* Returns the model that a transferred table comes from, by name if the table says it or its
+ * source is among the inputs. */
 static const char *source_model(const inputs *in, const input_table *t) {
     const char *name = text_in(t->f->xfer, "source_model");
     const input_table *source = input_table_of(in, text_in(t->f->xfer, "source"));
     return or_unknown(!*name && source ? text_in(source->f->meta, "model_name") : name);
 }
 
-/* The table's gain over identity in the setting of `like`; NULL when it was not scored. */
+/* Returns the table's gain over identity in the setting of `like`; NULL when it was not scored. */
 static const difference *gain_over_identity(const report_numbers *n, const input_table *t,
                                             const score_series *like) {
     const comparison_list *list = &n->scores.lists[AGAINST_IDENTITY];
@@ -39,8 +39,8 @@ static bool same_matrix(const transfer_row *a, const transfer_row *b) {
     return a->budget == b->budget && a->C == b->C && strcmp(a->heads, b->heads) == 0;
 }
 
-/* Mean drop (compiled less transferred) over the rows like `first` from one model to another; NaN:
- * there is none. */
+/* Returns the mean drop (compiled less transferred) over the rows like `first` from one model to
+ * another; NaN: there is none. */
 static double mean_drop(const report_numbers *n, const transfer_row *first, const char *source,
                         const char *target) {
     double sum = 0, rows = 0;
@@ -60,7 +60,8 @@ static json_t *names_json(const char *const *names, size_t n) {
     return list;
 }
 
-/* Of one budget, C and way of matching heads: compiled less transferred, by source and target. */
+/* Returns the matrix for one budget, C and way of matching heads: compiled less transferred, by
+ * source and target. */
 static json_t *transfer_matrix_json(const report_numbers *n, const transfer_row *first) {
     const char **sources = NEW(n, n->n_transfers, const char *),
                **targets = NEW(n, n->n_transfers, const char *);

@@ -1,6 +1,6 @@
-/* What a table's own records say about how far to trust it: undecided entries, learning curves,
- * gains on prompts left out, variance, the paper's calibration bound, and what other settings of
- * the fit would have chosen. */
+/* Computes what a table's own records say about how far to trust it: undecided entries, learning
+ * curves, gains on prompts left out, variance, the paper's calibration bound, and what other
+ * settings of the fit would have chosen. */
 #include <math.h>
 
 #include "cql/solve/cql.h"
@@ -36,8 +36,8 @@ static json_t *interval_json(const rank_interval *x) {
 
 /* ---- entries ---- */
 
-/* Adds of every entry how many refits agree with it, its advantage over the neutral action with the
- * lower bound, and the verdict; and how many have each. */
+/* Adds for every entry how many refits agree with it, its advantage over the neutral action with
+ * that one's lower bound, and the verdict. Adds how many entries have each verdict. */
 static void judge_entries(const side_work *w, json_t *o) {
     static const char *const verdicts[] = {"no records", "neutral", "undecided", "decided"};
     const own_records *s = w->s;
@@ -79,7 +79,8 @@ static void judge_entries(const side_work *w, json_t *o) {
 
 /* ---- curves ---- */
 
-/* Doubling, then all: no two sizes closer than by a third. */
+/* Returns the next number of prompts of a curve. Numbers double, and the last is all prompts; no
+ * two are closer than by a third. */
 static size_t next_size(size_t n, size_t all) { return 8 * n <= 3 * all ? 2 * n : all; }
 
 static ckvc_status add_point(const side_work *w, size_t prompts, uint32_t repeats, json_t *list,
@@ -94,7 +95,7 @@ static ckvc_status add_point(const side_work *w, size_t prompts, uint32_t repeat
     return CKVC_OK;
 }
 
-/* Agreement by how many prompts there are. */
+/* Adds the agreement of refits by how many prompts there are. */
 static ckvc_status draw_curves(const side_work *w, json_t *o, ckvc_err *err) {
     const size_t N = w->l->n_prompts;
     const uint32_t repeats = repeats_for(w->l, 3);
@@ -107,7 +108,7 @@ static ckvc_status draw_curves(const side_work *w, json_t *o, ckvc_err *err) {
     return CKVC_OK;
 }
 
-/* Mean advantage on prompts left out, of fits from n random prompts. */
+/* Computes the mean advantage on prompts left out, of fits from n random prompts. */
 static ckvc_status left_out(const side_work *w, const stability_fit *fit, size_t n,
                             uint32_t repeats, rank_interval *out, ckvc_err *err) {
     const size_t N = w->l->n_prompts;
@@ -124,7 +125,7 @@ static ckvc_status left_out(const side_work *w, const stability_fit *fit, size_t
     return CKVC_OK;
 }
 
-/* Advantage on prompts left out, by how many the choices are from. */
+/* Adds the advantage on prompts left out, by how many prompts the choices are from. */
 static ckvc_status draw_left_out(const side_work *w, json_t *o, ckvc_err *err) {
     const size_t N = w->l->n_prompts, most = N * 9 / 10;
     json_t *list = json_array();
@@ -143,7 +144,8 @@ static ckvc_status draw_left_out(const side_work *w, json_t *o, ckvc_err *err) {
 
 /* ---- the bound ---- */
 
-/* The paper's uniform bound with every state's own numbers; null where it has no records. */
+/* Returns the paper's uniform bound with every state's own numbers; null where a state has no
+ * records. */
 static json_t *bounds_of(const side_work *w) {
     const size_t S = w->s->of.n_states;
     CKVC_AUTO_FREE variance_bound *of = ckvc_alloc(S, sizeof *of);
@@ -175,7 +177,8 @@ static json_t *bounds_of(const side_work *w) {
 
 /* ---- variance ---- */
 
-#define EVEN_SHARE 0.5 /* of a profile that is common: more signal than noise */
+/* the share of a common profile from which on there is more signal than noise */
+#define EVEN_SHARE 0.5
 
 /* Do prompts share a profile, and does it take many of them? */
 static const char *premise_of(const variance_split *v) {
@@ -199,7 +202,7 @@ static json_t *variance_json(const variance_split *v) {
 
 /* ---- other settings of the fit ---- */
 
-/* Choices [S] of a fit of all records, -1 without records. */
+/* Returns the choices [S] of a fit of all records, -1 for states without records. */
 static int *fit_choices(const side_work *w, const cql_fit *fit) {
     int *out = NEW(w->n, w->l->n_states, int);
     for (size_t i = 0; i < w->l->n_states; i++) { out[i] = cql_logged_choice(w->l, i, NULL, fit); }
@@ -212,7 +215,7 @@ static double share_changed(const side_work *w, const int *a, const int *b) {
     return w->supported > 0 ? k / w->supported : NAN;
 }
 
-/* Conservatism at other weights, from the same records. */
+/* Adds what the fit would choose from the same records under other weights of conservatism. */
 static ckvc_status try_alphas(const side_work *w, json_t *list, ckvc_err *err) {
     static const double alphas[] = {0, 0.1, 0.25, 0.5, 0.75, 1, 2, 5};
     enum { N_ALPHAS = sizeof alphas / sizeof *alphas, DEFAULT = 4 };

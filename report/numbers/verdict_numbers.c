@@ -1,9 +1,10 @@
-/* Whether to deploy a table: the rule of docs/method.md, section 7.
+/* Decides whether to deploy a table, by the rule of docs/method.md, section 7.
  *
- * At each budget it must be better than identity and not worse than the best simple reference, both
- * at as many entries, on held-out prompts, and decided: the whole 95% interval says so. Its prompts
- * must have passed the leak check. Where only the number of prompts is in the way, that is said as
- * a number: an interval shrinks as 1/sqrt(n). */
+ * At each budget it must be better than identity and not worse than the best simple reference,
+ * both at as many entries, on held-out prompts. Both must be decided: the whole 95% interval
+ * says so. The table's prompts must have passed the leak check. Where only the number of prompts
+ * is in the way, the verdict says how many more it takes, because an interval shrinks as
+ * 1/sqrt(n). */
 #include <math.h>
 
 #include "report/numbers/numbers.h"
@@ -13,19 +14,21 @@ const char verdict_deploy[] = "deploy";
 
 static const char more_prompts[] = "needs more prompts", not_yet[] = "do not deploy";
 
-/* Needs no table and no second pass over the prompt: what stands ready in serving engines. */
+/* Does the policy need neither a table nor a second pass over the prompt? Such policies stand
+ * ready in serving engines. */
 static bool is_simple(policy_kind kind) {
     return policy_is_reference(kind) && !policy_needs_table(kind) && kind != POLICY_KVZIP;
 }
 
-/* Two digits are as many as such an estimate has. */
+/* Rounds up to two digits, which are as many as such an estimate has. */
 static double round_up(double v) {
     const double unit = v < 100 ? 1 : pow(10, floor(log10(v)) - 1);
     return ceil(v / unit) * unit;
 }
 
-/* tie: an interval that ends at 0 holds. Prompts of one document count as one towards the least; an
- * interval is undefined for one document alone. */
+/* Returns what a condition needs. With `tie`, an interval that ends at 0 holds. Prompts of one
+ * document count as one towards the least number of prompts. An interval is undefined for one
+ * document alone. */
 static verdict_need need_of(const comparison *by, bool tie) {
     const verdict_need never = {by, NAN};
     if (!by || !by->all.equal_tokens || by->all.n == 0) { return never; }
@@ -42,8 +45,8 @@ static bool is_opponent(const comparison *c, const score_series *table) {
            strncmp(c->base.policy, "KVzip", 5) != 0; /* a press that reads twice */
 }
 
-/* The reference against which a table does worst, by KL where all have it; NULL: none has its
- * entries. */
+/* Returns the reference against which a table does worst, by KL where all have it. NULL means
+ * that none keeps as many entries. */
 static const comparison *best_reference(const score_numbers *s, const score_series *table) {
     const comparison_list *list = &s->lists[AT_EQUAL_TOKENS];
     const comparison *best = NULL;
@@ -58,7 +61,8 @@ static const comparison *best_reference(const score_numbers *s, const score_seri
     return best;
 }
 
-/* Where identity keeps another number of entries, top-k is what it would keep of as many. */
+/* Returns the comparison that says what a table gains over identity. Where identity keeps
+ * another number of entries, top-k stands for it: it is what identity would keep with as many. */
 static const comparison *find_gain_over_identity(const score_numbers *s,
                                                  const score_series *table) {
     const comparison_list *list = &s->lists[AGAINST_IDENTITY], *equal = &s->lists[AT_EQUAL_TOKENS];
@@ -75,8 +79,8 @@ static const comparison *find_gain_over_identity(const score_numbers *s,
     return found;
 }
 
-/* Of a request, means over prompts; null: not known. What an entry costs is stated, not measured: a
- * key and a value of head_dim numbers each. */
+/* Returns what the cache of a request takes, as means over prompts; null: not known. What an
+ * entry costs is stated, not measured: it is a key and a value of head_dim numbers each. */
 static json_t *cache_of(const score_series *s) {
     const double n = (double)s->n;
     double layers = 0, kv_heads = 0, head_dim = 0, tokens = 0, entries = 0;
@@ -99,7 +103,7 @@ static const char *word_of(double needed) {
     return needed == 0 ? verdict_deploy : needed > 0 ? more_prompts : not_yet;
 }
 
-/* NaN is the worst. */
+/* Returns the worse of two needs; NaN is the worst. */
 static double worse_of(double a, double b) { return isnan(a) || a > b ? a : b; }
 
 static verdict_at verdict_of(const report_numbers *n, const table_numbers *t,
@@ -116,7 +120,8 @@ static verdict_at verdict_of(const report_numbers *n, const table_numbers *t,
     return o;
 }
 
-/* As the table says that it is to be used at the budget; so is a budget that it lacks. */
+/* Is this series scored as the table recommends for its budget? A budget that the table lacks
+ * counts as recommended. */
 static bool is_recommended(const table_numbers *t, const score_series *s) {
     for (uint32_t b = 0; b < t->shape->n_budgets; b++) {
         const ckvc_score like = ckvc_table_score(t->shape, b);
@@ -130,8 +135,8 @@ static bool is_recommended(const table_numbers *t, const score_series *s) {
     return true;
 }
 
-/* A score that is not recommended counts only where the recommended one was not scored; what a
- * later turn loses judges no table. */
+/* Is a table judged by this series? A score that is not recommended counts only where the
+ * recommended one was not scored. What a later turn loses judges no table. */
 static bool is_judged(const report_numbers *n, const table_numbers *t, const score_series *s) {
     const bool own = strcmp(s->table, t->f->content_id) == 0 && s->kind == POLICY_TABLE &&
                      s->setting.compress_after == SETTING_TURN_LAST;
@@ -146,7 +151,7 @@ static bool is_judged(const report_numbers *n, const table_numbers *t, const sco
 
 /* ---- JSON ---- */
 
-/* What a condition was judged by; null: nothing there is. */
+/* Returns what a condition was judged by; null means that there is nothing. */
 static json_t *need_json(const verdict_need *need) {
     const comparison *by = need->by;
     if (!by) { return json_null(); }
@@ -166,8 +171,8 @@ static json_t *part_name(const difference *of) {
     return J(of->source && *of->source ? of->source : "(no source)");
 }
 
-/* What it turns on, by part of the prompts: against the best simple reference, or, where none was
- * scored, identity or matched. */
+/* Returns what the verdict turns on, by part of the prompts: the comparison with the best simple
+ * reference or, where none was scored, with identity or matched. */
 static json_t *verdict_parts_json(const verdict_at *o) {
     const comparison *by = o->reference.by ? o->reference.by : o->gain.by;
     json_t *list = json_array();
