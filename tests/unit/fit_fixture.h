@@ -1,10 +1,10 @@
-/* Fits of shards in the test's temporary folder. */
+/* Makes fits from shards in the test's temporary folder. */
 #pragma once
 
 #include "fit/fit_records.h"
 #include "tests/unit/shard_fixture.h"
 
-/* Writes the shard and frees it; its path. */
+/* Writes the shard and frees it. Returns its path. */
 static inline const char *fit_shard(shard *s, const char *name) {
     const char *path = in_temp_folder(name);
     write_shard(s, path);
@@ -12,7 +12,8 @@ static inline const char *fit_shard(shard *s, const char *name) {
     return path;
 }
 
-/* What a test fits with: from the defaults on, where a main sets before_each to this. */
+/* The options with which a test fits. They are the defaults again before each test if a main
+ * sets before_each to the function below. */
 static fit_options o;
 static inline int begin_with_defaults(void **state) {
     o = fit_defaults();
@@ -27,7 +28,7 @@ static inline fit_result *fit_paths(const char *const *paths, size_t n) {
 
 static inline fit_result *fit_one(const char *path) { return fit_paths(&path, 1); }
 
-/* Another one in its place. */
+/* Fits anew, in place of *r. */
 static inline void refit(fit_result **r, const char *path) {
     fit_result_free(*r);
     *r = fit_one(path);

@@ -1,4 +1,4 @@
-/* Writing GGUF files for tests, sound ones and others: nothing here is shared with the reader. */
+/* Writes GGUF files for tests, sound ones and others. It shares nothing with the reader. */
 #pragma once
 
 #include "lib/base/json.h"
@@ -60,7 +60,8 @@ static inline void g_pad(ckvc_buffer *b, uint64_t alignment) {
     while (b->size % alignment) { ckvc_buffer_u8(b, 0); }
 }
 
-/* dims in the file's order, the contiguous one first; dims[1] == 0: rank 1. */
+/* Adds a tensor. dims are in the file's order, the contiguous one first; dims[1] == 0 means rank
+ * 1. */
 static inline void g_tensor(gguf_maker *g, const char *name, uint32_t type, const uint64_t dims[2],
                             const void *bytes, size_t n) {
     g->n_tensors++;
@@ -76,7 +77,7 @@ static inline void g_tensor(gguf_maker *g, const char *name, uint32_t type, cons
 
 static inline gguf_maker g_begin(void) { return (gguf_maker){.version = 3, .alignment = 32}; }
 
-/* The file's bytes, the caller's to free; the maker is spent. */
+/* Returns the file's bytes, which the caller frees. The maker is spent. */
 static inline uint8_t *g_end(gguf_maker *g, size_t *size) {
     ckvc_buffer b = {0};
     ckvc_buffer_append(&b, "GGUF", 4);

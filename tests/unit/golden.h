@@ -1,4 +1,4 @@
-/* Golden files: numbers that other programs found, as JSON. */
+/* Reads golden files: numbers that other programs found, as JSON. */
 #pragma once
 
 #include <unistd.h>
@@ -22,7 +22,7 @@ static inline int32_t *golden_ids(const json_t *array, int64_t *n) {
     return ids;
 }
 
-/* A prompt's tokens and those of its continuation behind them. */
+/* Returns a prompt's tokens, with those of its continuation behind them. */
 static inline int32_t *golden_tokens(const json_t *prompt, int64_t *T, int64_t *C) {
     int32_t *tokens = golden_ids(json_object_get(prompt, "tokens"), T),
             *next = golden_ids(json_object_get(prompt, "continuation"), C),
@@ -33,7 +33,8 @@ static inline int32_t *golden_tokens(const json_t *prompt, int64_t *T, int64_t *
     return both;
 }
 
-/* The numbers of an array, of rows of numbers one after the other; the caller's to free. */
+/* Returns the numbers of an array, or of its rows of numbers one after the other. The caller
+ * frees them. */
 static inline double *golden_numbers(const json_t *array) {
     const size_t wide = json_array_size(json_array_get(array, 0)),
                  n = json_array_size(array) * (wide ? wide : 1);
@@ -45,8 +46,8 @@ static inline double *golden_numbers(const json_t *array) {
     return numbers;
 }
 
-/* The path of what lies below the data beside the checkout; where it is not, the test is skipped.
- */
+/* Returns the path of something in the data beside the checkout. Where that is not there, the
+ * test is skipped. */
 static inline const char *shared_data(const char *below, const char *name) {
     static char path[4096];
     const char *shared = getenv("CKVC_SHARED");

@@ -1,12 +1,13 @@
-/* What the tests on whole models share: one backend, and tolerances with their measured use. */
+/* What the tests on whole models share: one backend, and tolerances that say how much of them is
+ * used. */
 #pragma once
 
 #include "formats/model/model_files.h"
 #include "lib/model/model_info.h"
 #include "tests/unit/golden.h"
 
-/* A backend on n threads, and a model and a session on it where bench_load or a test put them
- * there; bench_close ends them all. */
+/* A backend on n threads, and on it a model and a session once bench_load or a test has put them
+ * there. bench_close ends them all. */
 typedef struct bench {
     ckvc_pool *pool;
     backend *be;
@@ -21,14 +22,14 @@ static inline bench bench_open_kind(const char *kind, int n_threads) {
     return b;
 }
 
-/* The CPU, or what CKVC_TEST_BACKEND names. */
+/* Opens the CPU's backend, or the one that CKVC_TEST_BACKEND names. */
 static inline bench bench_open(int n_threads) {
     const char *kind = getenv("CKVC_TEST_BACKEND");
     return bench_open_kind(kind ? kind : "cpu", n_threads);
 }
 
-/* Losses [n] of a continuation alone under sets [L] of the prompt's positions; NULL: the full
- * cache. */
+/* Computes the losses [n] of one continuation under sets [L] of the prompt's positions; NULL
+ * means the full cache. */
 static inline ckvc_status session_continue(session *s, const int32_t *continuation, int64_t n,
                                            const kept_set *sets, double *nll, ckvc_err *err) {
     const rollout_lane alone = {.parent = -1, .sets = sets};
@@ -36,13 +37,14 @@ static inline ckvc_status session_continue(session *s, const int32_t *continuati
     return sessions_rollouts(&job, 1, err);
 }
 
-/* Of a test that names its backends itself: where another one is asked for, there is nothing to
- * run. */
+/* Is called by a test that names its backends itself. Where another backend is asked for, the
+ * test has nothing to run and is skipped. */
 static inline void of_the_cpu_alone(void) {
     if (getenv("CKVC_TEST_BACKEND")) { skip(); }
 }
 
-/* From here on the weights that are acquired are counted in `acquired`, one of a program. */
+/* Counts the weights that are acquired after bench_count_acquired was called. A program has one
+ * such count. */
 static struct {
     const backend_ops *real;
     backend_ops ops;
@@ -74,7 +76,7 @@ static inline ckvc_status model_open_path(const char *path, backend *be, model *
     return model_open(spec, be, out, err);
 }
 
-/* Rollouts side by side: 0 as 1. */
+/* Returns the limits of a session; 0 rollouts side by side count as 1. */
 static inline session_limits limits_of(int64_t prompt, int64_t continuation, int64_t window,
                                        int64_t lanes) {
     return (session_limits){prompt, continuation, window, .max_lanes = lanes};
@@ -85,7 +87,7 @@ static inline void bench_load(bench *b, const char *path, session_limits limits)
     OK(sessions_create(b->m, limits, 1, &b->s, &err));
 }
 
-/* The first n of n_total ids through the model of one session. */
+/* Runs the first n of n_total ids through the model of one session. */
 static inline prefill_stats prefill_of(session *s, const int32_t *ids, int64_t n, int64_t n_total,
                                        int64_t window) {
     prefill_stats stats;
@@ -94,14 +96,15 @@ static inline prefill_stats prefill_of(session *s, const int32_t *ids, int64_t n
     return stats;
 }
 
-/* Rollouts of n tokens behind one session's prompt: nll [n_lanes][n], kl the same or NULL. */
+/* Runs rollouts of n tokens behind one session's prompt: nll [n_lanes][n]; kl is the same or
+ * NULL. */
 static inline void rollouts_of(session *s, const int32_t *ids, int64_t n, const rollout_lane *lanes,
                                int64_t n_lanes, double *nll, double *kl) {
     const rollout_job job = {s, ids, n, lanes, n_lanes, nll, NULL, NULL, kl};
     OK(sessions_rollouts(&job, 1, &err));
 }
 
-/* Kept sets of layers. */
+/* Room for the kept sets of layers. */
 enum { MAX_L = 8, MAX_G = 8, MAX_KEPT = MAX_G * 256 };
 typedef struct some_sets {
     uint32_t offsets[MAX_L][MAX_G + 1], positions[MAX_L][MAX_KEPT];
@@ -109,7 +112,7 @@ typedef struct some_sets {
     int64_t entries;
 } some_sets;
 
-/* Of a golden file: [L][1 or G] lists, or [L] of one set each. */
+/* Reads kept sets from a golden file: [L][1 or G] lists, or [L] of one set each. */
 static inline void golden_sets(some_sets *s, const json_t *lists) {
     const json_t *layer, *head, *t;
     size_t l, g, i;
@@ -129,7 +132,7 @@ static inline void golden_sets(some_sets *s, const json_t *lists) {
     }
 }
 
-/* The mean loss of n tokens behind a session's prompt under kept sets; NULL: all. */
+/* Returns the mean loss of n tokens behind a session's prompt under kept sets; NULL means all. */
 static inline double continued(session *s, const int32_t *ids, int64_t n, const kept_set *kept) {
     double nll[512];
     assert_true(n <= 512);
@@ -137,14 +140,14 @@ static inline double continued(session *s, const int32_t *ids, int64_t n, const 
     return nll_mean(nll, n);
 }
 
-/* -log softmax(logits [n])[target], in double. */
+/* Returns -log softmax(logits [n])[target], computed in double. */
 static inline double logits_loss(const float *logits, int32_t n, int32_t target) {
     double sum = 0;
     for (int32_t v = 0; v < n; v++) { sum += exp((double)logits[v] - (double)logits[target]); }
     return log(sum);
 }
 
-/* Sequences of other ids for other steps. */
+/* Fills a sequence, whose ids are others for each step. */
 static inline void fill_ids(int32_t *ids, int64_t n, int step, int32_t vocab) {
     for (int64_t i = 0; i < n; i++) { ids[i] = (int32_t)((i * step + i * i * 7) % vocab); }
 }
@@ -175,7 +178,7 @@ static inline double golden_at(const json_t *array, size_t i) {
     return json_number_value(json_array_get(array, i));
 }
 
-/* n numbers against an array of the golden file. */
+/* Compares n numbers with an array of the golden file. */
 static inline void compare_row(worst *w, const double *got, const json_t *want, int64_t n,
                                double tolerance) {
     for (int64_t i = 0; i < n; i++) { compare(w, got[i], golden_at(want, (size_t)i), tolerance); }

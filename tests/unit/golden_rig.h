@@ -1,4 +1,4 @@
-/* A golden file of prompts with its model: one at a time. */
+/* Opens a golden file of prompts with its model, and takes one prompt at a time. */
 #pragma once
 
 #include "calib/prompt/prompts.h"
@@ -18,7 +18,8 @@ static struct rig {
     prompt *items; /* the list's */
 } rig;
 
-/* On b, which is the rig's from here on. model NULL: the one that the file names. */
+/* Opens a rig on b, which belongs to the rig from here on. If `model` is NULL, the file names
+ * the model. */
 static inline void rig_open(bench b, const char *model, const char *golden) {
     static char names[MOST_PROMPTS][8] = {"p0", "p1", "p2"};
     rig.b = b;
@@ -61,12 +62,12 @@ static inline json_t *of_budget(const json_t *o, double budget) {
     return json_object_get(o, key);
 }
 
-/* Row l, column g of a JSON matrix. */
+/* Returns row l, column g of a JSON matrix. */
 static inline json_t *cell_of(const json_t *rows, uint32_t l, uint32_t g) {
     return json_array_get(json_array_get(rows, l), g);
 }
 
-/* Positions of `want` that a set does not have. */
+/* Counts the positions of `want` that a set does not have. */
 static inline uint32_t lacking(const kept_set *of, uint32_t g, const json_t *want) {
     const uint32_t end = of->offsets[g + 1];
     uint32_t lacks = 0, k = of->offsets[g];

@@ -1,11 +1,11 @@
-/* Looking into the JSON that a program gives. */
+/* Looks into the JSON that a program gives. */
 #pragma once
 
 #include <jansson.h>
 
 #include "tests/unit/unit.h"
 
-/* What stands at "key.0.key": numbers are places in arrays. */
+/* Returns what stands at a path such as "key.0.key", in which numbers are places in arrays. */
 static inline json_t *at(json_t *o, const char *path) {
     char copy[160];
     snprintf(copy, sizeof copy, "%s", path);
@@ -28,7 +28,8 @@ static inline const char *text_at(json_t *o, const char *path) {
     return json_string_value(at(o, path));
 }
 
-/* All of `want`: of an object its members, whose keys are paths, of an array each. */
+/* Requires that all of `want` stands at `path`: of an object its members, whose keys are paths,
+ * and of an array each element. */
 static inline void is_json(json_t *o, const char *path, json_t *want) {
     json_t *got = at(o, path), *v;
     const char *key;
@@ -45,7 +46,7 @@ static inline void is_json(json_t *o, const char *path, json_t *want) {
     }
 }
 
-/* The same of JSON text, with ' for ". */
+/* The same, where `want` is JSON text with ' for ". */
 static inline void holds(json_t *o, const char *path, const char *want) {
     char copy[2048];
     snprintf(copy, sizeof copy, "%s", want);

@@ -1,5 +1,5 @@
-/* The tokenizer of a model directory or GGUF file; *err is cleared first, *out NULL after a
- * failure. */
+/* Loads the tokenizer of a model directory or GGUF file. *err is cleared first, and *out is NULL
+ * after a failure. */
 #pragma once
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Logged rewards as tests make them: cmocka fails where the library does. */
+/* Makes logged rewards for tests. Where the library fails, cmocka does. */
 #pragma once
 
 #include "cql/solve/logged.h"

@@ -1,12 +1,12 @@
-/* A transformer in plain loops and doubles, straight from the weight files: the oracle for what
- * positions see each other. Only a rotary base without scaling; names and order of tensors as in
- * the files, taken apart here once more. */
+/* A transformer in plain loops and doubles, straight from the weight files. It is the oracle for
+ * which positions see each other. It knows only a rotary base without scaling. Names and order
+ * of tensors are as in the files, which it takes apart by itself once more. */
 #pragma once
 
 #include "formats/model/model_files.h"
 #include "tests/unit/quantised_blocks.h"
 
-/* Whether layer `layer`'s query at position j sees the key at position t <= j. */
+/* Says whether the query of layer `layer` at position j sees the key at position t <= j. */
 typedef bool (*naive_sees)(const void *ctx, int32_t layer, int64_t j, int64_t t);
 
 PLAIN_LOOP static inline double naive_value(const tensor_view *t, int64_t i) {

@@ -1,4 +1,4 @@
-/* Blocks of the quantised types at random, and their values worked out alone. */
+/* Makes random blocks of the quantised types, and works out their values independently. */
 #pragma once
 
 #include "lib/model/model_spec.h"
@@ -18,8 +18,8 @@ static inline int bits(const uint8_t *p, int from,
     return v;
 }
 
-/* Value i of a block, worked out alone, from bit positions, in double. Each is exact there, so one
- * rounding to float32 must give the reader's bits. */
+/* Returns value i of a block in double, worked out independently from bit positions. Each value
+ * is exact there, so one rounding to float32 must give the reader's bits. */
 static inline double quantised_value(tensor_type type, const uint8_t *b, int i) {
     const int at = i % 16 * 8 + i / 16 * 4; /* bit of the nibble of value i of 32 */
     switch (type) {

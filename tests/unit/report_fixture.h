@@ -1,4 +1,4 @@
-/* Reports into folders of their own, score lines for them, for the tests of reports. */
+/* Makes reports in folders of their own, and score lines for them, for the tests of reports. */
 #pragma once
 
 #include "formats/table/table_file.h"
@@ -8,7 +8,7 @@
 
 #define MANIFEST "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
 
-/* A leak check of META: of a manifest of 7 prompts against MANIFEST. */
+/* A leak check of META, in which a manifest of 7 prompts was compared with MANIFEST. */
 #define FITTED "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 #define CHECK(leaked)                                                                              \
     "{\"schema\":\"ckvc-leak-check-1\",\"manifest\":\"" FITTED                                     \
@@ -18,7 +18,7 @@
     "\"shared_spans\":0,\"near_duplicates\":0,\"duplicate_ids\":0,\"leaked_lines\":0,"             \
     "\"leaked_prompts\":" leaked "}]}"
 
-/* A line of `ckvc score`: two layers that keep `kept`, and in the last `kept_more` beside. */
+/* A line of `ckvc score`. Two layers keep `kept`, and the last keeps `kept_more` besides. */
 typedef struct scored_line {
     int id;
     const char *source; /* NULL: none */
@@ -50,7 +50,7 @@ static inline FILE *open_lines(const char *name) {
     return f;
 }
 
-/* A table of one budget, 32 tokens, of n layers and n heads, that changes nothing. */
+/* Makes a table of one budget, 32 tokens, of n layers and n heads, that changes nothing. */
 static inline table_file *plain_table(uint32_t n) {
     table_file *t = table_file_around(ckvc_table_create(n, n, 1, 1, 1, 2, 2), false);
     ckvc_table *k = t->table;
@@ -81,8 +81,8 @@ static inline ckvc_status write_report(const report_options *o) {
     return report_write(o, &summary, &report_text, &err);
 }
 
-/* Writes a report into a subfolder of its own, which it names in o->out; its JSON is the caller's
- * to free. */
+/* Writes a report into a subfolder of its own, which it names in o->out. Returns its JSON, which
+ * the caller frees. */
 static inline json_t *report_made(report_options *o) {
     static int number;
     char name[32];

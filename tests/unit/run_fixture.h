@@ -15,7 +15,7 @@ static inline json_t *fixture_plan(void) {
                      "threads", 2, "bins", "entropy", 3, "perplexity", 2, "holdout", 0.25);
 }
 
-/* Of the fixed plan, below the folder. */
+/* Creates a run of the fixed plan below the folder. */
 static inline ckvc_status fixture_create(const char *name, bool resume, run_dir **r,
                                          ckvc_err *err) {
     json_t *plan = fixture_plan();
@@ -30,7 +30,7 @@ static inline ckvc_status fixture_begin(run_dir *r, const shard_header *h, bool 
     return run_pass_begin(r, &start, h, done, err);
 }
 
-/* Logs the rows of a prompt, or skips the one that is. */
+/* Logs the rows of a prompt, or skips it if it is RUN_SKIPPED. */
 static inline ckvc_status fixture_log(run_dir *r, const shard_header *h, uint32_t prompt,
                                       ckvc_err *err) {
     if (prompt == RUN_SKIPPED) {
@@ -44,9 +44,9 @@ static inline ckvc_status fixture_log(run_dir *r, const shard_header *h, uint32_
     return st;
 }
 
-/* Does what is left of the pass, in an order that is not the plan's; *done_before counts what was
- * done at the start. The plan's fingerprint and the like are in the header. Returns at the first
- * error. */
+/* Does what is left of the pass, in an order that is not the plan's. *done_before counts what
+ * was done at the start. The header has the plan's fingerprint and the like. Returns at the
+ * first error. */
 static inline ckvc_status fixture_run(const char *path, bool resume, unsigned *done_before,
                                       bool *complete, ckvc_err *err) {
     static const uint32_t order[RUN_PROMPTS] = {1, 0, 5, 2, 4, 3, 7, 6};
@@ -67,7 +67,7 @@ static inline ckvc_status fixture_run(const char *path, bool resume, unsigned *d
     return st;
 }
 
-/* A setup: the folder with a run "whole" in it that nothing happened to. */
+/* A setup: makes the folder with a run "whole" in it to which nothing has happened. */
 static inline int fixture_whole(void **state) {
     unsigned before;
     bool complete;

@@ -1,4 +1,5 @@
-/* Kept sets of made-up prompts, as tests ask for them: in one line, of both sides, and it works. */
+/* Builds kept sets of made-up prompts as tests ask for them: in one line, of both sides, and
+ * without a failure. */
 #pragma once
 
 #include "calib/actions/prompt_sets.h"
@@ -24,7 +25,7 @@ static inline ckvc_table *new_start_table(uint32_t L, uint32_t G, uint32_t E, ui
     return t;
 }
 
-/* alpha [T], rho [L][G][T]; risks of 4 nats and a perplexity of 20. */
+/* Builds the sets of alpha [T] and rho [L][G][T], for risks of 4 nats and a perplexity of 20. */
 static inline void build_sets(prompt_sets *k, uint32_t T, const float *alpha, const float *rho) {
     const prefill_stats stats = {
         .n_tokens = T, .alpha_f32 = alpha, .rho = rho, .r_struct = 4.0, .r_sem = 20.0};

@@ -1,4 +1,4 @@
-/* A small shard with every kind of row, for the tests of the shard room. */
+/* Makes a small shard with every kind of row, for the tests of the room of shards. */
 #pragma once
 
 #include "formats/shard/shard_rows.h"
@@ -8,7 +8,7 @@
 #include "lib/base/names.h"
 #include "tests/unit/temp_folder.h"
 
-/* The shard's file at a path. */
+/* Writes the shard's file at a path. */
 static inline void write_shard(const shard *s, const char *path) {
     CKVC_AUTO_FREE uint8_t *image = NULL;
     size_t n;
@@ -30,7 +30,7 @@ static inline void fixture_features(shard_header *h) {
     h->setting.n_features = FIXTURE_FEATURES;
 }
 
-/* 2 layers, 4 heads, 2 KV heads, 3 budgets, 3 x 2 bins. */
+/* Makes a header of 2 layers, 4 heads, 2 KV heads, 3 budgets, and 3 x 2 bins. */
 static inline void fixture_header(shard_header *h, const char *pass) {
     memset(h, 0, sizeof *h);
     snprintf(h->ckvc_version, sizeof h->ckvc_version, "%s", CKVC_VERSION);
@@ -57,7 +57,7 @@ static inline void fixture_header(shard_header *h, const char *pass) {
     }
     h->n_budgets = 3;
     h->budgets = fixture_reals(
-        3, 0.25, 31.875); /* 0.25, 32.125, 64: the middle one is of no use but legal */
+        3, 0.25, 31.875); /* budgets 0.25, 32.125, 64: the middle one is of no use but legal */
     if (kind == SHARD_DEMAND) {
         h->n_entropy_bins = h->n_ppl_bins = 1;
         h->setting.floor = 0.2;
@@ -170,7 +170,7 @@ static inline shard *fixture_shard(const char *pass, uint32_t n_prompts, int n_r
     return s;
 }
 
-/* As `calibrate --side demand` logs it today: with features and other mixes. */
+/* Makes a shard as `calibrate --side demand` logs it today, with features and other mixes. */
 static inline shard *fixture_one_pass(uint32_t n_prompts) {
     shard *s = fixture_shard("demand", 0, 0);
     fixture_features(&s->h);
@@ -178,8 +178,8 @@ static inline shard *fixture_one_pass(uint32_t n_prompts) {
     return s;
 }
 
-/* True when both hold the same header and rows (through the plain encoding, which holds every
- * field). */
+/* Do both hold the same header and rows? They are compared by the plain encoding, which holds
+ * every field. */
 static inline bool fixture_same(const shard *a, const shard *b) {
     ckvc_buffer x = {0}, y = {0};
     shard_header_encode(&a->h, &x);

@@ -1,6 +1,6 @@
-/* A folder of a test program's own: cmocka's group setup and teardown, or of one test. Removed with
- * all that lies in it. Below TMPDIR, else in memory where the system has such a place: many tests
- * sync. */
+/* Makes a folder of a test program's own, by cmocka's setup and teardown of the group or of one
+ * test. It is removed with all that lies in it. It lies below TMPDIR, or else in memory where
+ * the system has such a place, because many tests sync. */
 #pragma once
 
 #include <ftw.h>
@@ -26,7 +26,7 @@ static inline int temp_folder_remove(void **state) {
     return nftw(temp_folder, temp_folder_remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* The path of `name` in it, there as long as the program runs. */
+/* Returns the path of `name` in the folder, which stays valid as long as the program runs. */
 static inline const char *in_temp_folder(const char *name) {
     static char paths[1 << 24];
     static size_t used;
@@ -36,22 +36,23 @@ static inline const char *in_temp_folder(const char *name) {
     return path;
 }
 
-/* A file at a path: a new one, for what is truncated and written again is flushed to disk by some
- * file systems. */
+/* Writes a file at a path. The file is always a new one, because some file systems flush to disk
+ * what is truncated and written again. */
 static inline void write_bytes(const char *path, const void *bytes, size_t n) {
     unlink(path);
     FILE *f = fopen(path, "wb");
     if (!f || fwrite(bytes, 1, n, f) != n || fclose(f) != 0) { fail_msg("cannot write %s", path); }
 }
 
-/* A text in the folder; its path. */
+/* Writes a text into the folder. Returns its path. */
 static inline const char *put_text(const char *name, const char *text) {
     const char *path = in_temp_folder(name);
     write_bytes(path, text, strlen(text));
     return path;
 }
 
-/* A file's bytes with a NUL behind them, the caller's to free. n: how many, or NULL. */
+/* Returns a file's bytes with a NUL behind them, which the caller frees. n receives their
+ * number; it may be NULL. */
 static inline void *file_bytes(const char *path, size_t *n) {
     char *bytes = NULL;
     size_t size;
@@ -59,7 +60,7 @@ static inline void *file_bytes(const char *path, size_t *n) {
     return bytes;
 }
 
-/* A command that succeeds. */
+/* Runs a command that must succeed. */
 static inline void shell(const char *format, ...) {
     char command[2048];
     va_list args;

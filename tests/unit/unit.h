@@ -1,5 +1,5 @@
 /* What every program of tests/unit begins with: cmocka, what cmocka wants before it, and libc. A
- * test that has no use for its state says nothing of it. */
+ * test that has no use for its state does not mention it. */
 #pragma once
 
 #include <math.h>
@@ -37,7 +37,7 @@ static inline void unit_step(ckvc_status got, ckvc_status want, const ckvc_err *
         unit_step(step, want, &err, #step, __FILE__, __LINE__);                                    \
     } while (0)
 #define OK(step) FAILS(step, CKVC_OK)
-/* A stream of random numbers (hash.h). */
+/* Returns a stream of random numbers (hash.h). */
 static inline ckvc_rng rng_of(uint64_t seed, uint64_t key, uint32_t stage) {
     ckvc_rng rng;
     ckvc_rng_init(&rng, seed, key, stage);
@@ -50,7 +50,7 @@ static inline void check_said(const char *said, const char *word, const char *fi
         _fail(file, line);
     }
 }
-/* FAILS(step, want), with `word` in the one line that it says. */
+/* Like FAILS(step, want), and the one line of the message must contain `word`. */
 #define SAYS(step, want, word)                                                                     \
     do {                                                                                           \
         FAILS(step, want);                                                                         \
@@ -63,20 +63,22 @@ static inline void close_to(double got, double want) {
     }
 }
 
-/* Before a plain loop that says what is wanted: sanitisers slow it ten times, and look for nothing
- * in it. */
+/* Stands before a plain loop that computes what is wanted: sanitisers slow it down ten times,
+ * and have nothing to find in it. */
 #define PLAIN_LOOP __attribute__((no_sanitize("address", "thread", "undefined")))
 
-/* TEST(name) { ... } is a test of this program, RUN_TESTS(setup, teardown) its main with what comes
- * before the first test and after the last one. Tests run in the order of their lines. */
+/* TEST(name) { ... } is a test of this program. RUN_TESTS(setup, teardown) is its main, with
+ * what comes before the first test and after the last one. Tests run in the order of their
+ * lines. */
 enum { UNIT_TESTS_MAX = 64 };
 static struct CMUnitTest unit_tests[UNIT_TESTS_MAX];
 static int unit_lines[UNIT_TESTS_MAX];
 static size_t n_unit_tests;
-/* Around each single test, where a main sets them. */
+/* These run around each single test, where a main sets them. */
 static CMFixtureFunction before_each, after_each;
 
-/* In which order a program's constructors run is the compiler's choice. */
+/* Adds a test at the place of its line, because the compiler chooses in which order a program's
+ * constructors run. */
 static inline void unit_add(const char *name, CMUnitTestFunction test, int line) {
     size_t at = n_unit_tests++;
     if (at == UNIT_TESTS_MAX) { abort(); }
