@@ -1,4 +1,4 @@
-/* What tests of fits draw and name. */
+/* What tests of fits draw at random, and how they name it. */
 #pragma once
 
 #include "cql/solve/counts.h"
@@ -11,7 +11,7 @@ static inline double gauss(ckvc_rng *rng) {
     return sqrt(-2.0 * log(u)) * cos(6.283185307179586 * v);
 }
 
-/* A name until the next one. */
+/* Returns a name with a number, which is valid until the next call. */
 static inline const char *numbered(const char *name, int i) {
     static char text[32];
     snprintf(text, sizeof text, "%s%d", name, i);

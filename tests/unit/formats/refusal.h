@@ -1,16 +1,16 @@
-/* What a step that fails says, and JSON as a test writes it. */
+/* Checks what a step that fails says, and takes JSON as a test writes it. */
 #pragma once
 
 #include "tests/unit/unit.h"
 
-/* Bad data, in a line that begins with the file's path. */
+/* Requires that a step refuses bad data, in a line that begins with the file's path. */
 #define REFUSES(step, path, word)                                                                  \
     do {                                                                                           \
         SAYS(step, CKVC_E_DATA, word);                                                             \
         assert_ptr_equal(strstr(err.text, path), err.text);                                        \
     } while (0)
 
-/* `text` with ' for ", there as long as the program runs. */
+/* Returns `text` with ' for ". It is valid as long as the program runs. */
 static inline const char *json_of(const char *text) {
     static char texts[1 << 24];
     static size_t used;
@@ -22,7 +22,7 @@ static inline const char *json_of(const char *text) {
     return to;
 }
 
-/* A text with its first `from` replaced. */
+/* Returns a text in which the first `from` is replaced. */
 static inline const char *bent(const char *good, const char *from, const char *to) {
     static char text[4096];
     const char *at = strstr(good, from);

@@ -1,11 +1,12 @@
-/* What prompts of a built manifest were made from. */
+/* Finds what the prompts of a built manifest were made from. */
 #pragma once
 
 #include "corpus/build/documents.h"
 #include "corpus/build/manifest_build.h"
 #include "tests/unit/unit.h"
 
-/* Lengths in characters, or tokens of tok; retrieval: the share that asks for facts. */
+/* Returns options of a build. Lengths are in characters, or in tokens of tok; retrieval is the
+ * share of prompts that ask for facts. */
 static inline build_options build_of(const tokenizer *tok, int64_t prompts, int64_t min_length,
                                      int64_t max_length, int64_t continuation, double retrieval,
                                      uint64_t seed) {
@@ -20,7 +21,8 @@ static inline build_options build_of(const tokenizer *tok, int64_t prompts, int6
                            .seed = seed};
 }
 
-/* The one document in which a prompt's text and continuation stand one behind the other. */
+/* Returns the one document in which a prompt's text and its continuation stand one behind the
+ * other. */
 static inline const corpus_document *only_document(const corpus *c, const manifest_entry *e) {
     const corpus_document *found = NULL;
     char *whole = malloc(e->text_size + e->continuation_size + 1);

@@ -1,4 +1,4 @@
-/* Items of tasks, with words and punctuation for tokens. */
+/* Makes items of tasks, in which words and punctuation stand for tokens. */
 #pragma once
 
 #include <ctype.h>
@@ -6,7 +6,8 @@
 #include "judge/tasks/task.h"
 #include "tests/unit/unit.h"
 
-/* Runs of letters, single digits and other characters but spaces: close to what tokenizers do. */
+/* Counts runs of letters, single digits and other characters except spaces, which is close to
+ * what tokenizers do. */
 static inline ckvc_status count_words(void *of, const char *text, size_t n, size_t *tokens,
                                       ckvc_err *err) {
     (void)of, (void)err;
@@ -42,7 +43,7 @@ static inline void refused(const char *names, const task_options *options, ckvc_
     task_items_fini(&list);
 }
 
-/* How often `word` stands in the first n bytes of a text. */
+/* Returns how often `word` stands in the first n bytes of a text. */
 static inline size_t times_found(const char *text, size_t n, const char *word) {
     size_t found = 0;
     const char *at = text;

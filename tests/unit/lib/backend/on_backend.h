@@ -5,7 +5,7 @@
 
 static ckvc_rng rng;
 
-/* In [-scale, scale). */
+/* Returns n random values in [-scale, scale). */
 static inline float *values(size_t n, double scale) {
     float *v = ckvc_alloc_aligned(n, sizeof *v);
     for (size_t i = 0; i < n; i++) { v[i] = (float)((ckvc_rng_double(&rng) * 2 - 1) * scale); }
@@ -20,7 +20,8 @@ static struct made {
 } * made;
 static size_t n_made, made_capacity;
 
-/* Frees a backend's, and ends it; and so of a bench. */
+/* Frees what was made on a backend, and ends the backend; the second function does so with a
+ * bench. */
 static inline void end_backend(backend *be) {
     for (size_t i = n_made; i-- > 0;) {
         if (made[i].be != be) { continue; }
@@ -34,7 +35,7 @@ static inline void end_bench(bench *b) {
     session_destroy(b->s), model_close(b->m), end_backend(b->be), ckvc_pool_destroy(b->pool);
 }
 
-/* n values; data NULL: zeros. */
+/* Makes a buffer of n values; if data is NULL, they are zeros. */
 static inline be_buf *buffer(backend *be, size_t n, const float *data) {
     be_buf *b = be->ops->buf_create(be, n);
     if (data) { be->ops->write(be, b, 0, data, n); }
@@ -43,7 +44,7 @@ static inline be_buf *buffer(backend *be, size_t n, const float *data) {
     return b;
 }
 
-/* n values from the from-th on. */
+/* Returns n values of a buffer from the from-th on. */
 static inline float *contents_from(backend *be, const be_buf *b, size_t from, size_t n) {
     float *v = ckvc_alloc(n, sizeof *v);
     OK(be->ops->read(be, b, from, v, n, &err));
@@ -53,7 +54,7 @@ static inline float *contents(backend *be, const be_buf *b, size_t n) {
     return contents_from(be, b, 0, n);
 }
 
-/* Acquired. data may be aligned to nothing. */
+/* Makes a weight and acquires it. data may be aligned to nothing. */
 static inline be_weight *weight(backend *be, const void *data, int64_t rows, int64_t cols) {
     be_weight *w;
     const be_matrix m = {
@@ -104,15 +105,16 @@ PLAIN_LOOP static inline void naive_product(double *y, const float *y0, const fl
     }
 }
 
-/* Each of n values as `round` makes it; NULL: as it is. */
+/* Returns n values, each as `round_one` makes it; if that is NULL, as it is. */
 PLAIN_LOOP static inline float *rounded_all(const float *x, size_t n, float (*round_one)(float)) {
     float *v = ckvc_alloc(n, sizeof *v);
     for (size_t i = 0; i < n; i++) { v[i] = round_one ? round_one(x[i]) : x[i]; }
     return v;
 }
 
-/* n rows times a matrix, with a bias and onto what is there or without, against the naive product
- * of operands that were rounded; where something was, the rounding shows. */
+/* Checks n rows times a matrix, with and without a bias, and with and without adding to what is
+ * there, against the naive product of operands that were rounded. Where something was there, the
+ * rounding shows. */
 static inline void check_products(backend *be, int64_t n, int64_t n_out, int64_t n_in,
                                   float (*round_one)(float)) {
     const int64_t rows = be_padded_rows(n), used = n * n_out;
@@ -137,7 +139,8 @@ static inline void check_products(backend *be, int64_t n, int64_t n_out, int64_t
     }
 }
 
-/* Losses and logits of rows 41 ... 149 through a head, against the operands that were rounded. */
+/* Checks losses and logits of rows 41 ... 149 through a head against those of the operands that
+ * were rounded. */
 static inline void check_head(backend *be, float (*round_one)(float), double tolerance) {
     enum { ROW0 = 41, N = 109, IN = 37, VOCAB = 1291 };
     CKVC_AUTO_FREE float *w = values(VOCAB * IN, round_one ? 1 : 2), *x = values(192 * IN, 1),
@@ -165,8 +168,8 @@ static inline void check_head(backend *be, float (*round_one)(float), double tol
 
 /* ---- attention ---- */
 
-/* Of n positions and n_kv heads: one set for all heads, an empty one, and one a head, of different
- * sizes, the second empty. The caller frees. */
+/* Kept sets of n positions and n_kv heads: one set for all heads; an empty one; and one for each
+ * head, of different sizes, the second of them empty. The caller frees them. */
 typedef struct kept_sets {
     kept_set sets[3];
     uint32_t offsets[3][MAX_G + 1], positions[];
@@ -220,9 +223,9 @@ static inline void attention_free(attention_case *c) {
     free(c->q), free(c->k), free(c->v), free(c->own_k), free(c->own_v), free(c->kept);
 }
 
-/* Query head h of row q [H*D] of a lane at position j: the softmax over the positions that it sees
- * and of the prompt's that `kept` has (NULL: all), weights [j + 1], zeros elsewhere; and what it
- * mixes of the values, out [D] or NULL. */
+/* Works out query head h of row q [H*D] of a lane at position j. The softmax is over the lane's
+ * positions that it sees and those of the prompt's that `kept` has (NULL: all). weights [j + 1]
+ * receives it, with zeros elsewhere, and out [D], unless NULL, the values mixed by it. */
 PLAIN_LOOP static inline void naive_row(const attention_case *c, const float *q, int64_t lane,
                                         int32_t h, int64_t j, const kept_set *kept, double *weights,
                                         double *out) {
@@ -249,8 +252,8 @@ PLAIN_LOOP static inline void naive_row(const attention_case *c, const float *q,
     }
 }
 
-/* A sequence that holds what is kept of a prompt of n positions (NULL: all), with room for rows of
- * its own up to position n + row, which attends next. */
+/* A sequence that holds what is kept of a prompt of n positions (NULL: all of it). It has room
+ * for rows of its own up to position n + row, which attends next. */
 typedef struct held_case {
     int64_t first[MAX_G], n_kept[MAX_G], hidden[MAX_G], n_entries;
     be_held held;
