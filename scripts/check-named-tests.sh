@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Every line of "Easy to get wrong" in lib/README.md names a test that is there: `test_file: case`, a bare `case` of the file before it, or
-# `test_file` as a whole; at least one case a line. A case is a TEST(case) of tests/unit/test_file.c.
+# Checks that every line of "Easy to get wrong" in lib/README.md names a test that exists: `test_file: case`, a bare `case` of the file that
+# was named before it, or `test_file` as a whole. Each line must name at least one case. A case is a TEST(case) of tests/unit/test_file.c.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 awk -F'|' '

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Holds every #include against the table of rooms in docs/architecture.md, folder by folder.
+"""Compares every #include with the table of rooms in docs/architecture.md, folder by folder.
 
-A row of the table is a folder; its third column names what its sources may include beside their own folder: folders (with all below
-them) or single headers, `all` for every room. Fails on a folder without a row, an arrow that no row allows, a row or a permission that
-nothing uses, a circle of files by what they include (x.c and x.h are one) or by what they call (lib/backend's factory, which names its
-backends, is none), and a folder of more than 30 sources.
+A row of the table is a folder. Its third column names what the folder's sources may include beside their own folder: folders (with
+everything below them) or single headers; `all` stands for every room. The check fails on a folder without a row, on an include that no
+row allows, on a row or a permission that nothing uses, on a circle of files by what they include (x.c and x.h are one file) or by what
+they call (lib/backend's factory, which names its backends, does not count), and on a folder of more than 30 sources.
 """
 import collections
 import os

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """check_readme.py [--write] DEMO: do README and docs/results.md say what was measured?
 
-Held against the score lines of docs/results/MODEL, made on fresh prompts by scripts/results-real.sh: README's table and docs/losses.svg (of the first of MODELS), and
-each model's tables in docs/results.md, to the letter. Held against what `make demo` has found in the folder DEMO (DEMO/recovered.md): that page's line of the demo. Another
-kind of CPU rounds that otherwise and may choose otherwise where choices are near: a number may be off by a tenth of itself and two of its last digit, and the answer says
-so. Exit 1: what they say is not what was found. --write: they say it from now on."""
+README's table and docs/losses.svg (of the first of MODELS), and each model's tables in docs/results.md, are compared to the letter with
+the score lines of docs/results/MODEL, which scripts/results-real.sh made on fresh prompts. The line of docs/results.md about the demo is
+compared with what `make demo` has found in the folder DEMO (DEMO/recovered.md). Another kind of CPU rounds the demo's numbers otherwise,
+and may choose otherwise where choices are near: so a number may be off by a tenth of itself and two of its last digit, and the answer
+says so. Exit code 1 means that the pages do not say what was found. With --write they say it from then on."""
 import json
 import lzma
 import os

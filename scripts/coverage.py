@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""coverage.py BUILD: which share of the product's lines the tests run, by room, from gcov's counts below BUILD."""
+"""coverage.py BUILD: says which share of the product's lines the tests run, by room, from gcov's counts below BUILD."""
 import collections
 import json
 import pathlib

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The CUDA backend where there is no GPU: kernels and host code compiled for every device and looked at, then run by the CPU (tests/emulation)
-# beside the CPU backend. Steps whose tools are missing are skipped and counted.
+# Tests the CUDA backend where there is no GPU. Kernels and host code are compiled for every device and looked at; then the CPU runs them
+# (tests/emulation) beside the CPU backend. Steps whose tools are missing are skipped and counted.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 skipped=0

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Looks at what nvcc has made of lib/backend/cuda: registers that spill to memory, tensor-core instructions.
+"""Checks what nvcc has made of lib/backend/cuda: registers that spill to memory, and tensor-core instructions.
 
-usage: cuda_code.py LOG FOLDER   (what `-Xptxas -v` said; where the objects are)
+usage: cuda_code.py LOG FOLDER   (LOG is what `-Xptxas -v` said, and FOLDER is where the objects are)
 
-Fails where a kernel spills more than SPILLS bytes (stores), or where a kernel of attention in bf16 has no HMMA on some device. For instructions it
-needs cuobjdump and nvdisasm (CUDA Toolkit, or PyPI's nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm) on the path; without it says so and looks at spills alone.
+The check fails where a kernel spills more than SPILLS bytes (stores), or where a kernel of attention in bf16 has no HMMA on some device.
+To see instructions it needs cuobjdump and nvdisasm (CUDA Toolkit, or PyPI's nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm) on the path;
+without them it says so and looks only at spills.
 """
 import collections
 import glob

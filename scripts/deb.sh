@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# deb.sh ROOT: of what `make install DESTDIR=ROOT PREFIX=/usr` has put there, ROOT/../ckvc_VERSION_ARCHITECTURE.deb. Times are
-# SOURCE_DATE_EPOCH's: the same files give the same bytes. DEBEMAIL names who made it.
+# deb.sh ROOT makes ROOT/../ckvc_VERSION_ARCHITECTURE.deb of what `make install DESTDIR=ROOT PREFIX=/usr` has put there. All times are
+# SOURCE_DATE_EPOCH's, so that the same files give the same bytes. DEBEMAIL names who made the package.
 set -euo pipefail
 shopt -s inherit_errexit
 root=$(realpath "$1")

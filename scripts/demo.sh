@@ -1,8 +1,11 @@
 #!/usr/bin/env bash
-# demo.sh [CKVC [full]]: the main job, once through on the embedded models: two disjoint corpora, a table of budgets by head each; then by the paper's
-# way, to compare with, a calibration and a table of weights and thresholds, one table mapped to the smaller model and one compiled for it, scores on held-out prompts beside references, and the report that compares them.
-# full: all prompts of both corpora, the paper's tables of both, from all prompts and with more rollouts, and controls; in seven minutes instead of two.
-# Everything lands in build/demo (build/demo-full) of the folder that it is started in; one that is there is removed first where a demo made it. Installed, it lies in share/ckvc/scripts and takes the ckvc of the PATH.
+# demo.sh [CKVC [full]] does the main job once on the embedded models: it takes two disjoint corpora and makes a table of budgets by head
+# from each. To compare with, it then goes the paper's way: a calibration, a table of weights and thresholds, one table mapped to the
+# smaller model and one compiled for that model, scores on held-out prompts beside references, and the report that compares them.
+# With `full` it takes all prompts of both corpora, makes the paper's tables of both from all prompts and with more rollouts, and adds
+# controls. That takes seven minutes instead of two.
+# Everything lands in build/demo (build/demo-full) of the folder in which it is started. A folder of that name is removed first if a demo
+# made it. Installed, the script lies in share/ckvc/scripts and takes the ckvc of the PATH.
 set -euo pipefail
 home=$(realpath "$(dirname "$0")/..") # the checkout, or share/ckvc
 ckvc=$(command -v "${1:-ckvc}") || { echo "demo: no such program: ${1:-ckvc}; usage: demo.sh [CKVC [full]]" >&2; exit 69; }

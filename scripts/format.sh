@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# clang-format over our C and CUDA files; --check changes nothing and fails on a difference.
+# Runs clang-format over our C and CUDA files. With --check it changes nothing and fails on a difference.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 command -v clang-format >/dev/null || { echo "format: clang-format is missing: apt-get install -y clang-format" >&2; exit 69; }

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""What every policy loses, and what it keeps, as a picture: scripts/losses_svg.py REPORT.json >PICTURE.svg
+"""Draws what every policy loses and what it keeps: scripts/losses_svg.py REPORT.json >PICTURE.svg
 
-The first figure of a report's page (scores.losses of its report.json), in colours that need no page: docs/losses.svg is one."""
+The picture is the first figure of a report's page (scores.losses of its report.json), in colours that need no page around it.
+docs/losses.svg is one."""
 import json
 import math
 import sys

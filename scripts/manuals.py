@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""manuals.py CKVC FOLDER: man pages below FOLDER, gzipped: ckvc(1) and one of each verb from `ckvc help` and docs/cli.md, one of each format from its
-page formats/*/*.md. What they say stands there and nowhere else. Dated by SOURCE_DATE_EPOCH: equal sources, equal bytes."""
+"""manuals.py CKVC FOLDER: writes gzipped man pages below FOLDER
+
+They are ckvc(1) and one page for each verb, from `ckvc help` and docs/cli.md, and one page for each format, from its formats/*/*.md. What
+they say stands there and nowhere else. Their date is SOURCE_DATE_EPOCH's, so that equal sources give equal bytes."""
 import glob
 import gzip
 import itertools

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# SmolLM2-135M-Instruct (model.sh) and, where torch and transformers are at hand, a Hugging Face directory of it, too.
+# Gets SmolLM2-135M-Instruct (model.sh) and, where torch and transformers are at hand, makes a Hugging Face directory of it, too.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/model.sh smollm2

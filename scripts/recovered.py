@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""recovered.py [--kl] NAME=SCORES.jsonl[.xz][,SCORES.jsonl...] ...: what tables recover of the loss that compression costs, a Markdown table.
+"""recovered.py [--kl] NAME=SCORES.jsonl[.xz][,SCORES.jsonl...] ...: what tables recover of the loss that compression costs, as a Markdown
+table
 
-Of each argument and budget, over held-out prompts: the first table's loss over the full cache (nats per token; --kl: the divergence of the next token's
-distribution from the full cache's), that of the best reference which reads the prompt once, of window attention pooled (one set a layer), of KVzap in its
-linear form (scripts/kvzap.py), of KVzip, which reads it twice; and 1 - table / best. (a to b): 95% over prompts, percentile bootstrap,
-those of one document drawn together. A reference that keeps fewer entries than the table (1% in the mean) is left out."""
+There is a row for each argument and budget, over held-out prompts. It has the loss over the full cache (nats per token; with --kl the
+divergence of the next token's distribution from the full cache's) of the first table, of the best reference that reads the prompt once,
+of window attention pooled (one set a layer), of KVzap in its linear form (scripts/kvzap.py), and of KVzip, which reads the prompt twice;
+and 1 - table / best. (a to b) is a 95% interval over prompts by a percentile bootstrap, in which the prompts of one document are drawn
+together. A reference that keeps fewer entries than the table (1% in the mean) is left out."""
 import collections
 import itertools
 import json

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# reproducible.sh: builds the last commit in two folders of names of different length and compares every file that is installed, the static
-# program and the Debian package. Twice a whole build: some minutes, by hand. tests/cli/packaging.bats does the same with a few files.
+# reproducible.sh builds the last commit in two folders whose names differ in length, and compares every file that is installed, the static
+# program and the Debian package. It builds everything twice, which takes some minutes, so it is run by hand. tests/cli/packaging.bats does
+# the same with a few files.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 work=$(mktemp -d)

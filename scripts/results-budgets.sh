@@ -1,14 +1,23 @@
 #!/usr/bin/env bash
-# The numbers of docs/results.md and docs/findings.md on budgets per head and learned rankings: scripts/results-budgets.sh CKVC MODEL OUTDIR
+# Makes the numbers of docs/results.md and docs/findings.md on budgets per head and learned rankings: scripts/results-budgets.sh CKVC MODEL
+# OUTDIR
 #
-# MODEL is what `make model-smollm2` fetched, or another. PARTS names what to do: main (a table from PROMPTS technical prompts, a demand pass,
-# and one of the demand of as many narrative ones; HELDOUT prompts of both corpora under the tables and the references at equal kept entries), shares
-# (references that need a table's shares), wide (budgets from a few tokens to half of the prompt), lengths (LENGTHS, the table as it is), norepeat (the
-# pass without its repetition); probes (of a small model: the paper's weights on top of budgets by demand); fresh (what is recommended, compiled on the demo's corpora, on prompts of other packages and wordings that chose nothing: to be run
-# once). CUT is that of the recipes in data-manifests, CHANGES what is changed in it. Finished parts are not made again, begun runs go on. Two
-# hours of one core in all. The embedded models: PARTS="main shares" CUT=ckvc-tiny-8l CHANGES="prompts=100 split-share=heldout=0.3" PROMPTS=0 HELDOUT=0
-# BUDGETS=0.0625,0.125,0.25,0.5 WINDOW=32 CONTINUATION=64 scripts/results-budgets.sh CKVC models/ckvc-tiny-8l OUTDIR, and PARTS=fresh CUT=ckvc-tiny-8l WINDOW=32
-# CONTINUATION=64 with an OUTDIR of its own.
+# MODEL is what `make model-smollm2` fetched, or another model. PARTS names what to do:
+#   main      makes a table from PROMPTS technical prompts by a demand pass, and one of the demand of as many narrative prompts; scores HELDOUT prompts
+#             of both corpora under the tables and the references at equal kept entries
+#   shares    scores references that need a table's shares
+#   wide      takes budgets from a few tokens to half of the prompt
+#   lengths   scores the table as it is on prompts of other lengths (LENGTHS)
+#   norepeat  makes the pass without its repetition
+#   probes    (of a small model) puts the paper's weights on top of budgets by demand
+#   fresh     compiles what is recommended on the demo's corpora, and scores it on prompts of other packages and wordings that chose nothing;
+#             this is to be run once
+# CUT is the cut of the recipes in data-manifests, and CHANGES says what is changed in it. Finished parts are not made again, and runs that
+# have begun go on. All of it takes two hours of one core.
+#
+# For the embedded models: PARTS="main shares" CUT=ckvc-tiny-8l CHANGES="prompts=100 split-share=heldout=0.3" PROMPTS=0 HELDOUT=0
+# BUDGETS=0.0625,0.125,0.25,0.5 WINDOW=32 CONTINUATION=64 scripts/results-budgets.sh CKVC models/ckvc-tiny-8l OUTDIR, and PARTS=fresh CUT=ckvc-tiny-8l
+# WINDOW=32 CONTINUATION=64 with an OUTDIR of its own.
 set -euo pipefail
 ckvc=$(realpath "${1:?usage: results-budgets.sh CKVC MODEL OUTDIR}")
 model=$(realpath "${2:?usage: results-budgets.sh CKVC MODEL OUTDIR}")

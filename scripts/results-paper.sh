@@ -1,12 +1,16 @@
 #!/usr/bin/env bash
-# The paper's claims at its own hyper-parameters, on loss and on tasks: scripts/results-paper.sh CKVC MODEL OUTDIR [OTHER]
+# Tests the paper's claims at its own hyper-parameters, on loss and on tasks: scripts/results-paper.sh CKVC MODEL OUTDIR [OTHER]
 #
-# PARTS names what to do: full (20 x 4 cells, W = 64, C = 128, 29 weights and 21 thresholds, all technical and narrative prompts that are fitted on, some 670 each; scores
-# of tables and controls on those held out; the report with the diagnostics of its figure 1), ablations (needles under the table without each of its parts, and
-# under alpha = 0), needles (length x depth at T/8 and T/4 under that table, one by demand, and references), probes (its loops with another compiler, from PROBED
-# prompts, on loss and needles), depths (shares by demand of MODEL on OTHER, the embedded 4-layer model, and of OTHER on MODEL; of SMOLLM2, a GGUF file, on both; controls are
-# equal shares and the model's own, shuffled among its heads; needles on MODEL). Finished files are not made again, begun runs go on. Embedded 8-layer model: about half an
-# hour of two cores with VARIANTS=24.
+# PARTS names what to do:
+#   full       compiles with 20 x 4 cells, W = 64, C = 128, 29 weights and 21 thresholds, on all technical and narrative prompts that are fitted on, some
+#              670 each; scores tables and controls on those held out; makes the report with the diagnostics of the paper's figure 1
+#   ablations  finds needles under the table without each of its parts, and under alpha = 0
+#   needles    finds needles of length x depth at T/8 and T/4 under that table, under one by demand, and under references
+#   probes     runs the paper's loops with another compiler, from PROBED prompts, on loss and needles
+#   depths     puts shares by demand of MODEL on OTHER, the embedded 4-layer model, those of OTHER on MODEL, and those of SMOLLM2, a GGUF file, on both;
+#              controls are equal shares and the model's own, shuffled among its heads; finds needles on MODEL
+# Finished files are not made again, and runs that have begun go on. The embedded 8-layer model takes about half an hour of two cores with
+# VARIANTS=24.
 set -euo pipefail
 ckvc=$(realpath "${1:?usage: results-paper.sh CKVC MODEL OUTDIR [OTHER]}")
 model=$(realpath "${2:?usage: results-paper.sh CKVC MODEL OUTDIR [OTHER]}")

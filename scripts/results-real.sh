@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
-# A real model's tables and what they are worth (docs/results.md, "Qwen2.5-Coder-0.5B"): scripts/results-real.sh CKVC MODEL OUTDIR CORPUS...
+# Makes a real model's tables and says what they are worth (docs/results.md, "Qwen2.5-Coder-0.5B"): scripts/results-real.sh CKVC MODEL
+# OUTDIR CORPUS...
 #
-# Of each corpus (recipes of data-manifests, cut CUT): `ckvc compile` on FIT of its prompts to fit and SELECT to choose, or those of FROM for all of them; then
-# the table and every rule (RULES) on FRESH prompts of its fresh recipe, which chose nothing, at T/16, T/8, T/4. OUTDIR/report compares them, and the
-# shares of the tables. TABLES, with commas between, stand for a compiled one: lengths that it was not made of. Finished parts are not made again, begun ones go on.
+# For each corpus (recipes of data-manifests, with the cut CUT) `ckvc compile` fits a table on FIT of its prompts and chooses on SELECT of
+# them, or it takes the prompts of FROM for all corpora. Then the table and every rule (RULES) are scored on FRESH prompts of the corpus's
+# fresh recipe, which chose nothing, at T/16, T/8 and T/4. OUTDIR/report compares them, and the shares of the tables. TABLES, with commas
+# between them, stand for a compiled table: this is for prompts of lengths from which it was not made. Finished parts are not made again,
+# and parts that have begun go on.
 set -euo pipefail
 ckvc=$(realpath "${1:?usage: results-real.sh CKVC MODEL OUTDIR CORPUS...}")
 model=$(realpath "${2:?usage: results-real.sh CKVC MODEL OUTDIR CORPUS...}")

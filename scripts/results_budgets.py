@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Tables of docs/results.md and docs/findings.md, Markdown, with 95% intervals over prompts (percentile bootstrap; prompts of one document are drawn together).
+"""Makes tables of docs/results.md and docs/findings.md, in Markdown, with 95% intervals over prompts (percentile bootstrap; prompts of one
+document are drawn together).
 
 results_budgets.py [--quarter] [--names NAME,...] [--only TEXT] SCORES.jsonl[,SCORES.jsonl...] ...
-    A table of each argument (files joined by commas: the prompts that all have): policies by budgets; the first table's loss over the full cache, and
-    of each other policy the loss and its paired difference to that. --names: the tables', in the order of the file; --only: prompts whose source holds TEXT (!TEXT: does not); --quarter: the first table at a
-    quarter of each budget, where it was scored there.
+    Makes a table for each argument (of files joined by commas, from the prompts that all of them have): policies by budgets. It has the
+    first table's loss over the full cache and, for each other policy, its loss and the paired difference to the first table's. --names
+    are the tables' names, in the order of the file. --only takes prompts whose source holds TEXT (!TEXT: whose source does not).
+    --quarter compares with the first table at a quarter of each budget, where it was scored there.
 results_budgets.py --spearman RUN RUN
-    rho of the shares that two demand runs give, by budget, resampling the prompts of both; beside it that of single prompts of one run, mean
-    over pairs (the program is $CKVC, or `ckvc`)."""
+    Prints rho of the shares that two demand runs give, by budget, with an interval by resampling the prompts of both; and beside it the
+    rho of single prompts of one run, as a mean over pairs (the program is $CKVC, or `ckvc`)."""
 import collections
 import itertools
 import json

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Makes sure that the Debian packages which building and testing need are there: installs them where it may (root, or sudo that asks
-# for no password), otherwise prints the one line to run. `setup.sh ci` adds what the style checks and the wheel need. Optional packages come along when
-# anything is installed (or with ci); without them tests of launchers are skipped.
+# Makes sure that the Debian packages which building and testing need are there. It installs them where it may (as root, or by a sudo that
+# asks for no password); otherwise it prints the one line to run. `setup.sh ci` adds what the style checks and the wheel need. Optional
+# packages come along when anything is installed, or with ci; without them the tests of launchers are skipped.
 set -euo pipefail
 packages=(gcc libc6-dev make pkg-config libhdf5-dev libopenblas-pthread-dev libzstd-dev libjansson-dev libpcre2-dev libutf8proc-dev
     nettle-dev libxxhash-dev zlib1g-dev libcmocka-dev bats nodejs python3 python3-numpy python3-h5py python3-zstandard)

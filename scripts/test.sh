@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Every test: unit tests of the release and of the ASan+UBSan build, command-line tests, Python readers. Needs what `make test` has
-# built. Its last lines: which kernels the tests have run, which are not on this CPU (unit.sh), and "N passed, N failed, N skipped".
+# Runs every test: unit tests of the release build and of the ASan+UBSan build, command-line tests, and Python readers. It needs what `make
+# test` has built. Its last lines say which kernels the tests have run, which are not on this CPU (unit.sh), and "N passed, N failed, N
+# skipped".
 set -uo pipefail
 cd "$(dirname "$0")/.."
 export OPENBLAS_NUM_THREADS=1 # no worker threads of the library's own beside our pool's

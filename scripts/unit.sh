@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs every cmocka binary below BUILD/tests, or those named, one more at a time than there are cores: some wait for a disk. Prints what failed, the reasons of what was skipped, and in its last lines
-# which kernels the tests have run and which they have not ("ran: PATH" in a test's output):
+# Runs every cmocka binary below BUILD/tests, or those named. It runs one more at a time than there are cores, because some wait for a disk.
+# It prints what failed and the reasons of what was skipped. Its last lines say which kernels the tests have run and which they have not
+# ("ran: PATH" in a test's output):
 #   ran: AVX2, AVX-512, ...
 #   not on this CPU: AVX-512
 #   unit BUILD: N passed, N failed, N skipped
