@@ -1,4 +1,4 @@
-/* See record.h. */
+/* Reads and writes the members of a struct by their description. See record.h. */
 #include "lib/base/record.h"
 
 #include <math.h>
@@ -82,7 +82,8 @@ bool record_set_text(const record_member *m, void *record, const char *text) {
     return true;
 }
 
-/* Whether the member says nothing; of a count, whether it is 0. */
+/* Tells whether the member has the value that stands for none. A type without such a value is none
+ * at 0. */
 static bool is_none(const record_member *m, const void *record) {
     switch (m->type) {
     case RECORD_OWNED: return !*(char *const *)value_of(m, record);
@@ -111,7 +112,8 @@ bool record_read(const record_member *m, const json_t *v, void *record) {
     }
     const json_int_t whole = json_integer_value(v);
     const bool fits = json_is_integer(v) && record_set_number(m, record, (double)whole);
-    if (fits) { memcpy((char *)record + m->at, &whole, m->size); } /* beyond 2^53, too */
+    /* a double holds whole numbers only up to 2^53 */
+    if (fits) { memcpy((char *)record + m->at, &whole, m->size); }
     return fits;
 }
 
@@ -126,7 +128,8 @@ json_t *record_json(const record_member *m, const void *record) {
     case RECORD_NAME:
         text = record_name_at(m->names, (uint32_t)record_number(m, record), &n);
         return json_stringn(text, n);
-    case RECORD_REAL: return ckvc_json_real(record_number(m, record) + 0.0); /* never -0 */
+    /* adding 0.0 makes 0 of -0 */
+    case RECORD_REAL: return ckvc_json_real(record_number(m, record) + 0.0);
     default: return json_integer((json_int_t)whole_of(m, record));
     }
 }
