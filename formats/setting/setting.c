@@ -21,8 +21,9 @@
 #define LIST(option, member, most, groups, ...)                                                    \
     FIELD(option, SETTING_LIST, member, NULL, 0, 0, most, groups, NULL, __VA_ARGS__)
 
-/* In the order of a shard's attributes. The last columns are the keys: plan, shard, META, score
- * line, report.json. A new setting's are all "?": files without it are as they were. */
+/* The rows stand in the order of a shard's attributes. The last arguments are the keys: plan,
+ * shard, META, score line, report.json. The keys of a new setting all begin with "?", so that files
+ * without it stay as they were. */
 const setting_field setting_fields[] = {
     NAME("alpha", alpha, "paper|visible", 1, SETTING_ATTENTION | SETTING_SCORE | SETTING_SCAN,
          "%s \u03B1", "alpha", "alpha_kind", "alpha_kind", "?alpha", "alpha_kind"),
@@ -294,7 +295,7 @@ const setting_field *setting_read(const json_t *o, setting_place place, setting 
 
 static int compare_numbers(double a, double b) { return (a > b) - (a < b); }
 
-/* Of lists also the first place that differs. */
+/* Compares one field as strcmp does. For a list, *i is the first place that differs. */
 static int compare_field(const setting_field *f, const setting *a, const setting *b, uint32_t *i) {
     *i = 0;
     if ((a->unknown | b->unknown) & bit_of(f)) { return 0; }
@@ -320,7 +321,8 @@ int setting_compare(const setting *a, const setting *b, unsigned groups) {
     return 0;
 }
 
-/* A list's values, or false where they are too many to be read. */
+/* Writes a list's values; returns false when they do not fit, because then they are too many for a
+ * person to read. */
 static bool list_text(const setting_list *list, char *out, size_t size) {
     size_t used = 0;
     *out = 0;
@@ -330,7 +332,7 @@ static bool list_text(const setting_list *list, char *out, size_t size) {
     return used < size;
 }
 
-/* What differs, as an option, and both values of it. */
+/* What differs, as an option, and the value that each side has. */
 typedef struct difference {
     char what[64], made[64], ours[64];
 } difference;

@@ -1,11 +1,11 @@
-/* The settings of a measurement: under what a prompt was looked at, sets were kept and losses
- * became rewards. One table of fields writes them into plans, shards, META and score lines, reads
- * them back and says where two measurements differ; nothing else spells a key or compares field by
- * field.
+/* The settings of a measurement: how a prompt was looked at, how the kept sets were chosen and how
+ * losses became rewards. One table of fields writes the settings into plans, shards, META and score
+ * lines, reads them back and says where two measurements differ. Nothing else in the program spells
+ * a key or compares field by field.
  *
  * A new setting is a field of the struct, a row of the table in setting.c, an option (cmd) and the
- * code that heeds it. A field of 0 bits in `unknown` is known, so a plain {0} is a setting of
- * zeros; setting_neutral() is the program's. */
+ * code that heeds it. A field is known when its bit in `unknown` is 0, so that a plain {0} is a
+ * setting whose values are all zero. setting_neutral() gives the program's defaults. */
 #pragma once
 
 #include <jansson.h>
@@ -18,7 +18,7 @@
 #include "lib/base/status.h"
 #include "lib/policy/policy_parts.h"
 
-#define SETTING_TEXT_SIZE 256 /* of a text in a setting, NUL included */
+#define SETTING_TEXT_SIZE 256 /* the size of a text in a setting, NUL included */
 
 typedef struct setting_list {
     const double *v;
@@ -27,42 +27,48 @@ typedef struct setting_list {
 
 typedef struct setting {
     ckvc_alpha_kind alpha;
-    ckvc_operator op; /* of the table: how sets are kept */
+    ckvc_operator op; /* the table's operator, by which kept sets are chosen */
     ckvc_compute compute;
     uint32_t window;       /* W, tokens */
-    uint32_t continuation; /* C at most, tokens */
-    ckvc_mode mode;        /* of a score: what its sets are ... */
-    ckvc_score_kind score; /* ... and by what they are ranked; elsewhere the paper's */
-    /* Behind which of a conversation's user turns its cache is compressed: the last, or the first,
-     * whose later ones are then asked of what is kept. */
+    uint32_t continuation; /* at most how many tokens C has */
+    ckvc_mode mode;        /* of `ckvc score`: what its kept sets are; elsewhere the paper's */
+    /* of `ckvc score`: by what positions are ranked; elsewhere the paper's */
+    ckvc_score_kind score;
+    /* The user turn of a conversation behind which the cache is compressed: the last turn, or the
+     * first, after which the later turns are asked of what is kept. */
     enum setting_turn { SETTING_TURN_LAST, SETTING_TURN_FIRST } compress_after;
-    uint32_t keep_window; /* last positions that are kept whatever their score */
+    uint32_t keep_window; /* how many last positions are kept, whatever their score */
     double beta_bud;      /* the gate pays beta_bud / T for each candidate over the budget */
     uint64_t seed;
     ckvc_loss_reduction reduction;
-    enum setting_loss { SETTING_NLL, SETTING_KL } loss; /* what rewards are made of */
-    /* Borrowed, but for layer_budgets of a shard_header. */
-    setting_list budgets, grid[CKVC_SIDE_COUNT]; /* axes of a table */
-    setting_list layer_budgets;                  /* [L] B of each layer, or none */
-    /* Of a demand pass, elsewhere 0 and "": the share of B that every head takes before the rest
-     * goes by rank (of a score line: that it keeps at least), how many last positions all heads
-     * keep, and the text before the repeated prompt
-     * ("": no repeat pass, the continuation's attention is what counts). */
+    enum setting_loss { SETTING_NLL, SETTING_KL } loss; /* which loss rewards are made of */
+    /* Lists are borrowed, except layer_budgets in a shard_header, which owns it. */
+    setting_list budgets, grid[CKVC_SIDE_COUNT]; /* the axes of a table */
+    /* [L] the budget of each layer; n is 0 when all layers have the same */
+    setting_list layer_budgets;
+    /* `floor`, `recent` and `repeat` belong to demand passes; in other passes they are 0 and "".
+     * `floor` is the share of B that every head takes before the rest goes by rank; on a score line
+     * it is the share that a head keeps at least. `recent` is how many last positions all heads
+     * keep. `repeat` is the text before the repeated prompt; when it is "", there is no repeat pass
+     * and the continuation's attention is what counts. */
     double floor;
     uint32_t recent;
-    double mix; /* of a score line: the weight w of the demand that a table's shares are of */
+    /* of a score line: the weight w of the demand from which a table's shares were made */
+    double mix;
     char repeat[SETTING_TEXT_SIZE];
-    /* Of demand and score passes, elsewhere 0: positions of a head that are logged, version of
-     * their features, numbers of one (of the version and the model's heads). */
+    /* The next three belong to demand and score passes; in other passes they are 0. They are the
+     * positions of a head that are logged, the version of their features, and how many numbers a
+     * feature vector has, which the version and the model's heads decide. */
     uint32_t positions, features, n_features;
-    uint32_t unknown; /* bit i: row i of the table was not said (META of other programs) */
+    /* bit i says that row i of the table was not given, as in META of other programs */
+    uint32_t unknown;
 } setting;
 
-/* Where settings stand, each place with keys of its own. */
+/* The places where settings are written. Each has keys of its own. */
 typedef enum setting_place {
     SETTING_PLAN,   /* run.json */
     SETTING_SHARD,  /* attributes */
-    SETTING_META,   /* of tables */
+    SETTING_META,   /* META of a table */
     SETTING_LINE,   /* score lines */
     SETTING_REPORT, /* runs in report.json */
     SETTING_PLACES
@@ -70,79 +76,93 @@ typedef enum setting_place {
 
 /* What a setting decides; comparisons name the groups that must agree. */
 typedef enum setting_group {
-    SETTING_WINDOW = 1,    /* whatever looks at prompts */
+    SETTING_WINDOW = 1,    /* for whatever looks at prompts */
     SETTING_ATTENTION = 2, /* a prompt's attention statistics */
     SETTING_SCORE = 4,     /* the score under which sets are kept */
     SETTING_SCAN = 8,      /* all of a scan's numbers */
     SETTING_TABLE = 16,    /* what an entry of a table is */
     SETTING_MEASURE = 32,  /* losses and rewards */
     SETTING_LAYERS = 64,   /* which block a layer's records stand under */
-    SETTING_PENALTY = 128, /* the gate's rewards alone */
-    SETTING_LOGGED = 256,  /* rewards and sets: a scan knows none of it */
-    SETTING_DEMAND = 512,  /* what a head's demand is: of demand passes alone */
-    SETTING_SETS = 1024,   /* of score lines: a policy's own, as its name is */
+    SETTING_PENALTY = 128, /* for the gate's rewards alone */
+    SETTING_LOGGED = 256,  /* for rewards and kept sets; a scan has neither */
+    SETTING_DEMAND = 512,  /* what a head's demand is; for demand passes alone */
+    SETTING_SETS = 1024,   /* of a score line; it belongs to the policy as the policy's name does */
     SETTING_LEARNED = 2048 /* what a learned ranking is fitted to */
 } setting_group;
 
 enum { SETTING_LIST = RECORD_OTHER }; /* the type of a setting_list */
 
 typedef struct setting_field {
-    record_member m; /* named as its option, without dashes; messages call it so */
-    double neutral;  /* lists: none, or a default grid; texts: "" */
+    record_member m; /* named like its option without the dashes; messages use this name */
+    double neutral;  /* the default; a list's is none or a default grid, a text's is "" */
     unsigned groups;
-    /* NULL: not there. "~key": written always, may be missing. "?key": written only where it is not
-     * neutral. "!key": and must not be there where it is. */
+    /* The key in each place; NULL where the setting does not stand there. A mark may precede it.
+     * "~key" is always written but may be missing when it is read. "?key" is written only where the
+     * value is not neutral. "!key" is like "?key", and it must not be there when the value is
+     * neutral. */
     const char *key[SETTING_PLACES];
-    const char *title; /* of a series of scores, around its value; "?": only where not neutral */
+    /* names a series of scores by the value (%s); with "?" in front only where it is not neutral */
+    const char *title;
 } setting_field;
 
 extern const setting_field setting_fields[];
 extern const size_t setting_n_fields;
-/* The key in a place without its mark, NULL: none; *mark (may be NULL): ' ', '~', '?' or '!'. */
+/* Returns the key in a place without its mark, or NULL when there is none. *mark (which may be
+ * NULL) becomes ' ', '~', '?' or '!'. */
 const char *setting_key(const setting_field *f, setting_place place, char *mark);
 const setting_field *setting_of_option(const char *option);
 const setting_field *setting_of_key(setting_place place, const char *key);
 
-/* The program's defaults. */
+/* Returns the program's defaults. */
 setting setting_neutral(void);
 bool setting_is_neutral(const setting_field *f, const setting *s);
-void setting_reset(const setting_field *f, setting *s);  /* to its neutral value */
-void setting_forget(const setting_field *f, setting *s); /* it is unknown from here on */
-/* What is left of a setting without these groups: their fields become neutral. */
+void setting_reset(const setting_field *f, setting *s); /* puts the field to its neutral value */
+/* marks the field as unknown from here on */
+void setting_forget(const setting_field *f, setting *s);
+/* Takes these groups out of a setting: their fields become neutral. */
 void setting_without(setting *s, unsigned groups);
-/* A table's: its own fields, and what META says of the rest; budgets and grids are borrowed,
- * budgets by layer are not read. meta NULL: says nothing. */
+/* Returns the setting of a table: the fields that the table itself has, and for the rest what META
+ * says. Budgets and grids are borrowed from the table; budgets by layer are not read. When `meta`
+ * is NULL, META says nothing. */
 setting setting_of_table(const ckvc_table *t, const json_t *meta);
 
 /* ---- values ---- */
-/* A name into a field of names; false where it is none, or a neutral one under the mark '!'. */
+/* Sets a field of names by a name. It returns false when the name is none of them, or is the
+ * neutral one under the mark '!'. */
 bool setting_set_name(const setting_field *f, char mark, setting *s, const char *name);
-/* The value of a field that is no list, as a text in room. */
+/* Writes the value of a field that is no list as a text into `buffer`, and returns `buffer`. */
 const char *setting_name(const setting_field *f, const setting *s, char *buffer, size_t size);
-/* What a series of scores is called by it ("W = 64"); false: nothing. */
+/* Writes what a series of scores is called by this setting ("W = 64"); returns false when that is
+ * nothing. */
 bool setting_title(const setting_field *f, const setting *s, char *out, size_t size);
-/* "paper or visible", "a whole number, 1 to 1048576": for messages. */
+/* Writes what a message says it wanted: "paper or visible", "a whole number, 1 to 1048576". */
 void setting_wanted(const setting_field *f, char mark, char *out, size_t size);
-/* In range, lists included; else CKVC_E_DATA "WHERE: attribute KEY is ..., must be ...". */
+/* Checks that all values are in range, those of lists included. Otherwise CKVC_E_DATA "WHERE:
+ * attribute KEY is ..., must be ...". */
 ckvc_status setting_check_values(const setting *s, setting_place place, const char *where,
                                  ckvc_err *err) CKVC_MUST_CHECK;
 
 /* ---- JSON ---- */
-json_t *setting_json(const setting_field *f, const setting *s); /* its value */
-/* Into an object under the place's keys, those of `but` (groups) left out. */
+/* the field's value; a new reference */
+json_t *setting_json(const setting_field *f, const setting *s);
+/* Writes the setting into an object under the place's keys, without the fields of the groups
+ * `but`. */
 void setting_write(json_t *o, setting_place place, const setting *s, unsigned but);
-/* All of `groups`, neutral or not. */
+/* Writes all fields of `groups`, also those that are neutral. */
 void setting_write_all(json_t *o, setting_place place, const setting *s, unsigned groups);
-/* From an object. Absent: neutral for a "?key", else unknown; lists are left alone. Returns the
- * first field whose value cannot be (it is then unknown), NULL: none. */
+/* Reads a setting from an object. When a key is missing, its field becomes neutral if the key has a
+ * mark, and unknown if it has none. Lists are left alone. Returns the first field whose value is
+ * not allowed (the field is then unknown), or NULL when there is none. */
 const setting_field *setting_read(const json_t *o, setting_place place, setting *s);
 
 /* ---- comparison ---- */
-/* By fields of `groups` in the table's order; unknown fields are equal to any. */
+/* Compares the fields of `groups` in the table's order, for sorting. An unknown field is equal to
+ * any. */
 int setting_compare(const setting *a, const setting *b, unsigned groups);
-/* CKVC_E_MISMATCH that names the first field of `groups` in which `made` (of file `where`, or NULL)
- * differs from `ours` (of `who`, "this run"): "WHERE: was made with --OPTION X, WHO has Y; ADVICE".
- * An advice that ends in "--" goes on with the option and `made`'s value; NULL: none. */
+/* Compares `made`, which stands in the file `where` (or NULL), with `ours`, which belongs to `who`
+ * ("this run"), in the fields of `groups`. At the first difference it returns CKVC_E_MISMATCH
+ * "WHERE: was made with --OPTION X, WHO has Y; ADVICE". Advice that ends in "--" is completed with
+ * the option and the value of `made`; NULL stands for no advice. */
 ckvc_status setting_match(const setting *made, const char *where, const setting *ours,
                           const char *who, unsigned groups, const char *advice,
                           ckvc_err *err) CKVC_MUST_CHECK;
