@@ -1,4 +1,4 @@
-/* The reward: its sign, its units and its conventions are defined here and nowhere else (paper.md
+/* The reward: its sign, its units and its conventions are defined here and nowhere else (paper.md,
  * section 3).
  *
  *   L_full  mean loss (nats per token) of the C continuation tokens, teacher-forced, full cache
@@ -9,30 +9,32 @@
  *   r = -C (L_comp - L_full) - lambda * max(0, |I[l]| - B)
  *           nats, with --loss-reduction sum: the penalty then weighs C times less
  *
- * The first continuation token is predicted by the last prompt token, before compression matters:
- * its loss is the same in both means and cancels, but it counts in C. Head side: lambda = 0. Gate
- * side: lambda = beta_bud / T, I[l] the candidates before the clamp. r - r0, with r0 the baseline's
- * reward on the same side (and layer, for the gate's penalty), is the advantage. */
+ * The last prompt token predicts the first continuation token, before compression matters: that
+ * token's loss is the same in both means and cancels, but the token counts in C. On the head side
+ * lambda is 0. On the gate side lambda is beta_bud / T, and I[l] are the candidates before the
+ * clamp. The advantage is r - r0, where r0 is the baseline's reward on the same side (and on the
+ * same layer, for the gate's penalty). */
 #pragma once
 
 #include <stdint.h>
 
 #include "lib/base/names.h"
 
-/* The weight of the conservative term where none is named: the paper's, Preliminaries. */
+/* The weight of the conservative term where none is named. It is the paper's, from its
+ * Preliminaries. */
 #define REWARD_CQL_ALPHA 0.75
-/* What is fitted: rewards over the baseline on unit scale, or as they are logged. */
+/* What a fit is made to: rewards over the baseline on unit scale, or rewards as they are logged. */
 typedef enum fit_reward { FIT_ADVANTAGE, FIT_RAW } fit_reward;
 
-/* In nats; beta_bud: 0 on a side that pays none (side_beta_bud). */
+/* Returns the penalty in nats. beta_bud is 0 on a side that pays none (side_beta_bud). */
 static inline double reward_penalty(double beta_bud, uint32_t n_tokens, uint32_t n_candidates,
                                     uint32_t budget) {
     return n_candidates > budget ? beta_bud / (double)n_tokens * (double)(n_candidates - budget)
                                  : 0.0;
 }
 
-/* What a reward says of the losses alone. Losses are means in nats per token whatever the
- * reduction. */
+/* Returns the part of a reward that the losses alone make. Losses are means in nats per token
+ * whatever the reduction. */
 static inline double reward_loss_part(double loss_full, double loss_comp,
                                       ckvc_loss_reduction reduction, uint32_t n_continuation) {
     const double part = -(loss_comp - loss_full);

@@ -1,4 +1,4 @@
-/* See side.h. */
+/* What each side of a table is, and how a view of one is made. See side.h. */
 #include "formats/side/side.h"
 
 const side_kind *side_kind_of(ckvc_side which) {
@@ -8,7 +8,8 @@ const side_kind *side_kind_of(ckvc_side which) {
     return kinds[which];
 }
 
-/* The view may be written through: NOLINTNEXTLINE(readability-non-const-parameter) */
+/* The entries may be written through the view, so that `grid` and `entries` are not const.
+ * NOLINTNEXTLINE(readability-non-const-parameter) */
 struct side side_of_shape(ckvc_side which, side_shape of, double *grid, uint32_t n_actions,
                           float *entries) { /* NOLINT(readability-non-const-parameter): the same */
     const side_kind *kind = side_kind_of(which);
@@ -62,7 +63,8 @@ int side_safest(const struct side *s) {
     return (int)ckvc_grid_nearest(s->grid, (uint32_t)s->actions.n, s->kind->safe);
 }
 
-/* Heads: how much the utility of a KV head's tokens weighs in its layer's maximum. */
+/* The head side decides how much the utility of a KV head's tokens weighs in its layer's
+ * maximum. */
 
 const side_kind side_head = {
     .entry = "weight",
@@ -73,7 +75,7 @@ const side_kind side_head = {
     .axis = SIDE_OF_HEADS,
     .n_default = CKVC_HEAD_ACTIONS,
     .default_action = ckvc_head_action,
-    .start = 1.0, /* leaves heads as they are */
+    .start = 1.0, /* a weight of 1 leaves heads as they are */
     .start_on_grid = true,
     .safe = 1.0,
     .table_n = offsetof(ckvc_table, n_head_actions),
@@ -81,7 +83,7 @@ const side_kind side_head = {
     .table_entries = offsetof(ckvc_table, weight),
 };
 
-/* The gate: the utility below which a prompt of a risk cell keeps no token in a layer. */
+/* The gate decides the utility below which a prompt of a risk cell keeps no token in a layer. */
 
 const side_kind side_gate = {
     .entry = "tau",
@@ -93,7 +95,7 @@ const side_kind side_gate = {
     .n_default = CKVC_GATE_ACTIONS,
     .default_action = ckvc_gate_action,
     .start = 0.9,
-    .safe = 0.0, /* no threshold at all keeps most */
+    .safe = 0.0, /* a threshold of 0 is no threshold, which keeps most */
     .penalty = true,
     .table_n = offsetof(ckvc_table, n_gate_actions),
     .table_grid = offsetof(ckvc_table, gate_grid),
