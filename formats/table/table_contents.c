@@ -7,9 +7,9 @@
 #include "lib/base/json.h"
 #include "lib/base/sizes.h"
 
-/* Dimensions by letter: L layers, G heads, E and P bins, e and p their inner edges, B budgets, h
- * and g actions of heads and gate, D features, S numbers of SHAPE, digits themselves; JSON: none.
- */
+/* The dimensions of each section, a letter for each axis: L layers, G heads, E and P bins, e and p
+ * their inner edges, B budgets, h and g actions of heads and gate, D features, S numbers of SHAPE.
+ * A digit stands for itself; a JSON section has no letters. */
 static const struct {
     const char *name;
     ckvt_type type;
@@ -203,7 +203,7 @@ void table_file_free(table_file *t) {
 
 #define BAD_IF(condition, ...) CKVC_FAIL_IF(condition, err, CKVC_E_DATA, __VA_ARGS__)
 
-/* Counts are exact as doubles, and sums of them do not overflow. */
+/* Up to this number counts are exact as doubles, and sums of them do not overflow. */
 #define RECORDS_MAX ((uint64_t)1 << 53)
 
 static ckvc_status check_side(const char *side, const table_evidence *e, size_t n, ckvc_err *err) {
@@ -282,7 +282,8 @@ void ckvt_content_id(const uint8_t *directory, size_t n, uint8_t digest[CKVC_SHA
 
 /* ---- description ---- */
 
-/* Nested lists over dims[0 ... rank) of the values at index *at on, which moves along. */
+/* Makes nested lists over dims[0 ... rank) of the values from index *at on, and moves *at behind
+ * them. */
 static json_t *nested(const ckvt_spec *spec, const void *values, int axis, size_t *at) {
     if (axis == spec->rank) {
         const size_t i = (*at)++;
@@ -300,7 +301,8 @@ static json_t *nested(const ckvt_spec *spec, const void *values, int axis, size_
     return list;
 }
 
-/* The numbers of one section; NULL where it is not there, or JSON. */
+/* Returns the numbers of one section as nested lists, or NULL when the section is absent or is
+ * JSON. */
 static json_t *describe_section(const table_file *t, ckvt_section i) {
     ckvt_spec specs[CKVT_SECTION_COUNT];
     uint32_t shape[CKVC_TABLE_SHAPE];
@@ -325,8 +327,8 @@ static json_t *describe_cells(const table_file *t) {
     return out;
 }
 
-/* Of the values of one budget (every n_budgets-th): least, mean, most, and the share that is
- * the side's start (as float32). */
+/* Describes the values of one budget, which are every n_budgets-th: the least, the mean, the most,
+ * and the share of them that is the side's start (compared as float32). */
 static json_t *describe_values(const struct side *side, const double *budgets, uint32_t b) {
     const float *values = side->entries;
     const double start = side->kind->start;
@@ -362,7 +364,7 @@ static json_t *describe_side(const struct side *side, const uint64_t *n) {
                      (json_int_t)records, "fewest_records", (json_int_t)(supported ? fewest : 0));
 }
 
-/* What a table with shares says of each budget; NULL without. */
+/* Describes what a table with shares says of each budget; NULL when it has none. */
 static json_t *describe_c_min(const ckvc_table *c) {
     json_t *list = c->c_min ? json_array() : NULL;
     for (uint32_t b = 0; list && b < c->n_budgets; b++) {
@@ -389,7 +391,7 @@ static json_t *describe_score(const ckvc_table *c) {
     return list;
 }
 
-/* The learned ranking; NULL without. */
+/* Describes the learned ranking; NULL when the table has none. */
 static json_t *describe_features(const table_file *t) {
     const ckvc_table *c = t->table;
     return c->theta

@@ -1,5 +1,5 @@
-/* Byte layout of a .ckvt file (formats/table/table.md), for its reader and its writer. Not for
- * other rooms. */
+/* The byte layout of a .ckvt file (formats/table/table.md), shared by its reader and its writer.
+ * Other folders must not include it. */
 #pragma once
 
 #include <stdbool.h>
@@ -16,13 +16,13 @@ struct table_file;
 enum { CKVT_HEADER_BYTES = 128, CKVT_ENTRY_BYTES = 112, CKVT_ALIGNMENT = 64 };
 enum {
     CKVT_MAJOR = 1,
-    CKVT_MINOR = 0, /* of a table with shares: CKVT_MINOR_SHARES */
+    CKVT_MINOR = 0, /* a table with shares has CKVT_MINOR_SHARES */
     CKVT_MINOR_SHARES = 1,
-    CKVT_FLAG_SHARES = 4, /* of the incompatible flags; those below are the operator */
+    CKVT_FLAG_SHARES = 4, /* a bit of the incompatible flags; the lower bits are the operator */
     CKVT_BYTE_ORDER_MARK = 0x0102,
     CKVT_ZSTD_WINDOW_MAX = 8 << 20
 };
-/* Offsets in the header. */
+/* Byte offsets in the header. */
 enum {
     CKVT_AT_MAGIC = 0,
     CKVT_AT_HEADER_SIZE = 8,
@@ -40,7 +40,7 @@ enum {
     CKVT_AT_DIRECTORY_CRC = 120,
     CKVT_AT_HEADER_CRC = 124
 };
-/* Offsets in a directory entry. */
+/* Byte offsets in a directory entry. */
 enum {
     CKVT_ENTRY_NAME = 0,
     CKVT_ENTRY_CODEC = 8,
@@ -58,7 +58,7 @@ _Static_assert(CKVT_ENTRY_CRC + 8 == CKVT_ENTRY_BYTES,
 
 enum { CKVT_RAW = 0, CKVT_ZSTD = 1 };
 enum { CKVT_RANK_MAX = 5 };
-/* Of a section's numbers; CKVT_BYTES: a JSON text. */
+/* The type of a section's numbers. CKVT_BYTES is a JSON text. */
 typedef enum ckvt_type {
     CKVT_BYTES,
     CKVT_F32,
@@ -69,7 +69,7 @@ typedef enum ckvt_type {
 } ckvt_type;
 size_t ckvt_type_bytes(ckvt_type type);
 
-/* The sections that we know, in the order in which they are written. */
+/* The sections that this version knows, in the order in which they are written. */
 typedef enum ckvt_section {
     CKVT_SHAPE,
     CKVT_BUDGET,
@@ -103,9 +103,12 @@ typedef enum ckvt_section {
     CKVT_SECTION_COUNT
 } ckvt_section;
 enum {
-    CKVT_EVIDENCE_BEGIN = CKVT_QHEAD, /* before it: META and what the policy library reads, raw */
+    /* the sections before it are META and those that the policy library reads, all stored raw */
+    CKVT_EVIDENCE_BEGIN = CKVT_QHEAD,
     CKVT_EVIDENCE_END = CKVT_LGATE + 1,
-    CKVT_OWNED_END = CKVT_SIGNATURE + 1 /* arrays from evidence on that are no ckvc_table's */
+    /* the arrays from CKVT_EVIDENCE_BEGIN to here belong to the table_file, not to its
+     * ckvc_table */
+    CKVT_OWNED_END = CKVT_SIGNATURE + 1
 };
 
 /* What a section must look like in a file with this table's shape. */
@@ -113,33 +116,38 @@ typedef struct ckvt_spec {
     const char *name;
     ckvt_type type;
     uint16_t rank;
-    uint64_t dims[CKVT_RANK_MAX]; /* of a JSON section: 0, its length is its own */
-    size_t bytes;                 /* type size x dims; 0 for JSON */
+    uint64_t dims[CKVT_RANK_MAX]; /* 0 for a JSON section, which may have any length */
+    size_t bytes;                 /* the type's size times the dimensions; 0 for JSON */
     bool raw_only;
 } ckvt_spec;
-/* False when a product overflows (evidence of a table at the format's limits). */
+/* Writes what each section must look like for the table `t`. Returns false when a product
+ * overflows, as the evidence of a table at the format's limits can. */
 bool ckvt_specs(const ckvc_table *t, ckvt_spec out[CKVT_SECTION_COUNT]);
 const char *ckvt_name(ckvt_section s);
-ckvt_section ckvt_named(const char *name); /* CKVT_SECTION_COUNT: none that we know */
-/* Where the pointer to a section's numbers stands, and the numbers: NULL when absent. SHAPE and
- * JSON sections have none. */
+ckvt_section ckvt_named(const char *name); /* CKVT_SECTION_COUNT when the name is unknown */
+/* ckvt_slot returns where the pointer to a section's numbers stands, ckvt_values the numbers
+ * themselves, NULL when the section is absent. Both return NULL for SHAPE and JSON sections, which
+ * have no such pointer. */
 void **ckvt_slot(struct table_file *t, ckvt_section s);
 void *ckvt_values(const struct table_file *t, ckvt_section s);
-json_t **ckvt_json(struct table_file *t, ckvt_section s); /* of JSON sections; else NULL */
-void ckvt_shape(const ckvc_table *t, uint32_t out[CKVC_TABLE_SHAPE]); /* SHAPE's numbers */
+/* Where the pointer to a JSON section's value stands; NULL for all other sections. */
+json_t **ckvt_json(struct table_file *t, ckvt_section s);
+void ckvt_shape(const ckvc_table *t, uint32_t out[CKVC_TABLE_SHAPE]); /* writes SHAPE's numbers */
 
-/* Evidence, bootstrap shares and intervals, and signature: no NaN, Q = -inf exactly where nothing
- * was logged, shares of refits in [0, 1], intervals ordered and only beside shares. The message
- * begins with the section's name. */
+/* Checks evidence, bootstrap shares and intervals, and the signature: nothing is NaN, Q is -inf
+ * exactly where nothing was logged, shares of refits are in [0, 1], and intervals are ordered and
+ * stand only beside shares. The message of a breach (CKVC_E_DATA) begins with the section's
+ * name. */
 ckvc_status ckvt_check_evidence(const struct table_file *t, ckvc_err *err) CKVC_MUST_CHECK;
-/* META's "schema" and "shape", from the table. New reference. */
+/* Makes META's "shape" from the table. Returns a new reference. */
 json_t *ckvt_shape_json(const ckvc_table *t);
 #define CKVT_SCHEMA "ckvc-table-1"
-/* META's alpha_kind and keep_window, where they are there, are SHAPE's. */
+/* Tells whether META's alpha_kind and keep_window, where they are present, are those of SHAPE. */
 bool ckvt_rule_agrees(const struct table_file *t);
-/* The operator that META's "probe" stands for: one of those that leave a part of the paper's out,
- * else the paper's. NULL is fine. */
+/* Returns the operator that META's "probe" stands for: the one that leaves out a part of the
+ * paper's when the name is one of those, else the paper's. `probe` may be NULL. */
 ckvc_operator ckvt_probe_operator(const char *probe);
 
-/* The content id over a directory of n entries. */
+/* Computes the content id over a directory of n entries: over the critical ones, whose names begin
+ * in upper case. */
 void ckvt_content_id(const uint8_t *directory, size_t n, uint8_t digest[CKVC_SHA256_BYTES]);

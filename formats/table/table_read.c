@@ -1,7 +1,7 @@
 /* Reads a .ckvt file and checks all of it (formats/table/table.md). The policy library's reader
  * goes first: after it, header and directory are well formed, every section lies inside the file at
- * its place, and the numeric sections make sense. What is left: the SHA-256 sums, the content id,
- * compressed sections, the evidence, and META's agreement with SHAPE. */
+ * its place, and the numeric sections make sense. This file then checks the SHA-256 sums, the
+ * content id, the compressed sections and the evidence, and that META agrees with SHAPE. */
 #include <inttypes.h>
 #include <zstd.h>
 
@@ -11,14 +11,15 @@
 #include "lib/base/files.h"
 #include "lib/base/json.h"
 
-/* All compressed sections of a file together may claim no more; the evidence of the largest models
- * takes a few dozen MiB. */
+/* All compressed sections of a file together may claim no more bytes than this; the evidence of the
+ * largest models takes a few dozen MiB. */
 #define UNPACKED_MAX ((uint64_t)1 << 30)
 #define JSON_MAX     ((uint64_t)1 << 26)
 
 typedef struct file_section {
     char name[9];
-    ckvt_section known; /* CKVT_SECTION_COUNT: optional and unknown to us */
+    /* CKVT_SECTION_COUNT: the section is optional, and this version does not know it */
+    ckvt_section known;
     uint16_t codec, type, rank;
     uint64_t dims[CKVT_RANK_MAX], offset, stored, raw;
     const uint8_t *sha256;
@@ -50,7 +51,7 @@ typedef struct reader {
     table_file *t;
     ckvt_spec specs[CKVT_SECTION_COUNT];
     bool seen[CKVT_SECTION_COUNT + 1];
-    uint64_t unpacked; /* bytes, so far */
+    uint64_t unpacked; /* the bytes that compressed sections have claimed so far */
     ckvc_err *err;
 } reader;
 
@@ -59,7 +60,8 @@ typedef struct reader {
     REFUSE_IF(r, condition, "byte %" PRIu64 ": section %s: " what, (s)->offset, (s)->name,         \
               __VA_ARGS__)
 
-/* Type, rank and dims of a section that we know; a JSON section's length is its own. */
+/* Checks type, rank and dims of a section that this version knows; a JSON section may have any
+ * length. */
 static ckvc_status check_shape(const reader *r, const file_section *s) {
     const ckvt_spec *spec = &r->specs[s->known];
     REFUSE_IF(r, s->type != spec->type || s->rank != spec->rank,
@@ -78,11 +80,11 @@ static ckvc_status check_shape(const reader *r, const file_section *s) {
     return CKVC_OK;
 }
 
-/* Window size of a zstd frame (RFC 8878, section 3.1.1.1); 0 when these are not the first bytes of
- * one. */
+/* Returns the window size of a zstd frame (RFC 8878, section 3.1.1.1), or 0 when these are not the
+ * first bytes of a frame. */
 static uint64_t frame_window(const uint8_t *p, uint64_t n) {
     if (n < 6 || ckvc_get_u32(p) != 0xFD2FB528u) { return 0; }
-    if (p[4] & 0x20) { /* single segment: the window is the content */
+    if (p[4] & 0x20) { /* a single segment, whose window is the whole content */
         const unsigned long long content = ZSTD_getFrameContentSize(p, (size_t)n);
         return content == ZSTD_CONTENTSIZE_ERROR || content == ZSTD_CONTENTSIZE_UNKNOWN
                    ? 0
@@ -92,7 +94,8 @@ static uint64_t frame_window(const uint8_t *p, uint64_t n) {
     return base + base / 8 * (p[5] & 7);
 }
 
-/* A zstd section: one frame, of known size, within the window limit and what a file may claim. */
+/* Checks that a zstd section is one frame of known size, whose window is within the format's limit
+ * and whose content is within what a file may claim. */
 static ckvc_status check_frame(reader *r, const file_section *s) {
     const uint8_t *packed = r->file + s->offset;
     const uint64_t window = frame_window(packed, s->stored);
@@ -114,7 +117,7 @@ static ckvc_status check_frame(reader *r, const file_section *s) {
     return CKVC_OK;
 }
 
-/* The section's bytes as they count, the caller's. */
+/* Gives the section's bytes after decompression, which are the caller's to free. */
 static ckvc_status decompress_section(reader *r, const file_section *s, uint8_t **out) {
     const uint8_t *stored = r->file + s->offset;
     if (s->codec != CKVT_ZSTD) {
@@ -130,7 +133,7 @@ static ckvc_status decompress_section(reader *r, const file_section *s, uint8_t 
     return CKVC_OK;
 }
 
-/* Little-endian numbers -> the host's, in place. */
+/* Turns little-endian numbers into those of the host, in place. */
 static void decode_section(const file_section *s, uint8_t *raw) {
     const size_t width = ckvt_type_bytes((ckvt_type)s->type);
     for (size_t i = 0; i < (size_t)s->raw; i += width) {
@@ -144,7 +147,7 @@ static void decode_section(const file_section *s, uint8_t *raw) {
     }
 }
 
-/* Puts an optional or JSON section where it belongs; the required numbers are there already. */
+/* Puts an optional or a JSON section where it belongs; the required numbers are there already. */
 static ckvc_status store(reader *r, const file_section *s, uint8_t **raw) {
     json_t **json = ckvt_json(r->t, s->known);
     if (!json) {
@@ -165,7 +168,8 @@ static ckvc_status read_section(reader *r, const file_section *s) {
     REFUSE_AT_IF(r, crc != s->crc, s,
                  "CRC-32 of its bytes is %08x, the directory says %08x: the file is damaged", crc,
                  s->crc);
-    if (!known && s->codec == CKVT_ZSTD) { return check_frame(r, s); /* not ours to unpack */ }
+    /* an unknown section is not unpacked */
+    if (!known && s->codec == CKVT_ZSTD) { return check_frame(r, s); }
     CKVC_AUTO_FREE uint8_t *raw = NULL;
     uint8_t digest[CKVC_SHA256_BYTES];
     CKVC_TRY(decompress_section(r, s, &raw));
@@ -176,7 +180,7 @@ static ckvc_status read_section(reader *r, const file_section *s) {
     return wanted ? store(r, s, &raw) : CKVC_OK;
 }
 
-/* META against the rest of the file. */
+/* Checks META against the rest of the file. */
 static ckvc_status check_meta(const reader *r) {
     const json_t *meta = r->t->meta;
     const char *schema = json_string_value(json_object_get(meta, "schema"));
@@ -227,7 +231,7 @@ static ckvc_status parse_table(const char *path, const uint8_t *bytes, size_t si
     char message[512];
     *out = NULL;
     reader r = {.path = path, .file = bytes, .t = t, .err = err};
-    /* its message begins with the path */
+    /* the message that it gives begins with the path already */
     CKVC_FAIL_IF(ckvc_table_parse(path, r.file, size, &t->table, message, sizeof message), err,
                  CKVC_E_DATA, "%s", message);
     REFUSE_IF(&r, !ckvt_specs(t->table, r.specs), "section SHAPE: its evidence would overflow");

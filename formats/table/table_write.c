@@ -1,5 +1,5 @@
-/* Writes a .ckvt file (formats/table/table.md). Same contents, same bytes: nothing here looks at
- * the clock, the host or the order of work. */
+/* Writes a .ckvt file (formats/table/table.md). The same contents give the same bytes: nothing here
+ * looks at the clock, the host or the order of work. */
 #include <zstd.h>
 
 #include "formats/table/table_file.h"
@@ -8,7 +8,7 @@
 #include "lib/base/bytes.h"
 #include "lib/base/files.h"
 
-/* Level 9 stays at a window of at most 8 MiB, the format's limit. */
+/* Level 9 keeps its window within 8 MiB, which is the format's limit. */
 enum { ZSTD_LEVEL = 9 };
 
 static void encode_values(ckvc_buffer *out, const ckvt_spec *spec, const void *values) {
@@ -26,7 +26,7 @@ static void encode_values(ckvc_buffer *out, const ckvt_spec *spec, const void *v
     }
 }
 
-/* A section's bytes as they count in its SHA-256. */
+/* Appends a section's bytes as they are before compression, over which its SHA-256 goes. */
 static void encode_section(const table_file *t, ckvt_section i, const ckvt_spec *spec,
                            ckvc_buffer *out) {
     json_t **json = ckvt_json(ckvc_unconst(t), i);
@@ -40,7 +40,8 @@ static void encode_section(const table_file *t, ckvt_section i, const ckvt_spec 
     }
 }
 
-/* One frame with its content size, no checksum: the directory has two. */
+/* Compresses into one frame with its content size but no checksum, because the directory has
+ * two. */
 static ckvc_status compress(const char *name, const ckvc_buffer *raw, ckvc_buffer *out,
                             ckvc_err *err) {
     const size_t bound = ZSTD_compressBound(raw->size);
@@ -70,7 +71,8 @@ static ckvc_status add_section(const table_file *t, ckvt_section i, const ckvt_s
     ckvc_put_u16(entry + CKVT_ENTRY_TYPE, (uint16_t)spec->type);
     ckvc_put_u16(entry + CKVT_ENTRY_RANK, spec->rank);
     for (int d = 0; d < CKVT_RANK_MAX; d++) {
-        const bool json = spec->type == CKVT_BYTES && d == 0; /* its length is its own */
+        /* a JSON section's dimension is its length */
+        const bool json = spec->type == CKVT_BYTES && d == 0;
         ckvc_put_u64(entry + CKVT_ENTRY_DIMS + 8 * d, json ? raw.size : spec->dims[d]);
     }
     ckvc_put_u64(entry + CKVT_ENTRY_OFFSET, file_offset + body->size);
@@ -86,7 +88,7 @@ static bool has_section(table_file *t, ckvt_section i) {
     return i == CKVT_SHAPE || (json ? *json != NULL : ckvt_values(t, i) != NULL);
 }
 
-/* The version that wrote the file, one byte a part: 0.1.0 is 0x000100. */
+/* Returns the version that writes the file, one byte for each part: 0.1.0 is 0x000100. */
 static uint32_t writer_version(void) {
     uint32_t version = 0;
     for (const char *part = CKVC_VERSION; part; part = strchr(part, '.')) {
@@ -97,7 +99,8 @@ static uint32_t writer_version(void) {
     return version;
 }
 
-/* META's own keys, and what the reader would refuse: a bug of the caller. */
+/* Writes META's own keys, and refuses what the reader would refuse, which would be a bug of the
+ * caller. */
 static ckvc_status prepare(table_file *t, const char *path, ckvc_err *err) {
     const ckvc_operator op = t->table->op;
     char breach[256];
@@ -108,7 +111,7 @@ static ckvc_status prepare(table_file *t, const char *path, ckvc_err *err) {
     CKVC_FAIL_IF(broken || ckvt_check_evidence(t, &why) != CKVC_OK, err, CKVC_E_BUG,
                  "%s: refusing to write a table that its reader would refuse: section %s", path,
                  broken ? breach : why.text);
-    /* An operator's name is its probe's: META and the header's flags must agree. */
+    /* An operator's name is that of its probe: META and the header's flags must agree. */
     if (op != CKVC_OPERATOR_PAPER) {
         json_object_set_new(t->meta, "probe", json_string(ckvc_operator_name(op)));
     }
@@ -121,7 +124,7 @@ static ckvc_status prepare(table_file *t, const char *path, ckvc_err *err) {
     return CKVC_OK;
 }
 
-/* The bytes that stand in front of a directory of n sections. */
+/* Fills the header, which stands in front of a directory of n sections. */
 static void fill_header(uint8_t header[CKVT_HEADER_BYTES], uint64_t flags, const uint8_t *directory,
                         size_t n_sections, uint64_t file_size) {
     static const uint8_t magic[8] = {0x89, 'C', 'K', 'V', 0x0D, 0x0A, 0x1A, 0x0A};
@@ -142,13 +145,14 @@ static void fill_header(uint8_t header[CKVT_HEADER_BYTES], uint64_t flags, const
     ckvc_put_u32(header + CKVT_AT_HEADER_CRC, ckvc_crc32(0, header, CKVT_AT_HEADER_CRC));
 }
 
-/* The file's bytes. */
+/* Puts the file's bytes together. */
 static ckvc_status assemble(table_file *t, const char *path, ckvc_buffer *file, ckvc_err *err) {
     uint8_t header[CKVT_HEADER_BYTES] = {0}, directory[CKVT_SECTION_COUNT * CKVT_ENTRY_BYTES] = {0};
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer body = {0};
     ckvt_spec specs[CKVT_SECTION_COUNT];
     size_t n_sections = 0, n_written = 0;
-    const bool fits = ckvt_specs(t->table, specs); /* else it was never made */
+    /* otherwise the table could not have been made */
+    const bool fits = ckvt_specs(t->table, specs);
     for (int i = 0; fits && i < CKVT_SECTION_COUNT; i++) {
         n_sections += has_section(t, (ckvt_section)i);
     }
