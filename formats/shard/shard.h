@@ -1,4 +1,5 @@
-/* A shard in memory: state-action-reward records of a range of prompts (formats/shard/shard.md). */
+/* A shard in memory: the state-action-reward records of a range of prompts
+ * (formats/shard/shard.md). */
 #pragma once
 
 #include <jansson.h>
@@ -15,33 +16,38 @@
 #include "lib/base/status.h"
 #include "lib/policy/policy_parts.h"
 
-#define SHARD_STRING 256 /* fixed string length, NUL included */
+#define SHARD_STRING 256 /* the fixed size of a string, NUL included */
 
-/* Root attributes: the same in every shard of a pass. Owned arrays. */
+/* The root attributes, which are the same in every shard of a pass. The header owns its arrays. */
 typedef struct shard_header {
     char ckvc_version[32], plan[CKVC_SHA256_HEX], fingerprint[CKVC_SHA256_HEX],
         manifest[CKVC_SHA256_HEX];
     char model_name[SHARD_STRING], family[32];
-    char sketch[SKETCH_TEXT]; /* of the model, lib/base/sketch.h; "": written before there were any
-                               */
-    char pass[8];             /* scan, demand, score, head, gate, both */
-    char behaviour[16];       /* balanced, uniform, epsilon-greedy; else: none */
+    /* the model's sketch (lib/base/sketch.h); "" when the shard was written before there were
+     * sketches */
+    char sketch[SKETCH_TEXT];
+    char pass[8]; /* scan, demand, score, head, gate, both */
+    /* balanced, uniform or epsilon-greedy; "none" where there is no behaviour */
+    char behaviour[16];
     uint32_t n_layers, n_heads, n_kv_heads; /* L, H, G */
-    setting setting;                        /* but for budgets and grids, which stand below */
+    /* the setting without budgets and grids, which stand below */
+    setting setting;
     uint32_t n_budgets, n_entropy_bins, n_ppl_bins;
     double *budgets;
     double *edges_entropy, *edges_ppl; /* [E-1], [P-1] */
     struct shard_side {
         uint32_t n_actions;
-        double *actions;     /* the grid, ascending */
-        float *start;        /* the table it starts from, [states]; NULL where nothing is logged */
-    } side[CKVC_SIDE_COUNT]; /* by ckvc_side */
+        double *actions; /* the grid, ascending */
+        /* [n_states] the entries of the table that it starts from; NULL where nothing is logged */
+        float *start;
+    } side[CKVC_SIDE_COUNT]; /* indexed by ckvc_side */
 } shard_header;
 
-/* Columns. prompt/baseline/record indices are within the shard. Owned; grown by shard_append. */
+/* The columns of a shard. Indices of prompts, baselines and records count within the shard. The
+ * shard owns its arrays; shard_append makes them grow. */
 typedef struct shard {
     shard_header h;
-    size_t capacity[3]; /* rows of prompts, baselines, records */
+    size_t capacity[3]; /* how many rows of prompts, baselines and records fit */
     size_t n_prompts;
     struct shard_prompt {
         char id[SHARD_STRING], source[SHARD_STRING], split[SHARD_STRING];
@@ -50,22 +56,27 @@ typedef struct shard {
         uint64_t token_hash;
         double r_struct, r_sem, loss_full;
         uint16_t bin_entropy, bin_ppl;
-        char document[SHARD_STRING]; /* that several prompts of the run are of; "": its own */
+        /* the document of which several prompts of the run are parts; "" when the prompt is its
+         * own */
+        char document[SHARD_STRING];
     } * prompts;
-    /* Scan and demand shards only, else NULL; 0 where the first demand shards have none. */
+    /* [n_prompts][L][G] in scan and demand shards. NULL in others; all 0 in the first demand
+     * shards, which have none. */
     double *rho_sd, *own_recent, *own_entropy; /* [n_prompts][L][G] */
-    /* Demand shards only, else NULL: entries that each KV head and each layer takes of the budget
-     * (method.md section 3), [n_prompts][nB][L][G] and [n_prompts][nB][L]. Those with features also
-     * have the same with each of shard_mixes as the weight w of the continuation's attention, in
-     * place of 0: [..][SHARD_N_MIXES][..]. */
+    /* For demand shards, NULL in others: how many entries each KV head and each layer takes of the
+     * budget (method.md section 3), as [n_prompts][nB][L][G] and [n_prompts][nB][L]. Demand shards
+     * with features have the same also with each of shard_mixes in place of 0 as the weight w of
+     * the continuation's attention: [..][SHARD_N_MIXES][..]. */
     uint32_t *demand, *layer_demand, *mixed_demand, *mixed_layer_demand;
-    /* Score shards and demand shards with features, else NULL: of each KV head the repeat pass's
-     * largest attentions, summed; the targets, summed; the sum of their features weighted by them;
-     * features of the positions that are logged: [n_prompts][L][G], the same, [..][F], [..][P][F]
-     * (docs/method.md, section 5). Of P = setting.positions rows a prompt of fewer tokens fills the
-     * first n_tokens, one of more all: P/2 at the ends and of the highest targets first, then a
-     * draw of the others. expected_loss [n_prompts][L][G], of score shards: the targets'
-     * cross-entropy under Expected Attention; 0: not logged, as none is any more. */
+    /* For score shards and demand shards with features, NULL in others (docs/method.md, section 5).
+     * `mass` [n_prompts][L][G] sums, for each KV head, the largest attentions of the repeat pass;
+     * `target`, of the same shape, sums the targets; `target_features` [n_prompts][L][G][F] sums
+     * the positions' features weighted by their targets. `features` [n_prompts][L][G][P][F] has the
+     * features of the positions that are logged. P is setting.positions: a prompt of fewer tokens
+     * fills the first n_tokens rows, and a prompt of more fills all rows, of which P/2 are the
+     * positions at the ends and those of the highest targets, and the others are drawn from what is
+     * left. `expected_loss` [n_prompts][L][G], of score shards, is the targets' cross-entropy under
+     * Expected Attention; 0 says that it was not logged, and it no longer is. */
     double *mass, *target, *target_features;
     float *features;
     double *expected_loss;
@@ -88,63 +99,71 @@ typedef struct shard {
     } * records;
 } shard;
 
-/* What a prompt is drawn with, whole: the name of its document, else its own. */
+/* Returns the name of what a prompt belongs to when prompts are drawn, which is drawn as a whole:
+ * its document, or else the prompt itself. */
 static inline const char *shard_prompt_cluster(const struct shard_prompt *p) {
     return *p->document ? p->document : p->id;
 }
 
-shard *shard_create(void); /* empty, zero header */
+shard *shard_create(void); /* an empty shard whose header is zero */
 void shard_free(shard *s);
 CKVC_AUTO_OF(shard, shard_free)
 
 void shard_header_fini(shard_header *h);
-/* dst's own arrays; dst is released first. */
+/* Copies a header with its arrays, which dst then owns; what dst had is released first. */
 void shard_header_copy(shard_header *dst, const shard_header *src);
-/* Shape, window, operator, budgets, bins, grids and start entries of a table; the arrays stay the
- * table's. */
+/* Takes shape, window, operator, budgets, bins, grids and start entries from a table. The arrays
+ * still belong to the table. */
 void shard_header_borrow(shard_header *h, const ckvc_table *table);
-/* The whole setting, budgets and grids borrowed from the header. */
+/* Returns the whole setting; budgets and grids are borrowed from the header. */
 setting shard_setting(const shard_header *h);
-/* What a pass leaves: statistics of prompts; demand of heads; what a learned ranking is fitted to;
- * records of a start table's sides. A header whose pass is none is of the last. */
+/* What a pass leaves behind: SHARD_SCAN statistics of prompts, SHARD_DEMAND the demand of heads,
+ * SHARD_SCORE what a learned ranking is fitted to, and SHARD_LOGGED records of a start table's
+ * sides. A header whose pass has no known name counts as SHARD_LOGGED. */
 typedef enum shard_kind { SHARD_LOGGED, SHARD_SCAN, SHARD_DEMAND, SHARD_SCORE } shard_kind;
 shard_kind shard_kind_of(const shard_header *h);
-/* The weights w of mixed_demand. */
+/* The weights w for which mixed_demand is logged. */
 enum { SHARD_N_MIXES = 4 };
 extern const double shard_mixes[SHARD_N_MIXES];
-/* Has it what a learned ranking is fitted to? The first demand shards have not. */
+/* Tells whether the shard has what a learned ranking is fitted to, which the first demand shards do
+ * not have. */
 bool shard_has_features(const shard_header *h);
 typedef struct shard_pass {
-    const char *name; /* "scan", "demand", "score"; of sides "head", ... */
+    const char *name; /* "scan", "demand", "score"; of passes that log sides "head", ... */
     shard_kind kind;
-    unsigned sides; /* that are logged, bit i: side i */
+    unsigned sides; /* the sides that are logged: bit i stands for side i */
 } shard_pass;
-/* NULL: there is none. */
+/* Returns NULL when there is no such pass. */
 const shard_pass *shard_pass_named(const char *name);
-/* Is it a pass that earlier versions of ckvc made, and is it said to be what follows? */
+/* Tells whether only earlier versions of ckvc made a pass of this name. SHARD_GONE is what messages
+ * say such a pass logged. */
 bool shard_pass_gone(const char *name);
 #define SHARD_GONE                                                                                 \
     "losses under other shares, or under thresholds below them, which this version of ckvc no "    \
     "longer has"
 const char *shard_pass_name(shard_kind kind, unsigned sides);
-/* False of what was made under --operator no-threshold: every layer keeps its whole budget. */
+/* Returns false for a shard that was made under --operator no-threshold, where every layer keeps
+ * its whole budget. */
 bool shard_has_thresholds(const shard_header *h);
-/* The tokens that a baseline row of block `budget` allows a layer of a prompt of n_tokens; false
- * where the layer draws on another block (budgets by layer: one baseline stands under every block
- * that a layer of it draws on). */
+/* Writes how many tokens a baseline row of block `budget` allows a layer in a prompt of n_tokens.
+ * Returns false when the layer draws on another block: with budgets by layer, one baseline stands
+ * under every block that a layer of it draws on. */
 bool shard_layer_budget(const shard_header *h, uint32_t budget, uint32_t layer, uint32_t n_tokens,
                         uint32_t *tokens);
 
-/* Add a row and return its number. Per-layer values of the row (n_candidates ...) are grown with
- * it, zeroed, and the caller's to fill. Need h.n_layers (h.n_kv_heads for scans) to be set. */
+/* Add a row and return its number. The row's per-layer values (n_candidates and so on) grow with
+ * it; they are zero until the caller fills them. h.n_layers must be set before, and for scans
+ * h.n_kv_heads. */
 size_t shard_add_prompt(shard *s, const struct shard_prompt *p);
 size_t shard_add_baseline(shard *s, const struct shard_baseline *b);
 size_t shard_add_record(shard *s, const struct shard_record *r);
-/* Appends all rows of src (same header) behind dst's, shifting prompt indices. */
+/* Appends all rows of src, which has the same header, behind dst's, and shifts their prompt
+ * indices. */
 void shard_append(shard *dst, const shard *src);
-void shard_clear(shard *s); /* drops the rows, keeps header and memory */
+void shard_clear(shard *s); /* drops the rows but keeps header and memory */
 
-/* For `ckvc inspect`. New reference. */
+/* Describes a shard for `ckvc inspect`. Returns a new reference. */
 json_t *shard_describe(const shard *s);
-/* Its records as lines of JSON (shard.md, "Records as lines"); `pass` is the run's name of it. */
+/* Prints the shard's records as lines of JSON (shard.md, "Records as lines"); `pass` is the name
+ * that the run gives the pass. */
 void shard_print_records(const shard *s, const char *pass, FILE *out);

@@ -10,40 +10,44 @@
 #include "lib/base/status.h"
 #include "lib/base/files.h"
 
-/* The file in memory: HDF5 never writes to a disk of ours, a full disk meets plain write() instead
- * of a library that cannot close its file. Same rows, same bytes. *out is the caller's to free. */
+/* Makes the file in memory, so that HDF5 never writes to a disk of ours: a full disk then meets a
+ * plain write() instead of a library that cannot close its file. The same rows give the same bytes.
+ * *out is the caller's to free. */
 ckvc_status shard_h5_image(const shard *s, uint8_t **out, size_t *n, ckvc_err *err) CKVC_MUST_CHECK;
 
-/* A shard's file in memory. */
+/* The bytes of a shard's file. */
 typedef struct shard_bytes {
-    const char *path; /* for messages */
+    const char *path; /* the name that messages use */
     const uint8_t *data;
     size_t size;
-    bool foreign; /* of another producer: columns that shard.md does not require may be missing */
+    /* the file is of another producer: columns that shard.md does not require may be missing */
+    bool foreign;
 } shard_bytes;
 
-/* Reads a file's bytes as hostile, whoever wrote them: in a forked child that can reach nothing
- * else, within so many seconds of its CPU time and of the wall clock; every value is checked
- * against the header. A child that dies is CKVC_E_DATA. *out is the caller's to free. */
+/* Reads a file's bytes as hostile, whoever wrote them. A forked child that can reach nothing else
+ * reads them within cpu_s seconds of its CPU time and wall_s seconds of the clock, and every value
+ * is checked against the header. A child that dies is CKVC_E_DATA. *out is the caller's to free. */
 #define SHARD_CPU_S  60
 #define SHARD_WALL_S 600
 ckvc_status shard_h5_read_bytes(const shard_bytes *file, unsigned cpu_s, unsigned wall_s,
                                 shard **out, ckvc_err *err) CKVC_MUST_CHECK;
-/* The same of a file of at most 2 GiB. CKVC_E_NOINPUT, CKVC_E_IO. */
+/* Does the same for a file of at most 2 GiB. Errors besides: CKVC_E_NOINPUT, CKVC_E_IO. */
 ckvc_status shard_h5_read(const char *path, bool foreign, shard **out,
                           ckvc_err *err) CKVC_MUST_CHECK;
-/* What the child does: HDF5 in this process. */
+/* Does what the child does, which is to call HDF5 in this process. */
 ckvc_status shard_h5_read_here(const shard_bytes *file, shard **out, ckvc_err *err) CKVC_MUST_CHECK;
 
-/* HDF5 as this program uses it: errors as one line of ours, ids that close themselves. */
-/* Once at each door to HDF5: nothing is printed by the library, no plugin is loaded from a folder
- * that an environment variable names, and our zstd filter is registered. */
+/* HDF5 as this program uses it: an error becomes one line of ours, and ids close themselves. */
+/* Must be called first at each entrance to HDF5. It keeps the library from printing and from
+ * loading plugins out of a folder that an environment variable names, and registers our zstd
+ * filter. */
 ckvc_status h5_begin(ckvc_err *err) CKVC_MUST_CHECK;
-/* The usual text, then ": " and what HDF5 says of its innermost failure. Clears the stack. */
+/* Fails with the given text, then ": " and what HDF5 says of its innermost failure. It clears
+ * HDF5's error stack. */
 ckvc_status h5_fail(ckvc_err *err, ckvc_status status, const char *fmt, ...) CKVC_PRINTF(3, 4);
 
-/* Any id of ours; -1: none. h5_take hands it on; h5_close closes it, and says whether that went
- * well. */
+/* An id of HDF5 that we own; -1 stands for none. h5_take hands it on. h5_close closes it, and
+ * returns whether that succeeded. */
 static inline hid_t h5_take(hid_t *id) {
     const hid_t taken = *id;
     *id = -1;
@@ -56,23 +60,24 @@ static inline bool h5_close(hid_t *id) {
 static inline void h5_close_at(hid_t *id) { h5_close(id); }
 #define H5_AUTO CKVC_AUTO(h5_close_at)
 
-/* Vectors of prompts for looking at and for tests (`ckvc score --vectors`): HDF5, one group a
- * prompt, numbered in the manifest's order: /00000/alpha f32[T], /00000/rho f32[L,G,T], attribute
- * `id`. */
+/* Vectors of prompts, for inspection and for tests (`ckvc score --vectors`). The HDF5 file has one
+ * group for each prompt, numbered in the manifest's order: /00000/alpha f32[T], /00000/rho
+ * f32[L,G,T], attribute `id`. */
 typedef struct vectors_file {
-    int64_t file; /* hid_t, -1: none */
+    int64_t file; /* a hid_t; -1 when there is none */
     ckvc_publish publish;
 } vectors_file;
 
 ckvc_status vectors_create(vectors_file *v, const char *path, bool force,
                            ckvc_err *err) CKVC_MUST_CHECK;
 typedef struct prompt_vectors {
-    uint32_t number; /* in the manifest's order */
+    uint32_t number; /* its place in the manifest's order */
     const char *id;
     uint32_t T, L, G;
     const float *alpha, *rho; /* [T], [L][G][T] */
 } prompt_vectors;
 ckvc_status vectors_add(vectors_file *v, const prompt_vectors *p, ckvc_err *err) CKVC_MUST_CHECK;
-/* Closes and publishes. */
+/* Closes the file and publishes it. */
 ckvc_status vectors_commit(vectors_file *v, ckvc_err *err) CKVC_MUST_CHECK;
-void vectors_abort(vectors_file *v); /* fine after commit or on a zeroed struct with file = -1 */
+/* may follow a commit, and may be called on a zeroed struct whose file is -1 */
+void vectors_abort(vectors_file *v);
