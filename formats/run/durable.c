@@ -22,7 +22,7 @@ ckvc_status durable_lock(const char *path, int operation, int *fd, bool *busy, c
         *busy = flock(*fd, operation | LOCK_NB) != 0;
         CKVC_FAIL_ERRNO_IF(*busy && errno != EWOULDBLOCK, err, CKVC_E_SYSTEM,
                            "%s: this file system gives no lock; write to another one", path);
-        /* A lock is worth nothing on a file that its last holder has removed meanwhile. */
+        /* A lock means nothing on a file that its last holder has removed meanwhile. */
     } while (fstat(*fd, &held) == 0 && held.st_nlink == 0);
     return CKVC_OK;
 }
@@ -46,7 +46,8 @@ static ckvc_status write_synced(int fd, const char *path, uint64_t at, const uin
     }
     CKVC_FAIL_ERRNO_IF(fsync(fd) != 0, err, CKVC_E_IO, "%s: cannot sync", path);
     if (at > 0) { return CKVC_OK; }
-    CKVC_AUTO_FREE char *dir = ckvc_path_dir(path); /* a new file: its name must last as well */
+    /* the file is new, and its name must be durable as well */
+    CKVC_AUTO_FREE char *dir = ckvc_path_dir(path);
     return ckvc_fsync_dir(dir, err);
 }
 
@@ -59,7 +60,8 @@ ckvc_status durable_append(const char *path, uint64_t *size, const uint8_t *byte
     if (st == CKVC_OK) {
         *size += n;
     } else if (ftruncate(fd, (off_t)*size) != 0) {
-        errno = 0; /* readers drop a torn end, and the first error is the one to tell */
+        /* readers drop a line that is cut off, and the first error is the one to report */
+        errno = 0;
     }
     return st;
 }
@@ -77,7 +79,8 @@ ckvc_status durable_read_lines(const char *path, durable_line_fn fn, void *ctx, 
         json_auto_t *line = NULL;
         ckvc_err why = {0};
         if (ckvc_json_parse(at.text, at.n, path, &line, &why) != CKVC_OK) {
-            if (at.next == at.end) { break; /* torn, with a newline behind a hole */ }
+            /* the line was cut off, and a newline stands behind a hole */
+            if (at.next == at.end) { break; }
             return ckvc_fail(
                 err, CKVC_E_DATA,
                 "%s:%u: damaged line (not valid JSON); the run cannot be trusted from here on",
@@ -115,8 +118,8 @@ ckvc_status prompt_log_read(const char *path, prompt_log *out, ckvc_err *err) {
     while (n - out->size >= 8) {
         const uint8_t *p = (const uint8_t *)out->bytes + out->size;
         const uint32_t length = ckvc_get_u32(p);
-        /* A hole of zeros, as file systems leave after a power cut, has length 0 and the right CRC
-         * for it. */
+        /* File systems leave a hole of zeros after a power cut. It reads as length 0 with the CRC
+         * that is right for it, so that length 0 must be refused. */
         if (length < 4 || length > PROMPT_LOG_MAX_RECORD || length > n - out->size - 8 ||
             ckvc_crc32(0, p + 8, length) != ckvc_get_u32(p + 4)) {
             break;

@@ -18,7 +18,7 @@
 #include "lib/base/progress.h"
 #include "lib/base/text_lines.h"
 
-/* The file of a part, or of the whole output that is not finished. */
+/* Returns the file name of a part, or of the whole output while it is not finished. */
 static char *path_of(const char *out, run_part part) {
     if (part.count == 0) { return ckvc_format("%s.checkpoint", out); }
     CKVC_AUTO_FREE char *folder = ckvc_path_dir(out);
@@ -26,7 +26,8 @@ static char *path_of(const char *out, run_part part) {
     return ckvc_format("%s/%s.part-%u-of-%u", folder, name, part.index, part.count);
 }
 
-/* other, advice: of the message; "this command has", "give the same". */
+/* Checks that two sets of settings are the same. `other` and `advice` are words of the message,
+ * such as "this command has" and "give the same". */
 static ckvc_status check_same_settings(const char *path, json_t *ours, json_t *theirs,
                                        const char *other, const char *advice, ckvc_err *err) {
     json_auto_t *all = json_copy(ours);
@@ -43,8 +44,8 @@ static ckvc_status check_same_settings(const char *path, json_t *ours, json_t *t
     return CKVC_OK;
 }
 
-/* The settings and the lines behind them, of the file that is mapped. Both stay NULL where its
- * writer was killed within the settings. */
+/* Reads the settings from the mapped file, and finds the lines behind them. Both stay NULL when the
+ * file's writer was killed within the settings. */
 static ckvc_status read_map(durable_output *o, ckvc_err *err) {
     const char *text = (const char *)o->map.data, *end = memchr(text, '\n', o->map.size);
     if (!end) { return CKVC_OK; }
@@ -129,7 +130,8 @@ ckvc_status durable_output_check(const char *out, bool resume, bool force, ckvc_
     return ended ? CKVC_OK : ckvc_publish_check(out, force, err);
 }
 
-/* What was appended, before a line that a kill cut off. */
+/* Maps the lines that were appended, without a last one that was cut off when its writer was
+ * killed. */
 static ckvc_status map_lines(durable_output *o, ckvc_err *err) {
     ckvc_map_close(&o->map);
     CKVC_TRY(ckvc_map_open(o->path, &o->map, err));
@@ -158,8 +160,8 @@ ckvc_status durable_output_end(durable_output *o, const ckvc_buffer *lines, ckvc
         o->n_lines = lines->size;
     }
     if (!o->out || o->part.count) { return CKVC_OK; /* the checkpoint is the part */ }
-    /* Where a command before this one was killed as it ended, the file is there with these lines.
-     */
+    /* When an earlier command was killed as it ended, the file is there already with these
+     * lines. */
     const bool same = o->resume && ckvc_file_holds(o->out, o->lines, o->n_lines);
     CKVC_TRY(ckvc_publish_bytes(o->out, o->lines, o->n_lines, o->force || same, err));
     return remove_it(o, err);
@@ -206,7 +208,8 @@ static size_t count_in(const json_t *settings, const char *key) {
     return text ? strtoul(text, NULL, 10) : 0;
 }
 
-/* Reads a part, of which *wanted prompts should be there, and n_done are, in *end bytes. */
+/* Reads a part. *wanted is how many prompts it should have; n_done becomes how many it has, and
+ * *end the bytes of their lines. */
 static ckvc_status read_part(durable_output *p, size_t *wanted, size_t *end, ckvc_err *err) {
     CKVC_TRY(ckvc_map_open(p->path, &p->map, err));
     CKVC_TRY(read_map(p, err));
@@ -220,7 +223,7 @@ static ckvc_status read_part(durable_output *p, size_t *wanted, size_t *end, ckv
     return CKVC_OK;
 }
 
-/* With the lines of all its prompts. */
+/* Reads a part that must have the lines of all its prompts. */
 static ckvc_status read_whole_part(durable_output *p, ckvc_err *err) {
     size_t wanted = 0, end = 0;
     CKVC_TRY(read_part(p, &wanted, &end, err));
@@ -231,7 +234,7 @@ static ckvc_status read_whole_part(durable_output *p, ckvc_err *err) {
     return CKVC_OK;
 }
 
-/* All of one number, one of each, of the same settings. */
+/* Checks that all parts are of one number and of the same settings, and that each is there once. */
 static ckvc_status check_parts(output_parts *all, ckvc_err *err) {
     durable_output *first = all->items;
     qsort(first, all->n, sizeof *first, run_by_part);
@@ -252,7 +255,7 @@ static ckvc_status check_parts(output_parts *all, ckvc_err *err) {
     return CKVC_OK;
 }
 
-/* Takes the lines of the next prompt, none where there are no more. */
+/* Takes the lines of the next prompt and returns their bytes, 0 when there are no more. */
 static size_t take_prompt(durable_output *p) {
     const char *from = p->lines;
     ckvc_lines at = ckvc_lines_of(p->lines, p->n_lines);
@@ -262,8 +265,9 @@ static size_t take_prompt(durable_output *p) {
     return (size_t)(p->lines - from);
 }
 
-/* As durable_output_keep had them, prompt by prompt over the parts. Those of a part that is gone
- * are those `there`, in the file that a merge has made which was killed as it removed the parts. */
+/* Joins the lines prompt by prompt over the parts, in the order in which durable_output_keep of a
+ * whole output would have had them. Where a part is gone, its lines come from `there`, the file of
+ * an earlier merge that was killed while it removed the parts. */
 static ckvc_status join_lines(output_parts *all, durable_output *there, ckvc_buffer *lines,
                               ckvc_err *err) {
     const durable_output *first = all->items;
@@ -313,8 +317,8 @@ static double seconds_of(struct statx_timestamp t) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* As of a run's part with one pass. The rate is that of the time from the file's making, where the
- * file system knows it, to its last line. */
+/* Describes a part like a run's part with one pass. The rate is that of the time from the creation
+ * of the file, where the file system knows it, to its last line. */
 static ckvc_status describe_part(durable_output *p, json_t **out, ckvc_err *err) {
     struct statx info = {0};
     size_t wanted = 0, end = 0;

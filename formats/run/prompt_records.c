@@ -1,4 +1,4 @@
-/* See prompt_records.h. */
+/* Sorts a shard's records by prompt, and averages the heads' statistics. See prompt_records.h. */
 #include "formats/run/prompt_records.h"
 
 #include <math.h>
@@ -8,7 +8,8 @@
 #include "lib/base/memory.h"
 #include "formats/shard/shard.h"
 
-#define MAX_PAIRS ((size_t)1 << 26) /* prompts x budgets of one shard: 512 MiB of losses */
+/* most prompts x budgets of one shard, whose losses take 512 MiB */
+#define MAX_PAIRS ((size_t)1 << 26)
 
 static ckvc_status read_losses(prompt_records *x, const char *where, ckvc_err *err) {
     const shard *s = x->s;
@@ -35,7 +36,8 @@ ckvc_status prompt_records_open(prompt_records *x, const shard *s, const char *w
                  "%s: %zu prompts with %u budgets in one shard, their product may be at most %zu",
                  where, s->n_prompts, s->h.n_budgets, MAX_PAIRS);
     for (int i = 0; i < CKVC_SIDE_COUNT; ++i) { x->sides[i] = shard_side_of(&s->h, (ckvc_side)i); }
-    /* a stable counting sort; each entry then moves on to its successor's start */
+    /* A stable counting sort: while it runs, first[prompt] moves on until it stands at the next
+     * prompt's start. */
     x->first = ckvc_calloc(s->n_prompts + 1, sizeof *x->first);
     x->order = ckvc_alloc(s->n_records, sizeof *x->order);
     for (size_t i = 0; i < s->n_records; ++i) { x->first[s->records[i].prompt + 1]++; }
@@ -55,7 +57,8 @@ void prompt_records_fini(prompt_records *x) {
 
 bool head_signature_there(const shard *s) {
     if (!s->rho_sd || !s->own_recent || !s->own_entropy) { return false; }
-    bool any = s->n_prompts == 0; /* a window's entropy is above 0 somewhere */
+    /* entropy of window attention is above 0 somewhere, unless the statistics are missing */
+    bool any = s->n_prompts == 0;
     const size_t n = s->n_prompts * s->h.n_layers * s->h.n_kv_heads;
     for (size_t i = 0; i < n && !any; ++i) { any = s->own_entropy[i] != 0.0; }
     return any;

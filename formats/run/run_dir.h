@@ -1,10 +1,10 @@
-/* The run directory (formats/run/run.md): plan, journal, durable prompt logs, published shards,
+/* The run directory (formats/run/run.md): plan, journal, durable prompt logs, published shards and
  * lock. A run may be made in parts, each of which takes its share of the shards (run.md, "Parts").
  *
- * Writer: run_create (with resume: of a run that is there) locks the folder; for each pass,
- * run_pass_begin says which prompts are still to do; run_log_prompt makes one finished prompt
- * durable; when a shard's range is complete it is written, published, journaled. Reader: run_open.
- */
+ * A writer calls run_create, which locks the folder (and, with resume, goes on with a run that is
+ * there). For each pass, run_pass_begin says which prompts are still to do, and run_log_prompt
+ * makes one finished prompt durable. When all prompts of a shard are done, the shard is written,
+ * published and entered into the journal. A reader calls run_open. */
 #pragma once
 
 #include <jansson.h>
@@ -19,150 +19,163 @@
 
 typedef struct run_dir run_dir;
 
-/* Part `index` of `count`: of every pass the shards index, index + count, ... Count 0: the whole
- * run. */
+/* Part `index` of `count`: of every pass it makes the shards index, index + count, and so on. A
+ * count of 0 stands for the whole run. */
 typedef struct run_part {
     uint32_t index, count;
 } run_part;
 #define RUN_WHOLE     ((run_part){0, 0})
 #define RUN_MAX_PARTS 100000
-size_t run_part_size(run_part part, size_t n); /* of n shards, or what else is shared out so */
+/* Returns how many of n shards (or of anything else that is shared out in this way) are the
+ * part's. */
+size_t run_part_size(run_part part, size_t n);
 
-/* Creates `path` (missing or empty, else CKVC_E_CREATE that suggests --resume) and writes run.json
- * = canonical plan. With resume, an existing run must have the same plan: a difference is
- * CKVC_E_MISMATCH naming the fields, old and new value; a missing folder is created. Takes the lock
- * (CKVC_E_BUSY when another process has it). The plan is borrowed. Of a part, journal and lock are
- * its own, shards and plan are the run's, so that parts of one run may stand in one folder or each
- * in its own: CKVC_E_MISMATCH when the folder holds parts of another number, CKVC_E_CREATE when it
- * holds a whole run. */
+/* Creates a run at `path`, which must be missing or empty (else CKVC_E_CREATE, which suggests
+ * --resume), and writes run.json, which is the canonical plan. With resume, a run that is there
+ * must have the same plan: CKVC_E_MISMATCH names the fields that differ with both values; a missing
+ * folder is created. The call takes the lock, and is CKVC_E_BUSY when another process has it. The
+ * plan is borrowed.
+ *
+ * A part has its own journal and lock but shares plan and shards with the run, so that the parts of
+ * one run may stand in one folder or each in its own. CKVC_E_MISMATCH: the folder holds parts of
+ * another number. CKVC_E_CREATE: it holds a whole run. */
 ckvc_status run_create(const char *path, const json_t *plan, run_part part, bool resume,
                        run_dir **out, ckvc_err *err) CKVC_MUST_CHECK;
-/* Opens for reading: run.json and journal are parsed and checked, every published shard must be
- * there with its size. A run in parts that are not merged yet is CKVC_E_DATA. */
+/* Opens a run for reading. run.json and the journal are parsed and checked, and every published
+ * shard must be there with its size. A run in parts that are not merged yet is CKVC_E_DATA. */
 ckvc_status run_open(const char *path, run_dir **out, ckvc_err *err) CKVC_MUST_CHECK;
-void run_close(run_dir *r); /* releases the lock */
+void run_close(run_dir *r); /* also releases the lock */
 CKVC_AUTO_OF(run_dir, run_close)
 const char *run_path(const run_dir *r);
 const json_t *run_plan(const run_dir *r); /* borrowed */
-/* SHA-256 hex of the canonical plan without what does not change results; the same of any plan. */
+/* Returns the SHA-256, in hex, of the canonical plan without the fields that do not change results.
+ * run_hash_plan does the same for any plan. */
 const char *run_plan_hash(const run_dir *r);
 void run_hash_plan(const json_t *plan, char out[CKVC_SHA256_HEX]);
 
 /* ---- writing a pass ---- */
-/* The passes begun from here on carry this plan's hash in place of the run's: a run of compile
- * holds several calibrations. */
+/* Passes that are begun after this call carry this plan's hash in place of the run's, because a run
+ * of compile holds several calibrations. */
 void run_set_pass_plan(run_dir *r, const char hash[CKVC_SHA256_HEX]);
 typedef struct run_pass_start {
     const char *pass;       /* "scan", "pass-01-head" ... */
-    uint32_t n_prompts;     /* of the plan */
-    uint32_t shard_prompts; /* S */
-    const char *backend;    /* recorded in journal lines; mixing kinds is CKVC_E_MISMATCH */
+    uint32_t n_prompts;     /* how many prompts the plan has */
+    uint32_t shard_prompts; /* how many of them a shard has, S */
+    /* recorded in the journal; to go on with another kind is CKVC_E_MISMATCH */
+    const char *backend;
 } run_pass_start;
-/* `header` is written to every shard (copied). Replays logs; done [n_prompts] (caller's) is set
- * true for each prompt that is already published, logged or journaled as skipped, that stands
- * behind the end of a pass that was ended early, or that is another part's. A replayed log that
- * completes its shard is published. */
+/* Begins a pass, or goes on with it. `header` is copied, and written to every shard. The logs are
+ * replayed, and a replayed log that completes its shard is published. done [n_prompts], which is
+ * the caller's, becomes true for each prompt that is published, logged or entered as skipped, for
+ * those behind the end of a pass that was ended early, and for those of other parts. */
 ckvc_status run_pass_begin(run_dir *r, const run_pass_start *start, const shard_header *header,
                            bool *done, ckvc_err *err) CKVC_MUST_CHECK;
-/* Is a prompt of the open pass this part's to do? */
+/* Tells whether a prompt of the open pass is this part's to do. */
 bool run_is_ours(const run_dir *r, uint32_t prompt);
-/* One finished prompt (number in the plan's order) with its rows (one prompt row): appended to the
- * shard's log and fsynced. Publishes the shard when its range is complete. Prompts may finish in
- * any order. */
+/* Appends one finished prompt to its shard's log and syncs it. `prompt` is its number in the plan's
+ * order; `rows` has one prompt row. Publishes the shard when all its prompts are done. Prompts may
+ * finish in any order. */
 ckvc_status run_log_prompt(run_dir *r, uint32_t prompt, const shard *rows,
                            ckvc_err *err) CKVC_MUST_CHECK;
-/* A prompt that leaves no records: one journal line with id and reason. Counts towards its shard's
- * range. */
+/* Enters a prompt that leaves no records into the journal: one line with its id and the reason. The
+ * prompt counts as done in its shard. */
 ckvc_status run_skip_prompt(run_dir *r, uint32_t prompt, const char *id, const char *reason,
                             ckvc_err *err) CKVC_MUST_CHECK;
-/* What the open pass has: the rows of every prompt that is published or logged, in the plan's order
- * when prompts finished in it. For a pass whose next prompt depends on those before. */
+/* Calls fn with the rows of every prompt of the open pass that is published or logged; they come in
+ * the plan's order if the prompts finished in it. This serves a pass whose next prompt depends on
+ * those before. */
 ckvc_status run_pass_replay(run_dir *r, void (*fn)(void *ctx, const shard *rows), void *ctx,
                             ckvc_err *err) CKVC_MUST_CHECK;
-/* How --until-stable ended the open pass, journaled once, when its shards 0 ... n_shards-1 are
- * published and no other prompt is done: reached: the pass is complete with them; otherwise all its
- * shards are published and `reliability` (NaN: undefined) stayed below target. */
+/* Enters into the journal, once, how --until-stable ended the open pass, when its shards 0 ...
+ * n_shards-1 are published and no other prompt is done. `reached` says that the pass is complete
+ * with them; otherwise all its shards are published and `reliability` (NaN: undefined) stayed below
+ * `target`. */
 ckvc_status run_pass_stable(run_dir *r, double target, double reliability, bool reached,
                             ckvc_err *err) CKVC_MUST_CHECK;
-/* Bytes of the open pass's shards and logs, of this part's. */
+/* Returns the bytes of the open pass's shards and logs, as far as they are this part's. */
 uint64_t run_pass_bytes(const run_dir *r);
-/* True when all prompts of the pass, or of this part of it, are done; closes the pass's files. */
+/* Closes the files of the open pass. Returns true when all its prompts, or all of this part, are
+ * done. */
 bool run_pass_end(run_dir *r);
 
 /* ---- parts ---- */
-/* FOLDER/STEM-0-of-3END, a part's own file; without a part FOLDER/STEMEND. free() it. */
+/* Returns the name of a part's own file, FOLDER/STEM-0-of-3END, or FOLDER/STEMEND for a whole run.
+ * The caller frees it. */
 char *run_part_path(const char *folder, const char *stem, run_part part, const char *end);
-/* The parts that have such a file, ascending by count, index; the caller's to free. */
+/* Lists the parts that have such a file, ascending by count and index. The caller frees *out. */
 ckvc_status run_list_parts(const char *folder, const char *stem, const char *end, run_part **out,
                            size_t *n, ckvc_err *err) CKVC_MUST_CHECK;
 typedef struct run_merged {
-    uint32_t n_parts; /* 0: `path` was one run already */
+    uint32_t n_parts; /* 0 when `path` was one run already */
     size_t n_passes, n_shards;
 } run_merged;
-/* Publishes one run at `path` from the parts in it and in `folders` [n]: their shards, byte for
- * byte, and the journal of a run that was made in one go. The parts must be all of one number, of
- * one plan, arithmetic and shard header, and complete, and no shard may be there twice: otherwise
- * CKVC_E_DATA or CKVC_E_MISMATCH names the part and what to do, and nothing is published. Parts in
- * `path` are one run afterwards; those in other folders stay as they are. Merging again is no
- * error. */
+/* Publishes one run at `path` from the parts in it and in `folders` [n]. It has their shards, byte
+ * for byte, and the journal of a run that was made in one go. The parts must all be of one number,
+ * of one plan, arithmetic and shard header, and complete, and no shard may be there twice.
+ * Otherwise CKVC_E_DATA or CKVC_E_MISMATCH names the part and what to do, and nothing is published.
+ * Parts in `path` become part of the one run; those in other folders stay as they are. To merge
+ * again is no error. */
 ckvc_status run_merge(const char *path, const char *const *folders, size_t n, run_merged *out,
                       ckvc_err *err) CKVC_MUST_CHECK;
-/* Publishes what parts make together; the same bytes may be there already, of a merge that was
- * killed, other bytes are CKVC_E_CREATE. */
+/* Publishes a file that parts make together. The same bytes may be there already from a merge that
+ * was killed; other bytes are CKVC_E_CREATE. */
 ckvc_status run_publish_once(const char *path, const void *data, size_t size,
                              ckvc_err *err) CKVC_MUST_CHECK;
-/* What a run's folder holds now, while processes write it or after: an object for `ckvc status`,
- * docs/cli.md; new reference. Takes no lock. */
+/* Tells what a run's folder holds now, while processes write it or afterwards, as an object for
+ * `ckvc status` (docs/cli.md); a new reference. It takes no lock. */
 ckvc_status run_status(const char *path, json_t **out, ckvc_err *err) CKVC_MUST_CHECK;
 
 /* ---- reading ---- */
 typedef struct run_pass {
     char name[32];   /* "scan", "pass-01-head" */
-    int number;      /* 0 for scan */
+    int number;      /* 0 for the scan */
     char kind[8];    /* scan, demand, score, head, gate, both */
-    size_t n_shards; /* published */
+    size_t n_shards; /* shards that are published */
     uint32_t n_prompts_done;
-    uint32_t n_prompts; /* that the pass takes: the plan's, fewer when it ended early */
-    bool complete;      /* all shards of those prompts are published */
-    /* That its shards carry: the run's, or of compile that of the calibration that it stands for.
-     */
+    /* prompts that the pass takes: all of the plan, or fewer when it ended early */
+    uint32_t n_prompts;
+    bool complete; /* all shards with those prompts are published */
+    /* The hash of the plan that its shards carry: the run's, or in a run of compile that of the
+     * calibration that the pass belongs to. */
     char plan[CKVC_SHA256_HEX];
     struct {
         bool known, reached;
-        double target, reliability; /* NaN: undefined */
-    } stable;                       /* --until-stable */
+        double target, reliability; /* NaN when undefined */
+    } stable;                       /* what --until-stable found */
 } run_pass;
 size_t run_pass_count(const run_dir *r);
-const run_pass *run_pass_at(const run_dir *r, size_t i);            /* in order of their number */
-const run_pass *run_pass_named(const run_dir *r, const char *name); /* NULL: not begun */
-/* Reads shard k (k-th published, in order) of a pass after checking its SHA-256 against the
- * journal. */
+/* the passes stand in order of their number */
+const run_pass *run_pass_at(const run_dir *r, size_t i);
+const run_pass *run_pass_named(const run_dir *r, const char *name); /* NULL when it was not begun */
+/* Reads shard k of a pass, which is the k-th published one in order, after checking its SHA-256
+ * against the journal. */
 ckvc_status run_read_shard(const run_dir *r, const run_pass *p, size_t k, shard **out,
                            ckvc_err *err) CKVC_MUST_CHECK;
-/* Skipped prompts of all passes: array of {pass, id, reason}. Borrowed. */
+/* Returns the skipped prompts of all passes, an array of {pass, id, reason}. Borrowed. */
 const json_t *run_skipped(const run_dir *r);
 
-/* Everything checked, shards read whole; for `ckvc verify`. */
+/* Checks everything for `ckvc verify`, for which the shards are read whole. */
 ckvc_status run_verify(const char *path, ckvc_err *err) CKVC_MUST_CHECK;
-json_t *run_describe(const run_dir *r); /* for `ckvc inspect`; new reference */
-/* Writes a file of the run (scan/edges.json, tables/...) atomically below the run's folder,
- * replaced when it is there. */
+json_t *run_describe(const run_dir *r); /* for `ckvc inspect`; a new reference */
+/* Writes a file of the run (scan/edges.json, tables/...) atomically below the run's folder, and
+ * replaces one that is there. */
 ckvc_status run_publish_file(run_dir *r, const char *name, const void *data, size_t n,
                              ckvc_err *err) CKVC_MUST_CHECK;
 
-/* ---- notes: journal lines of a run of compile beside its passes ---- */
-/* A file as run_publish_file, and a journal line
+/* ---- notes: lines in the journal of a run of compile that stand beside its passes ---- */
+/* Writes a file as run_publish_file does, and the journal line
  * {"note":"file","name","bytes","sha256"} that makes it a checkpoint. */
 ckvc_status run_checkpoint_file(run_dir *r, const char *name, const void *data, size_t n,
                                 ckvc_err *err) CKVC_MUST_CHECK;
-/* The same line for a file that is published already: it is read, and replaces an older line of its
- * name. */
+/* Writes the same line for a file that is published already. The file is read, and the line
+ * replaces an older one of its name. */
 ckvc_status run_checkpoint(run_dir *r, const char *name, ckvc_err *err) CKVC_MUST_CHECK;
-bool run_has_file(const run_dir *r, const char *name); /* such a line is there */
-/* Reads a checkpoint after checking its size and SHA-256. *data is NUL-terminated; free() it. */
+bool run_has_file(const run_dir *r, const char *name); /* whether there is such a line */
+/* Reads a checkpoint after checking its size and SHA-256. *data ends in a NUL; the caller frees
+ * it. */
 ckvc_status run_read_file(const run_dir *r, const char *name, char **data, size_t *n,
                           ckvc_err *err) CKVC_MUST_CHECK;
-/* Appends {"note": kind, ...} with the members of `o` (taken). */
+/* Appends {"note": kind, ...} with the members of `o`, which is taken. */
 ckvc_status run_note(run_dir *r, const char *kind, json_t *o, ckvc_err *err) CKVC_MUST_CHECK;
-/* All lines with a "note", in order. Borrowed. */
+/* Returns all lines with a "note", in order. Borrowed. */
 const json_t *run_notes(const run_dir *r);

@@ -1,5 +1,5 @@
-/* The run directory: folder, lock, reading. The journal's lines are run_lines.c, writing a pass is
- * run_pass.c. */
+/* The run directory: its folder, its lock, and how it is read. run_lines.c has the journal's lines,
+ * and run_pass.c writes a pass. */
 #include <dirent.h>
 #include <errno.h>
 #include <sys/file.h>
@@ -23,7 +23,7 @@ ckvc_status run_folder_is_fresh(const char *path, bool *fresh, ckvc_err *err) {
     *fresh = true;
     for (struct dirent *e; (e = readdir(dir));) {
         *fresh = *fresh && (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 ||
-                            strncmp(e->d_name, "lock", 4) == 0 || /* and lock-0-of-3 */
+                            strncmp(e->d_name, "lock", 4) == 0 || /* also matches lock-0-of-3 */
                             strncmp(e->d_name, "run.json.tmp.", 13) == 0 ||
                             strncmp(e->d_name, "plan-", 5) == 0);
     }
@@ -42,8 +42,8 @@ static ckvc_status take_lock(const char *path, int operation, int *out, ckvc_err
     holder[strcspn(holder, "\n")] = 0;
     CKVC_FAIL_IF(busy, err, CKVC_E_BUSY, "%s: %s%s is writing this run; wait for it or stop it",
                  path, *holder ? "process " : "a part of it", holder);
-    /* The number is for the message above; the lock itself is the kernel's, so a dead process
-     * holds none. */
+    /* The process number serves the message above only. The lock itself is the kernel's, so that a
+     * dead process holds none. */
     if (operation == LOCK_EX && ftruncate(fd, 0) == 0) { dprintf(fd, "%ld\n", (long)getpid()); }
     *out = ckvc_take_fd(&fd);
     return CKVC_OK;
@@ -66,7 +66,8 @@ void run_close(run_dir *r) {
     free(r->passes);
     const int named = r->part.count ? r->part_lock : r->lock;
     if (named >= 0 && ftruncate(named, 0) != 0) {
-        errno = 0; /* an old pid stays in a file that nobody holds */
+        /* it does not matter that an old process number stays in a file whose lock nobody holds */
+        errno = 0;
     }
     ckvc_close_at(&r->lock);
     ckvc_close_at(&r->part_lock);
@@ -120,8 +121,9 @@ ckvc_status run_load(run_dir *r, ckvc_err *err) {
     return CKVC_OK;
 }
 
-/* Parts of one number stand beside each other, and neither beside a whole run; seen under the
- * lock. A part whose process has just begun shows by its lock alone. */
+/* Parts of one number may stand beside each other, but parts of another number or a whole run may
+ * not. This is checked under the lock. A part whose process has just begun is visible by its lock
+ * file alone. */
 static ckvc_status check_neighbours(const run_dir *r, ckvc_err *err) {
     CKVC_AUTO_FREE char *whole = ckvc_path_join(r->path, "journal.jsonl");
     CKVC_AUTO_FREE run_part *parts = NULL;
@@ -147,15 +149,16 @@ static ckvc_status check_neighbours(const run_dir *r, ckvc_err *err) {
     return CKVC_OK;
 }
 
-/* Temporary names are of a process, and processes on two machines may have one number, so that a
- * part writes under a name of its own first. */
+/* A temporary name contains the process number, and processes on two machines may have the same
+ * one. A part therefore writes under a name of its own first. */
 ckvc_status run_write_plan(const run_dir *r, const char *file, const json_t *plan, ckvc_err *err) {
     CKVC_AUTO_FREE char *text = ckvc_json_canonical(plan);
     CKVC_AUTO_FREE char *line = ckvc_format("%s\n", text);
     if (!r->part.count) { return ckvc_publish_bytes(file, line, strlen(line), false, err); }
     CKVC_AUTO_FREE char *own = run_part_path(r->path, "plan", r->part, ".json");
     CKVC_TRY(ckvc_publish_bytes(own, line, strlen(line), true, err));
-    const bool linked = link(own, file) == 0 || errno == EEXIST; /* else no hard links here */
+    /* otherwise this file system has no hard links */
+    const bool linked = link(own, file) == 0 || errno == EEXIST;
     CKVC_FAIL_ERRNO_IF(!linked && rename(own, file) != 0, err, CKVC_E_CREATE,
                        "%s: cannot rename into place", file);
     CKVC_TRY(run_remove_file(own, err));
@@ -186,7 +189,7 @@ ckvc_status run_create(const char *path, const json_t *plan, run_part part, bool
     const ckvc_status st = check_neighbours(r, err);
     if (st != CKVC_OK && part.count && !ckvc_file_exists(r->journal_path)) {
         CKVC_AUTO_FREE char *own = run_part_path(r->path, "lock", part, "");
-        unlink(own); /* it would stand in the others' way */
+        unlink(own); /* it would be in the way of the others */
     }
     CKVC_TRY(st);
     if (!ckvc_file_exists(file)) { CKVC_TRY(run_write_plan(r, file, plan, err)); }
@@ -282,7 +285,7 @@ ckvc_status run_note(run_dir *r, const char *kind, json_t *o, ckvc_err *err) {
 
 /* ---- checkpoints ---- */
 
-/* The last line of that name: a file that was made again is what it says. */
+/* Finds the last line of that name, since a file that was made again is what the last line says. */
 static const json_t *find_file(const run_dir *r, const char *name) {
     for (size_t i = json_array_size(r->notes); i-- > 0;) {
         const json_t *line = json_array_get(r->notes, i);

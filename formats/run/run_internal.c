@@ -1,5 +1,5 @@
-/* What the sources of a run directory share: names of files, ranges of shards, plans compared,
- * parts. It calls none of them. */
+/* What the sources of a run directory share: the names of files, the ranges of shards, the
+ * comparison of plans, and parts. This file calls none of those sources. */
 #include "formats/run/run_internal.h"
 
 #include <dirent.h>
@@ -59,7 +59,8 @@ int run_by_part(const void *a, const void *b) {
                                 : (x->index > y->index) - (x->index < y->index);
 }
 
-/* "journal-0-of-3.jsonl", as run_part_path writes it. */
+/* Parses a name such as "journal-0-of-3.jsonl". Returns whether it is one that run_part_path
+ * writes. */
 static bool part_of_name(const char *name, const char *stem, const char *end, run_part *out) {
     const size_t n = strlen(stem);
     if (strncmp(name, stem, n) != 0 || name[n] != '-') { return false; }
@@ -113,7 +114,8 @@ ckvc_status run_remove_file(const char *path, ckvc_err *err) {
     return CKVC_OK;
 }
 
-/* Keys that do not change results (run.md, "Plan"): left out of the hash and of comparisons. */
+/* Keys of the plan that do not change results (run.md, "Plan"). They are left out of the hash and
+ * of comparisons. */
 static const char *const not_hashed[] = {"threads", "shard", "limit_time", "memory",
                                          "backend", "out",   "resume",     "force",
                                          "quiet",   "json",  NULL};
@@ -146,8 +148,8 @@ static void diff_value(plan_diff *d, const char *name, const json_t *was, const 
     }
 }
 
-/* Fields of two objects that differ, in order of their names; objects within are walked into,
- * "bins.entropy". */
+/* Collects the fields in which two objects differ, in the order of their names. It descends into
+ * objects within them: "bins.entropy". */
 static void diff_objects(plan_diff *d, const char *prefix, const json_t *was, const json_t *is) {
     json_auto_t *all = json_object();
     json_t *value;
@@ -192,7 +194,7 @@ bool run_note_is_of_file(const json_t *line) {
     return strcmp(run_note_text(line, "note"), "file") == 0;
 }
 
-/* Below the run's folder, whatever the journal says. */
+/* Returns whether the name stays below the run's folder, whatever the journal says. */
 bool run_name_is_inside(const char *name) {
     return name && *name && *name != '/' && !strstr(name, "..");
 }

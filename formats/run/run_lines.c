@@ -1,4 +1,4 @@
-/* The lines of a run's journal (run.md, "journal.jsonl") into the struct, and back. */
+/* Turns the lines of a run's journal (run.md, "journal.jsonl") into the struct and back. */
 #include <stdio.h>
 
 #include "formats/run/run_internal.h"
@@ -124,7 +124,8 @@ static ckvc_status take_skip(run_dir *r, run_pass_state *p, const json_t *line, 
     return CKVC_OK;
 }
 
-/* The pass ends with the shards that are published, from 0 on. */
+/* Takes the line that tells how --until-stable ended the pass, with the shards that are published,
+ * from shard 0 on. */
 static ckvc_status take_stable(run_pass_state *p, const json_t *line, const char *where,
                                ckvc_err *err) {
     const json_t *target = json_object_get(line, "until_stable"),

@@ -1,4 +1,4 @@
-/* Runs in parts: their files' names, and many parts into one run (run.md, "Parts"). */
+/* Runs in parts: makes one run of many parts (run.md, "Parts"). */
 #include <dirent.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -13,8 +13,8 @@
 
 /* ---- what is to be merged ---- */
 typedef struct merge {
-    run_dir *to;     /* where: plan and lock, no journal yet */
-    run_dir **parts; /* [n], by index once they are checked */
+    run_dir *to;     /* where they are merged to; it has plan and lock, but no journal yet */
+    run_dir **parts; /* [n] sorted by index once they are checked */
     size_t n, capacity;
     ckvc_buffer journal;
 } merge;
@@ -26,7 +26,7 @@ static void merge_fini(merge *m) {
     ckvc_buffer_fini(&m->journal);
 }
 
-/* The parts of one folder; none is for the caller to judge. */
+/* Takes the parts of one folder. It may have none, which the caller judges. */
 static ckvc_status take_parts(merge *m, const char *folder, ckvc_err *err) {
     CKVC_AUTO_FREE run_part *list = NULL;
     size_t n;
@@ -43,7 +43,7 @@ static int by_index(const void *a, const void *b) {
     return run_by_part(&(*(run_dir *const *)a)->part, &(*(run_dir *const *)b)->part);
 }
 
-/* One of each index of one number. */
+/* Checks that all parts are of one number, and that there is one of each index. */
 static ckvc_status check_numbers(const merge *m, ckvc_err *err) {
     qsort(m->parts, m->n, sizeof(run_dir *), by_index);
     const uint32_t count = m->parts[0]->part.count;
@@ -66,7 +66,7 @@ static ckvc_status check_numbers(const merge *m, ckvc_err *err) {
     return CKVC_OK;
 }
 
-/* A pass of one part against the first part's. */
+/* Checks a pass of one part against the first part's. */
 static ckvc_status check_pass(const run_dir *part, const run_pass_state *p,
                               const run_pass_state *first, const run_dir *first_run,
                               ckvc_err *err) {
@@ -94,7 +94,8 @@ static ckvc_status check_pass(const run_dir *part, const run_pass_state *p,
     return CKVC_OK;
 }
 
-/* The same plan, the same passes, all of them whole. */
+/* Checks that all parts have the same plan and the same passes, and that all passes are
+ * complete. */
 static ckvc_status check_parts(const merge *m, ckvc_err *err) {
     const run_dir *first = m->parts[0];
     const int64_t most = json_integer_value(json_object_get(first->plan, "max_failures"));
@@ -135,13 +136,14 @@ static void put_line(merge *m, json_t *line) {
     json_decref(line);
 }
 
-/* The lines of the prompts of shard k that a part skipped, in the prompts' order, as a run that
- * does one after the other has them. */
+/* Writes the lines of the prompts of shard k that a part skipped, in the prompts' order, because a
+ * run that does one prompt after the other has them so. */
 static void put_skipped(merge *m, const run_dir *part, const run_pass_state *p, uint32_t k) {
     uint32_t first, end;
     run_shard_range(p, k, &first, &end);
     for (uint32_t prompt = first; prompt < end; prompt++) {
-        size_t at = 0; /* in p->skipped, which counts what r->skipped has of this pass */
+        /* index in p->skipped, which has one number for each entry of this pass in part->skipped */
+        size_t at = 0;
         for (size_t i = 0; i < json_array_size(part->skipped); i++) {
             const json_t *line = json_array_get(part->skipped, i);
             const char *of = json_string_value(json_object_get(line, "pass"));
@@ -164,7 +166,7 @@ static void put_journal(merge *m) {
 }
 
 /* ---- publishing ---- */
-/* A published shard, checked, into its place where it does not stand there. */
+/* Checks a published shard, and puts it into its place unless it stands there. */
 static ckvc_status publish_shard(const merge *m, const run_dir *part, const run_pass_state *p,
                                  const run_shard *s, ckvc_err *err) {
     CKVC_AUTO_FREE char *from = run_shard_path(part, p->pub.name, s->shard, ".h5");
@@ -177,7 +179,7 @@ static ckvc_status publish_shard(const merge *m, const run_dir *part, const run_
     return ckvc_publish_bytes(to, data, n, true, err);
 }
 
-/* What part 0 writes beside the shards, for all. */
+/* Publishes a file that part 0 writes beside the shards for all parts. */
 static ckvc_status publish_small(const merge *m, const char *name, ckvc_err *err) {
     CKVC_AUTO_FREE char *from = ckvc_path_join(m->parts[0]->path, name);
     CKVC_AUTO_FREE char *data = NULL;
@@ -205,7 +207,7 @@ static ckvc_status publish_shards(const merge *m, run_merged *out, ckvc_err *err
     return CKVC_OK;
 }
 
-/* The parts' own files of a run that is one now. */
+/* Removes the parts' own files, once the run is one. */
 static ckvc_status remove_parts(const run_dir *to, ckvc_err *err) {
     static const char *const files[][2] = {{"journal", ".jsonl"}, {"lock", ""}, {"plan", ".json"}};
     for (size_t f = 0; f < sizeof files / sizeof *files; f++) {
@@ -220,7 +222,7 @@ static ckvc_status remove_parts(const run_dir *to, ckvc_err *err) {
     return CKVC_OK;
 }
 
-/* Is all that a part's pass has in that of the run? */
+/* Tells whether the run's pass has all shards of a part's pass. */
 static bool has_all(const run_pass_state *run, const run_pass_state *part) {
     bool all = run != NULL;
     for (size_t i = 0, at = 0; all && i < part->pub.n_shards; i++) {
@@ -236,8 +238,8 @@ static bool has_all(const run_pass_state *run, const run_pass_state *part) {
     return all;
 }
 
-/* What a merge that was killed had no time to remove is no part any more: the run's journal has
- * all of it. */
+/* Removes what is left of a merge that was killed before it could: these are no parts any more,
+ * because the run's journal has all of them. */
 static ckvc_status remove_left(const run_dir *to, ckvc_err *err) {
     CKVC_AUTO(merge_fini) merge left = {.to = run_new(to->path, RUN_WHOLE)};
     CKVC_TRY(run_load(left.to, err));
@@ -254,7 +256,7 @@ static ckvc_status remove_left(const run_dir *to, ckvc_err *err) {
     return remove_parts(to, err);
 }
 
-/* A folder for the run, locked: no part of it is being written. */
+/* Makes the folder for the run and locks it, so that no part of it is being written. */
 static ckvc_status open_target(merge *m, ckvc_err *err) {
     const char *path = m->to->path;
     bool fresh = true;
@@ -269,7 +271,7 @@ static ckvc_status open_target(merge *m, ckvc_err *err) {
     return CKVC_OK;
 }
 
-/* run.json: the parts', or what is there is of the same plan. */
+/* Publishes run.json of the parts, or checks that the one that is there has the same plan. */
 static ckvc_status publish_plan(const merge *m, ckvc_err *err) {
     CKVC_AUTO_FREE char *file = ckvc_path_join(m->to->path, "run.json");
     if (ckvc_file_exists(file)) {
@@ -283,7 +285,7 @@ static ckvc_status publish_plan(const merge *m, ckvc_err *err) {
     return run_write_plan(m->to, file, m->parts[0]->plan, err);
 }
 
-/* The journal makes it a run. */
+/* Publishes the journal, which makes the folder a run. */
 static ckvc_status publish_journal(const merge *m, ckvc_err *err) {
     return run_publish_once(m->to->journal_path, m->journal.data, m->journal.size, err);
 }
@@ -317,7 +319,8 @@ ckvc_status run_merge(const char *path, const char *const *folders, size_t n, ru
     put_journal(&m);
     if (!there) { CKVC_TRY(open_target(&m, err)); }
     CKVC_TRY(publish_plan(&m, err));
-    if (whole) { CKVC_TRY(publish_journal(&m, err)); } /* another run's shards are not touched */
+    /* a folder that has another run is refused before its shards are touched */
+    if (whole) { CKVC_TRY(publish_journal(&m, err)); }
     CKVC_TRY(publish_shards(&m, out, err));
     CKVC_TRY(publish_journal(&m, err));
     return remove_parts(m.to, err);

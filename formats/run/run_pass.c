@@ -1,19 +1,19 @@
 /* Writing a pass of a run.
  *
- * The steps of publishing shard k, each of which may be the last one before a crash, and what a
- * resume finds:
+ * The steps of publishing shard k follow. A crash may come after, or in the middle of, each of
+ * them; the right column says what a resume then finds and does:
  *
- *   1 temporary file, write, sync   a *.tmp.R file: removed; the log is whole, so the shard is
- *                                   written again
- *   2 rename, sync the folder       shard-k.h5 without a journal line: written again from the log,
- *                                   with the same bytes
- *   3 journal line, sync            (torn: dropped, as 2) shard-k.h5, its line, and a log that
- *                                   nobody needs: removed
- *   4 log removed                   done
+ *   1 temporary file, write, sync   It finds a *.tmp.R file and removes it. The log is whole, so
+ *                                   that the shard is written again.
+ *   2 rename, sync the folder       It finds shard-k.h5 without a journal line, and writes it
+ *                                   again from the log, with the same bytes.
+ *   3 journal line, sync            It finds shard-k.h5, its line, and a log that nobody needs,
+ *                                   which it removes. A line that was cut off is dropped, which
+ *                                   leads back to step 2.
+ *   4 log removed                   The shard is done.
  *
- * So the journal line is what makes a shard published, and the log is what makes a prompt done
- * until then.
- */
+ * So the journal line is what makes a shard published, and until then the log is what makes a
+ * prompt done. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +35,7 @@ typedef enum prompt_state {
     PROMPT_PUBLISHED
 } prompt_state;
 
-/* Rows of a log record onto w->rows; CKVC_E_DATA names file and byte. */
+/* Appends the rows of a log record to w->rows. CKVC_E_DATA names file and byte. */
 static ckvc_status take_record(run_writer *w, const char *path, const prompt_log_record *record,
                                ckvc_err *err) {
     const size_t before = w->rows->n_prompts;
@@ -50,8 +50,9 @@ static ckvc_status take_record(run_writer *w, const char *path, const prompt_log
     return CKVC_OK;
 }
 
-/* Log (or, when every prompt was skipped, nothing) -> w->rows. The log's bytes are not held any
- * longer: the shard's image takes as much again. */
+/* Reads the rows of a shard from its log into w->rows; there are none when every prompt was
+ * skipped. The log's bytes are released afterwards, because the shard's image takes as much memory
+ * again. */
 static ckvc_status read_rows(run_writer *w, uint32_t k, const char *log_path, ckvc_err *err) {
     uint32_t first, end, logged = 0;
     run_shard_range(w->pass, k, &first, &end);
@@ -101,7 +102,8 @@ static ckvc_status publish_shard(run_dir *r, uint32_t k, ckvc_err *err) {
 }
 
 /* ---- beginning ---- */
-/* The program's version is no part of it: an upgrade between two sessions does not end a run. */
+/* Hashes a header. The program's version is left out, so that an upgrade between two sessions does
+ * not end a run. */
 static void header_hash(const shard_header *h, char out[CKVC_SHA256_HEX]) {
     shard_header same = *h;
     memset(same.ckvc_version, 0, sizeof same.ckvc_version);
@@ -110,8 +112,8 @@ static void header_hash(const shard_header *h, char out[CKVC_SHA256_HEX]) {
     ckvc_sha256_hex(bytes.data, bytes.size, out);
 }
 
-/* The pass in the journal: begun now, or begun before with the same prompts, shards, backend and
- * header. */
+/* Enters the pass into the journal, or checks that it was begun before with the same prompts,
+ * shards, backend and header. */
 static ckvc_status begin_line(run_dir *r, const run_pass_start *start, const shard_header *header,
                               ckvc_err *err) {
     char hash[CKVC_SHA256_HEX];
@@ -143,7 +145,7 @@ static ckvc_status begin_line(run_dir *r, const run_pass_start *start, const sha
     return CKVC_OK;
 }
 
-/* Log of shard k -> states. */
+/* Reads the log of shard k into the prompts' states. */
 static ckvc_status replay(run_dir *r, uint32_t k, ckvc_err *err) {
     run_writer *w = r->writer;
     uint32_t first, end;
@@ -165,19 +167,20 @@ static ckvc_status replay(run_dir *r, uint32_t k, ckvc_err *err) {
         w->state[record->prompt] = PROMPT_LOGGED;
         w->left[k]--;
     }
-    if (log.dropped) { /* cut off by the next append */
+    if (log.dropped) { /* the next append cuts them off */
         ckvc_warn("%s: %llu bytes of an unfinished write at byte %llu are dropped", path,
                   (unsigned long long)log.dropped, (unsigned long long)log.size);
     }
     return CKVC_OK;
 }
 
-/* Is shard k the one after `published` others in the journal? */
+/* Tells whether shard k is the one that follows `published` others in the journal. */
 static bool is_published(const run_writer *w, size_t published, uint32_t k) {
     return published < w->pass->pub.n_shards && w->pass->shards[published].shard == k;
 }
 
-/* Which prompts are done: journal, then logs; of other parts' shards nothing is known here. */
+/* Finds out which prompts are done, first by the journal and then by the logs. Nothing is known
+ * here of other parts' shards. */
 static ckvc_status find_done(run_dir *r, ckvc_err *err) {
     run_writer *w = r->writer;
     const run_pass_state *p = w->pass;
@@ -207,7 +210,8 @@ static ckvc_status find_done(run_dir *r, ckvc_err *err) {
             const size_t before = p->pub.n_shards;
             CKVC_TRY(publish_shard(r, k, err));
             published +=
-                p->pub.n_shards - before; /* its line now stands before those of later shards */
+                /* the shard's line now stands before those of later shards */
+                p->pub.n_shards - before;
         }
     }
     return CKVC_OK;
@@ -240,7 +244,7 @@ ckvc_status run_pass_begin(run_dir *r, const run_pass_start *start, const shard_
                  "%s: %u prompts in shards of %u are more than %u shards; give a larger "
                  "--shard-prompts",
                  r->path, start->n_prompts, start->shard_prompts, RUN_MAX_SHARDS);
-    shard_header ours = *header; /* arrays borrowed */
+    shard_header ours = *header; /* its arrays are borrowed */
     memcpy(ours.plan, r->pass_plan, sizeof ours.plan);
     ckvc_err why = {0};
     CKVC_FAIL_IF(shard_header_check(&ours, start->pass, &why) != CKVC_OK, err, CKVC_E_BUG, "%s",
@@ -277,8 +281,8 @@ ckvc_status run_log_prompt(run_dir *r, uint32_t prompt, const shard *rows, ckvc_
     assert(rows->h.n_layers == w->rows->h.n_layers && rows->h.n_kv_heads == w->rows->h.n_kv_heads);
     CKVC_FAIL_IF(w->state[prompt] != PROMPT_TODO, err, CKVC_E_BUG,
                  "prompt %u of %s is logged twice", prompt, w->pass->pub.name);
-    /* Rows that the shard could not hold must not become durable: every later resume would stumble
-     * over them. */
+    /* Rows that the shard could not hold must not become durable, because every later resume would
+     * fail on them. */
     shard_clear(w->rows);
     shard_append(w->rows, rows);
     ckvc_err why = {0};
@@ -350,7 +354,7 @@ uint64_t run_pass_bytes(const run_dir *r) {
 }
 
 bool run_pass_end(run_dir *r) {
-    /* and durable: nothing is left that could fail */
+    /* All of it is durable already, so that nothing is left that could fail. */
     const bool complete = r->writer->n_published == run_own_shards(r, r->writer->pass);
     run_writer_free(r->writer);
     r->writer = NULL;

@@ -1,4 +1,4 @@
-/* What a run's folder holds now, for `ckvc status`: see run_dir.h. */
+/* What a run's folder holds now, for `ckvc status` and `verify`. See run_dir.h. */
 #include "formats/run/run_status.h"
 
 #include <stdlib.h>
@@ -13,17 +13,18 @@
 #include "lib/base/order.h"
 #include "lib/base/memory.h"
 
-/* Prompts that became durable up to a time, in seconds. */
+/* How many prompts became durable with one file, and the time of its last write in seconds. */
 typedef struct mark {
-    double s; /* first: they are ordered by it */
+    double s; /* first member, because marks are ordered by it */
     uint32_t prompts;
 } mark;
 
-/* What stands of a part of a pass. */
+/* How far a part of a pass is. */
 typedef struct progress {
-    uint32_t prompts, done, skipped; /* this part's; of them published, logged, skipped; skipped */
-    uint32_t shards;                 /* this part's */
-    mark *marks;                     /* [n_marks] by file, then by time */
+    /* this part's prompts; those published, logged or skipped; those skipped */
+    uint32_t prompts, done, skipped;
+    uint32_t shards; /* how many shards are this part's */
+    mark *marks;     /* [n_marks] collected by file, then sorted by time */
     size_t n_marks;
 } progress;
 
@@ -64,7 +65,8 @@ static ckvc_status count_pass(const run_dir *r, const run_pass_state *p, progres
     return CKVC_OK;
 }
 
-/* Prompts a second over the last files that were written; NaN: fewer than two. */
+/* Returns the prompts a second over the last files that were written; NaN when there are fewer than
+ * two. */
 static double rate_of(const progress *o) {
     enum { LAST = 9 };
     const size_t first = o->n_marks > LAST ? o->n_marks - LAST : 0;
@@ -77,7 +79,7 @@ static double rate_of(const progress *o) {
 
 void run_status_of_pass(json_t *pass, bool complete, double rate, double written_s) {
     struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now); /* files' times are the wall clock's */
+    clock_gettime(CLOCK_REALTIME, &now); /* the times of files are those of the wall clock */
     const double ago = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec - written_s,
                  left = json_number_value(json_object_get(pass, "prompts")) -
                         json_number_value(json_object_get(pass, "done"));
@@ -98,7 +100,7 @@ static json_t *describe_progress(const run_pass_state *p, const progress *o) {
     return pass;
 }
 
-/* Are all of a list complete? */
+/* Tells whether all entries of a list are complete. */
 static bool all_complete(const json_t *list) {
     bool complete = true;
     for (size_t i = 0; i < json_array_size(list); i++) {
@@ -113,12 +115,13 @@ json_t *run_status_of_part(run_part part, const json_t *passes, const json_t *sk
                      "complete", ended && all_complete(passes));
 }
 
-/* One journal's passes, and what they skipped. */
+/* Describes the passes of one journal and what they skipped. */
 static ckvc_status describe_part(const char *path, run_part part, json_t **out, ckvc_err *err) {
     CKVC_AUTO(run_close_at) run_dir *r = run_new(path, part);
     CKVC_TRY(run_load(r, err));
     json_auto_t *passes = json_array();
-    /* compile has fits and scores between its passes, and ends with a table */
+    /* compile has fits and scores between its passes, so that it has ended only when it has its
+     * table */
     const char *verb = json_string_value(json_object_get(r->plan, "verb"));
     const bool ended =
         r->n_passes > 0 && (!verb || strcmp(verb, "compile") != 0 || run_has_file(r, "table.ckvt"));
@@ -133,7 +136,7 @@ static ckvc_status describe_part(const char *path, run_part part, json_t **out, 
     return CKVC_OK;
 }
 
-/* "I/N" of each part of the last one's number that is not in the list [n]. */
+/* Lists as "I/N" each part of the last one's number that is not in the list [n]. */
 static json_t *missing_parts(const run_part *list, size_t n) {
     json_t *missing = json_array();
     for (uint32_t i = 0, at = 0; n && i < list[n - 1].count; i++) {
@@ -179,7 +182,7 @@ ckvc_status run_status(const char *path, json_t **out, ckvc_err *err) {
     return CKVC_OK;
 }
 
-/* Every prompt of a shard's range has rows, or was skipped. */
+/* Checks that every prompt of a shard's range has rows or was skipped. */
 static ckvc_status check_range(const run_dir *r, const run_pass_state *p, const run_shard *entry,
                                ckvc_err *err) {
     uint32_t first, end, skipped = 0;

@@ -11,30 +11,32 @@
 
 #define COVERAGE_FILE "scan/coverage.json"
 
-/* One source in one cell; only where there are prompts. */
+/* One source in one risk cell; there is a row only where there are prompts. */
 typedef struct coverage_row {
-    uint32_t entropy, ppl, source; /* bins; index into sources */
-    uint32_t prompts, drawn;       /* scanned and not held out; logged of them */
+    uint32_t entropy, ppl, source; /* the cell's two bins; an index into `sources` */
+    /* prompts that are scanned and not held out; those of them that are logged */
+    uint32_t prompts, drawn;
 } coverage_row;
 
 typedef struct coverage {
     uint32_t n_entropy_bins, n_ppl_bins;
-    double *edges_entropy, *edges_ppl; /* [E-1], [P-1] */
-    char *from;                        /* where the edges come from, as in the plan */
+    double *edges_entropy, *edges_ppl; /* [E-1] and [P-1], for E entropy and P perplexity bins */
+    char *from;                        /* where the edges come from, named as in the plan */
     uint32_t min_cell;
-    int64_t sample;       /* --sample-prompts; 0: every prompt is logged */
-    bool logged;          /* of a calibration: drawn says which; a scan alone logs nothing */
-    uint32_t n_unscanned; /* prompts of the run that its scan does not know */
+    int64_t sample; /* --sample-prompts; 0 when every prompt is logged */
+    /* true for a calibration, where `drawn` says which are logged; a scan alone logs nothing */
+    bool logged;
+    uint32_t n_unscanned; /* prompts of the run that its scan does not have */
     char **sources;
     size_t n_sources;
-    coverage_row *rows; /* ascending by entropy, ppl, source */
+    coverage_row *rows; /* ascending by entropy bin, perplexity bin and source */
     size_t n_rows;
 } coverage;
 
 void coverage_fini(coverage *c);
-/* New reference. */
+/* Makes the file's JSON; a new reference. */
 json_t *coverage_json(const coverage *c);
-/* Reads a run's file; *there is false, and *out zero, where the run has none. Everything is
+/* Reads a run's file. Where the run has none, *there is false and *out is zero. Everything is
  * checked: CKVC_E_DATA names file and member. */
 ckvc_status coverage_read(const char *run, coverage *out, bool *there,
                           ckvc_err *err) CKVC_MUST_CHECK;
