@@ -1,19 +1,23 @@
-/* The kinds of policy that a score line names (scores.md): written by judge/, told apart by
- * report/. */
+/* The kinds of policy that a score line names (scores.md). judge/ writes them, and report/ tells
+ * them apart. */
 #pragma once
 
 #include <stdbool.h>
 
-/* What decides beside which others a policy may stand, and what it costs. */
+/* What decides with which other policies one may be compared, and what the policy costs. */
 typedef struct policy_properties {
-    const char *source; /* paper and code; NULL: ours */
-    const char *cost;   /* beside the prefill of which it looks at the last rows; NULL: nothing */
-    bool query_aware;   /* ranks by the attention of the prompt's last rows, where its question is:
-                           what it keeps serves that question */
-    bool exact;         /* keeps L·G·B entries; else `entries` of a line is what it used */
+    const char *source; /* the paper and the code that it follows; NULL when the policy is ours */
+    /* the cost beside the prefill, the last rows of which it looks at; NULL when there is none */
+    const char *cost;
+    /* ranks by the attention of the prompt's last rows, where the prompt's question is, so that
+     * what it keeps serves that question */
+    bool query_aware;
+    /* keeps exactly L·G·B entries; otherwise `entries` of a line says what it used */
+    bool exact;
 } policy_properties;
 
-/* A row of each rule of judge/policies/rules: X(POLICY_..., rule_..., name, policy_properties). */
+/* One row for each rule of judge/policies/rules: X(POLICY_..., rule_..., name,
+ * policy_properties). */
 #define POLICY_RULES(X)                                                                            \
     X(FULL, full, "full", {0})                                                                     \
     X(RECENT, recent, "recent", {.exact = true})                                                   \
@@ -63,7 +67,7 @@ typedef struct policy_properties {
     X(ZIGZAGKV, zigzagkv, "zigzagkv",                                                              \
       {"Zhong et al. 2025, arXiv:2412.09036; kvpress, pull request 238", .query_aware = true})
 
-/* Of those that are made with a table's shares, floor or score. */
+/* The same for the rules that are made with a table's shares, floor or score. */
 #define POLICY_TABLE_RULES(X)                                                                      \
     X(POOLED, pooled, "pooled", {.query_aware = true, .exact = true})                              \
     X(HEADKV, headkv, "headkv",                                                                    \
@@ -77,7 +81,7 @@ typedef enum policy_kind {
     POLICY_TABLE,
     POLICY_IDENTITY,
     POLICY_MATCHED,
-    POLICY_RULES(POLICY_ID) POLICY_TABLE_RULES(POLICY_ID) /* one by one */
+    POLICY_RULES(POLICY_ID) POLICY_TABLE_RULES(POLICY_ID) /* the rules, one by one */
     POLICY_NO_UTILITY,
     POLICY_NO_THRESHOLD,
     POLICY_MEAN_GATE,
@@ -85,23 +89,26 @@ typedef enum policy_kind {
     POLICY_HEAD_ONLY,
     POLICY_GATE_ONLY,
     POLICY_KIND_COUNT,
-    POLICY_PRESS /* of kvpress by its class, SnapKVPress: scored by the Python package */
+    /* a press of kvpress, named by its class as in SnapKVPress; the Python package scores it */
+    POLICY_PRESS
 } policy_kind;
 #undef POLICY_ID
 
 const char *policy_kind_name(policy_kind kind); /* "table", "identity", ... */
 const policy_properties *policy_properties_of(policy_kind kind);
-/* The kind that goes by this name; POLICY_KIND_COUNT or more: none that is scored here. */
+/* Returns the kind of this name. POLICY_KIND_COUNT or more says that it is none that is scored
+ * here. */
 policy_kind policy_kind_named(const char *name);
-/* Ranks positions without looking at a table's entries. */
+/* Tells whether the kind ranks positions without looking at a table's entries. */
 static inline bool policy_is_reference(policy_kind kind) {
     return (kind > POLICY_FULL && kind < POLICY_NO_UTILITY) || kind == POLICY_PRESS;
 }
-/* Of these, what is made with a table's shares, floor or score. */
+/* Tells which of these are made with a table's shares, floor or score. */
 static inline bool policy_needs_table(policy_kind kind) {
     return kind >= POLICY_POOLED && kind < POLICY_NO_UTILITY;
 }
-/* A table with one part taken out or put back to its start (paper.md section 7). */
+/* Tells whether the kind is a table with one part taken out or put back to its start (paper.md
+ * section 7). */
 static inline bool policy_is_control(policy_kind kind) {
     return kind >= POLICY_NO_UTILITY && kind < POLICY_KIND_COUNT;
 }

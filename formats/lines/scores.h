@@ -1,4 +1,4 @@
-/* The JSON lines of `ckvc score` (scores.md): one row per prompt x budget x policy. */
+/* The JSON lines of `ckvc score` (scores.md): one row for each prompt x budget x policy. */
 #pragma once
 
 #include <stddef.h>
@@ -9,8 +9,8 @@
 #include "lib/base/memory.h"
 #include "lib/base/status.h"
 
-/* Per-layer numbers of --attention-error, and quantiles (5, 25, 50, 75, 95, 99, 100%) of
- * --utilities. */
+/* The numbers of each layer under --attention-error, and the count of quantiles (5, 25, 50, 75, 95,
+ * 99, 100%) under --utilities. */
 enum {
     SCORE_EPSILON,
     SCORE_BOUND,
@@ -22,34 +22,50 @@ enum {
 
 typedef struct score_row {
     uint32_t line;                        /* 1-based */
-    char *id, *source, *document, *split; /* all but id: NULL where the manifest had none */
-    char *model, *manifest, *policy; /* model: its fingerprint; manifest: SHA-256 of its bytes */
-    uint64_t token_hash; /* of the prompt's tokens, whatever manifest they stand in; 0: none */
-    /* Content id of the table itself (policy "table"), of the one that a control is of, or whose
-     * tokens a reference keeps; "" none. */
+    char *id, *source, *document, *split; /* all but id are NULL where the manifest had none */
+    /* model is its fingerprint, manifest the SHA-256 of its bytes */
+    char *model, *manifest, *policy;
+    /* hash of the prompt's tokens, the same in whatever manifest they stand; 0 when there is
+     * none */
+    uint64_t token_hash;
+    /* Content id of the table itself (policy "table"), of the table that a control was made from,
+     * or of the table as many of whose tokens a reference keeps; "" when there is none. */
     char table[CKVC_SHA256_HEX];
-    double tau;                        /* the one threshold of a matched control, NaN elsewhere */
+    /* the one threshold of a matched control; NaN for other policies */
+    double tau;
     uint32_t n_tokens, n_continuation; /* T, C */
-    double budget;                /* >= 1 tokens, < 1 a share of T; with layer_budgets their mean */
-    uint64_t layer_budgets;       /* hash of the budgets by layer; 0: all layers have the same */
-    setting setting;              /* rewards of two scores (SETTING_SCORE) are not of one policy */
-    double r_struct, r_sem;       /* NaN where null */
-    int32_t bin_entropy, bin_ppl; /* -1 where null: no table, no bins */
-    uint32_t n_layers;            /* L */
-    uint32_t n_sets;              /* of a layer: 1, or G where every KV head has its own */
-    uint32_t *n_candidates;       /* [L]; NULL where the policy has no threshold */
-    uint32_t *n_kept, *n_kept_window; /* [L][n_sets]; n_kept_window NULL where null */
-    double repeat_tokens; /* fed by a policy's second pass over the prompt; NaN: it has none */
-    double later_tokens;  /* fed behind the compressed prompt, not scored; NaN: none */
-    double entries;       /* kept (layer, KV head, position); NaN: files of before */
-    double head_dim;      /* numbers of a key, and of a value, in the cache; NaN: files of before */
-    /* Nats per token, NaN where null (C = 0, not finite); reward = -(loss_comp - loss_full). */
+    /* tokens from 1 up, below 1 a share of T; with layer_budgets their mean */
+    double budget;
+    /* hash of the budgets by layer; 0 when all layers have the same */
+    uint64_t layer_budgets;
+    /* rewards under two SETTING_SCORE settings do not belong to one policy */
+    setting setting;
+    double r_struct, r_sem; /* NaN where the line has null */
+    /* -1 where the line has null, because there is no table or it has no bins */
+    int32_t bin_entropy, bin_ppl;
+    uint32_t n_layers;      /* L */
+    uint32_t n_sets;        /* sets of a layer: 1, or G where every KV head has its own */
+    uint32_t *n_candidates; /* [L]; NULL when the policy has no threshold */
+    /* [L][n_sets]; n_kept_window is NULL where the line has null */
+    uint32_t *n_kept, *n_kept_window;
+    /* tokens fed by a policy's second pass over the prompt; NaN when it has no such pass */
+    double repeat_tokens;
+    /* tokens fed behind the compressed prompt that are not scored; NaN when there are none */
+    double later_tokens;
+    /* how many (layer, KV head, position) are kept; NaN in files of earlier versions */
+    double entries;
+    /* how many numbers a key (and a value) has in the cache; NaN in files of earlier versions */
+    double head_dim;
+    /* Nats per token; NaN where the line has null (C = 0, or not finite). reward = -(loss_comp -
+     * loss_full). */
     double loss_full, loss_comp, reward;
-    /* Of the next token, full cache against this one, nats; NaN: null, files of before. */
+    /* KL(full || this cache) of the next token, in nats; NaN where the line has null, and in files
+     * of earlier versions. */
     double kl;
-    double *attention; /* [SCORE_ATTENTION_KEYS][L]; NULL: not measured */
-    uint32_t n_heads;  /* G of utility, else 0 */
-    double *utility;   /* quantiles [L][G][7], then alpha's [7]; NULL: not on this line */
+    double *attention; /* [SCORE_ATTENTION_KEYS][L]; NULL when not measured */
+    uint32_t n_heads;  /* G, for `utility`; else 0 */
+    /* quantiles [L][G][7], then those of alpha [7]; NULL when this line has none */
+    double *utility;
 } score_row;
 
 typedef struct scores {
@@ -58,11 +74,11 @@ typedef struct scores {
     size_t n, capacity;
 } scores;
 
-/* Reads and checks every line: unknown, missing or duplicate keys, wrong types, counts that
- * contradict each other, a reward that is not the difference of the losses, or the same prompt x
- * budget x policy twice are CKVC_E_DATA with "FILE:LINE: ...". */
+/* Reads and checks every line. Unknown, missing or duplicate keys, wrong types, counts that
+ * contradict each other, a reward that is not the difference of the losses, and the same prompt x
+ * budget x policy twice are CKVC_E_DATA "FILE:LINE: ...". */
 ckvc_status scores_read(const char *path, scores **out, ckvc_err *err) CKVC_MUST_CHECK;
-/* Mean over its sets of the positions that a row keeps. */
+/* Returns how many positions a row keeps, as the mean over its sets. */
 double score_row_kept(const score_row *row);
 void scores_free(scores *s);
 CKVC_AUTO_OF(scores, scores_free)
