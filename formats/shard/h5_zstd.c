@@ -1,4 +1,4 @@
-/* zstd as an HDF5 filter: see h5_zstd.h. */
+/* The zstd filter for HDF5. See h5_zstd.h. */
 #include "formats/shard/h5_zstd.h"
 
 #include <stdlib.h>
@@ -8,8 +8,8 @@ static _Thread_local size_t expected;
 
 void h5_zstd_expect(size_t chunk_bytes) { expected = chunk_bytes; }
 
-/* Returns the bytes in *buf after the filter, 0 for failure (HDF5's convention); *buf is replaced
- * by a malloc'ed block. */
+/* Returns how many bytes *buf has after the filter, or 0 for failure, which is HDF5's convention.
+ * *buf is replaced by a malloc'ed block. */
 static size_t filter(unsigned flags, size_t cd_nelmts, const unsigned cd_values[], size_t nbytes,
                      size_t *buf_size, void **buf) {
     void *out = NULL;

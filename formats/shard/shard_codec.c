@@ -1,5 +1,5 @@
-/* Shard rows and header as plain bytes: see shard_codec.h. One walk over the fields serves both
- * ways. */
+/* Turns shard rows and header into plain bytes and back. One walk over the fields serves both
+ * directions. See shard_codec.h. */
 #include "formats/shard/shard_codec.h"
 
 #include <assert.h>
@@ -7,7 +7,7 @@
 #include "formats/shard/shard_schema.h"
 #include "lib/base/sizes.h"
 
-/* Puts what the fields hold when `out` is set, else gets it from `in`. */
+/* Writes what the fields hold when `out` is set, else reads it from `in`. */
 typedef struct codec {
     ckvc_buffer *out;
     ckvc_cursor *in;
@@ -30,7 +30,7 @@ static void move_text(codec *c, char *text, size_t size) {
     memcpy(text, p, n);
 }
 
-/* Numbers of n bytes in all, which files have in the order of this machine's. */
+/* Moves numbers of n bytes in all. Files have them in the byte order of this machine. */
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "numbers are moved as they lie in memory");
 static void move_numbers(codec *c, void *p, size_t n) {
@@ -44,7 +44,7 @@ static void move_numbers(codec *c, void *p, size_t n) {
     }
 }
 
-/* A member of a row or of the header. */
+/* Moves a member of a row or of the header. */
 static void move_member(codec *c, const record_member *m, void *record) {
     char *at = (char *)record + m->at, buffer[64] = "";
     if (m->type == RECORD_TEXT) {
@@ -62,10 +62,11 @@ static void move_member(codec *c, const record_member *m, void *record) {
 
 /* ---- rows ---- */
 
-/* What came later and stands behind all rows: move_documents. */
+/* Tells whether the column is one of texts that was added later; such columns stand behind all rows
+ * (move_documents). */
 static bool is_document(const shard_column *c) { return !c->axes && c->need == SHARD_OF_NEW; }
 
-/* Row i of a group. */
+/* Moves row i of a group. */
 static void move_row(codec *c, shard *s, const shard_group *g, size_t i) {
     char *row = shard_array(s, g->rows_offset) + i * g->row_size;
     if (!c->out) { memset(row, 0, g->row_size); }
@@ -81,14 +82,15 @@ static void move_row(codec *c, shard *s, const shard_group *g, size_t i) {
     }
 }
 
-/* Those of n prompts, behind everything else; where none has one, no byte. */
+/* Moves the documents of n prompts, which stand behind everything else. Where no prompt has one,
+ * nothing is written. */
 static void move_documents(codec *c, struct shard_prompt *prompts, size_t n) {
     for (size_t i = 0; i < n; i++) { move_text(c, prompts[i].document, SHARD_STRING); }
 }
 
 void shard_encode(const shard *s, ckvc_buffer *out) {
     codec c = {.out = out};
-    assert(out); /* else it would read */
+    assert(out); /* without `out` it would read */
     for (int k = 0; k < SHARD_GROUPS; k++) {
         ckvc_buffer_u32(out, (uint32_t)shard_rows(s, &shard_groups[k]));
     }
@@ -105,7 +107,7 @@ void shard_encode(const shard *s, ckvc_buffer *out) {
     move_documents(&c, s->prompts, any ? s->n_prompts : 0);
 }
 
-/* The fewest bytes that a row of the group takes. */
+/* Returns the fewest bytes that a row of the group takes. */
 static size_t row_bytes(const shard_group *g, const shard_header *h) {
     size_t n = 0;
     for (size_t k = 0; k < g->n_columns; k++) {
@@ -116,7 +118,7 @@ static size_t row_bytes(const shard_group *g, const shard_header *h) {
     return n;
 }
 
-/* Counts of rows, and room for them. */
+/* Reads the counts of rows, and makes room for them. */
 static ckvc_status decode_counts(shard *s, ckvc_cursor *c, uint32_t rows[SHARD_GROUPS],
                                  ckvc_err *err) {
     for (int k = 0; k < SHARD_GROUPS; k++) { rows[k] = ckvc_cursor_u32(c); }
@@ -156,7 +158,7 @@ ckvc_status shard_decode(shard *s, const uint8_t *bytes, size_t n, ckvc_err *err
             if (k == SHARD_GROUP_PROMPT || in.failed) { continue; }
             uint32_t *prompt = k == SHARD_GROUP_BASELINE ? &s->baselines[before + i].prompt
                                                          : &s->records[before + i].prompt;
-            if (*prompt >= rows[SHARD_GROUP_PROMPT]) { /* numbered within these bytes */
+            if (*prompt >= rows[SHARD_GROUP_PROMPT]) { /* prompts are numbered within these bytes */
                 return ckvc_fail(err, CKVC_E_DATA, "shard rows: %s row %zu names prompt %u of %u",
                                  g->name, i, *prompt, rows[SHARD_GROUP_PROMPT]);
             }
@@ -175,24 +177,25 @@ ckvc_status shard_decode(shard *s, const uint8_t *bytes, size_t n, ckvc_err *err
 
 /* ---- the header ---- */
 
-/* Which parts follow that not every header has. What is neutral leaves no bit and no byte: a pass
- * that was begun before such a part existed goes on with the same hash of its header. */
-static const uint8_t has_start[] = {1, 2, 64}; /* of each side */
+/* A byte of bits says which of the parts follow that not every header has. A neutral part leaves no
+ * bit and no byte, so that a pass that was begun before such a part existed goes on with the same
+ * hash of its header. */
+static const uint8_t has_start[] = {1, 2, 64}; /* the bit of each side */
 _Static_assert(CKVC_SIDE_COUNT <= 3, "a fourth side's start table needs a second byte of parts");
 typedef struct part {
     const char *key;
     uint8_t bit;
-    bool bare; /* its bit says it all */
+    bool bare; /* the bit is all there is: no bytes follow */
 } part;
 
-/* Of a sparse attribute. */
+/* Returns the part of a sparse attribute. */
 static const part *part_of(const shard_attribute *a) {
     static const part parts[] = {{"layer_budgets", 4, false},
                                  {"operator", 8, false},
                                  {"compute", 16, false},
                                  {"loss_reduction", 128, true},
-                                 {"sketch", 0, false}, /* no part of the header's hash */
-                                 {NULL, 32, false}};   /* all that came later */
+                                 {"sketch", 0, false}, /* not part of the header's hash */
+                                 {NULL, 32, false}};   /* all attributes that were added later */
     const part *p = parts;
     while (p->key && strcmp(a->m.name, p->key) != 0) { p++; }
     return p;
@@ -218,7 +221,8 @@ static uint8_t parts_of(const header_codec *k) {
     return parts;
 }
 
-/* All single values that every header has, of a type and of so many bytes; 0: of any size. */
+/* Moves all single values that every header has and that have this type and this many bytes; a size
+ * of 0 stands for any. */
 static void move_singles(header_codec *k, record_type type, size_t size) {
     for (size_t i = 0; i < k->n; i++) {
         const shard_attribute *a = &k->list[i];
@@ -229,7 +233,7 @@ static void move_singles(header_codec *k, record_type type, size_t size) {
     }
 }
 
-/* The sparse ones that are there. */
+/* Moves the sparse attributes that are present. */
 static void move_sparse(header_codec *k) {
     for (size_t i = 0; i < k->n; i++) {
         const shard_attribute *a = &k->list[i];

@@ -1,5 +1,5 @@
-/* The writer of HDF5 shards (formats/shard/shard.md): same rows, same bytes. The reader is
- * shard_h5_read.c. */
+/* The writer of HDF5 shards (formats/shard/shard.md): the same rows give the same bytes. The reader
+ * is shard_h5_read.c. */
 #include "formats/shard/shard_h5.h"
 
 #include <assert.h>
@@ -20,9 +20,10 @@
         if (condition) { return h5_fail(err, __VA_ARGS__); }                                       \
     } while (0)
 
-/* Types of numbers in the file, little-endian whatever the machine, and in memory. */
+/* Returns the type of a number in memory, or in the file, where it is little-endian whatever the
+ * machine. */
 static hid_t number_type(record_type type, size_t size, bool in_file) {
-    enum { REALS = 8 }; /* stand behind the counts */
+    enum { REALS = 8 }; /* the types of reals stand behind those of counts */
     const hid_t types[][2] = {[1] = {H5T_NATIVE_UINT8, H5T_STD_U8LE},
                               [2] = {H5T_NATIVE_UINT16, H5T_STD_U16LE},
                               [4] = {H5T_NATIVE_UINT32, H5T_STD_U32LE},
@@ -32,7 +33,7 @@ static hid_t number_type(record_type type, size_t size, bool in_file) {
     return types[size + (type == RECORD_REAL ? REALS : 0)][in_file];
 }
 
-/* Fixed length, NUL-padded, UTF-8. The caller closes it. */
+/* Makes the type of a text of fixed length, NUL-padded, in UTF-8. The caller closes it. */
 static hid_t text_type(size_t size) {
     H5_AUTO hid_t type = H5Tcopy(H5T_C_S1);
     const bool made = type >= 0 && H5Tset_size(type, size) >= 0 &&
@@ -43,7 +44,7 @@ static hid_t text_type(size_t size) {
 
 /* What is written: a single value (rank 0) or an array. */
 typedef struct values {
-    hid_t type, memory; /* in the file, in memory */
+    hid_t type, memory; /* the type in the file, and the type in memory */
     int rank;
     hsize_t dims[SHARD_MAX_RANK];
     const void *data;
@@ -67,7 +68,8 @@ static ckvc_status write_value(hid_t file, const char *name, const values *v, ck
 
 static ckvc_status write_text(hid_t file, const char *name, const char *text, ckvc_err *err) {
     const size_t n = strlen(text);
-    H5_AUTO hid_t type = text_type(n ? n : 1); /* HDF5 has no text of length 0: one NUL */
+    /* HDF5 has no text of length 0; such a text is written as one NUL */
+    H5_AUTO hid_t type = text_type(n ? n : 1);
     H5_FAIL_IF(err, type < 0, CKVC_E_SYSTEM, "shard attribute %s: no type", name);
     return write_value(file, name, &(values){.type = type, .memory = type, .data = text}, err);
 }
@@ -100,9 +102,9 @@ static ckvc_status write_header(hid_t file, const shard_header *h, ckvc_err *err
     return CKVC_OK;
 }
 
-/* One column: dims[0] rows, dims[1...] values of a row. The chunk rule of shard.md, which may make
- * a chunk longer than the column: the maximal extent is then the chunk's, since HDF5 refuses a
- * fixed extent below the chunk. */
+/* Writes one column: dims[0] rows with dims[1...] values each. By the chunk rule of shard.md a
+ * chunk may be longer than the column. The maximal extent is then that of the chunk, because HDF5
+ * refuses a fixed extent below the chunk. */
 static ckvc_status write_column(hid_t group, const char *name, const values *v, ckvc_err *err) {
     hsize_t chunk[SHARD_MAX_RANK], most[SHARD_MAX_RANK], row = 1;
     const hsize_t rows = v->dims[0];
@@ -110,7 +112,7 @@ static ckvc_status write_column(hid_t group, const char *name, const values *v, 
         row *= v->dims[i];
         chunk[i] = most[i] = v->dims[i];
     }
-    assert(row > 0); /* every column's rows hold something */
+    assert(row > 0); /* the rows of every column hold something */
     chunk[0] = CHUNK_VALUES / row;
     if (v->rank == 1 && rows < chunk[0]) { chunk[0] = rows; }
     chunk[0] = chunk[0] ? chunk[0] : 1;
@@ -134,21 +136,21 @@ static ckvc_status write_column(hid_t group, const char *name, const values *v, 
     return CKVC_OK;
 }
 
-/* A field of every row, dense. */
+/* Gathers a field of every row into a dense array. */
 static void gather_column(char *to, const char *rows, size_t row_size, const shard_column *c,
                           size_t n) {
     const bool text = c->m.type == RECORD_TEXT;
     const size_t size = text ? SHARD_STRING - 1 : c->m.size;
     for (size_t i = 0; i < n; i++, to += size) {
         const char *field = rows + i * row_size + c->m.at;
-        /* what stands behind a text's end is not part of it */
+        /* bytes behind the end of a text are not part of it */
         const size_t used = text ? strnlen(field, size) : size;
         memcpy(to, field, used);
         memset(to + used, 0, size - used);
     }
 }
 
-/* Are all texts of a gathered column empty? */
+/* Tells whether all texts of a gathered column are empty. */
 static bool is_empty(const char *bytes, size_t n) {
     size_t i = 0;
     while (i < n && !bytes[i]) { i++; }
@@ -188,8 +190,8 @@ static ckvc_status write_group(hid_t file, const shard *s, const shard_group *g,
 
 static uint32_t rotate(uint32_t v, int by) { return v << by | v >> (32 - by); }
 
-/* HDF5's metadata checksum: hashlittle of Bob Jenkins's lookup3 (2006, public domain), start value
- * 0. n > 0. */
+/* Computes HDF5's metadata checksum: hashlittle of Bob Jenkins's lookup3 (2006, public domain) with
+ * the start value 0. n must be above 0. */
 static uint32_t lookup3(const uint8_t *p, size_t n) {
     uint32_t a = 0xdeadbeefu + (uint32_t)n, b = a, c = a;
     for (; n > 12; n -= 12, p += 12) {
@@ -213,9 +215,10 @@ static uint32_t lookup3(const uint8_t *p, size_t n) {
     return (c ^ b) - rotate(b, 24);
 }
 
-/* The bytes of an open in-memory file. H5Fget_file_image of HDF5 1.10 clears the superblock's flags
- * ("open for writing") and leaves the checksum as it was, so that nobody can open what it returns:
- * bytes 44-47 of superblock 3, over bytes 0-43, are made right. */
+/* Copies the bytes of an open in-memory file. H5Fget_file_image of HDF5 1.10 clears the
+ * superblock's flags ("open for writing") but leaves the checksum as it was, so that nobody can
+ * open what it returns. The checksum over bytes 0-43 of superblock 3, which stands in bytes 44-47,
+ * is therefore computed again. */
 static ckvc_status take_image(hid_t file, uint8_t **out, size_t *n, ckvc_err *err) {
     const ssize_t size =
         H5Fflush(file, H5F_SCOPE_GLOBAL) < 0 ? -1 : H5Fget_file_image(file, NULL, 0);
@@ -233,7 +236,8 @@ static ckvc_status take_image(hid_t file, uint8_t **out, size_t *n, ckvc_err *er
 ckvc_status shard_h5_image(const shard *s, uint8_t **out, size_t *n, ckvc_err *err) {
     *out = NULL;
     *n = 0;
-    ckvc_err why = {0}; /* what the readers would refuse is never written: a bug of the caller */
+    /* what the readers would refuse is never written, because it is a bug of the caller */
+    ckvc_err why = {0};
     CKVC_FAIL_IF(shard_header_check(&s->h, "shard", &why) || shard_rows_check(s, "shard", &why),
                  err, CKVC_E_BUG, "%s", why.text);
     CKVC_TRY(h5_begin(err));
@@ -254,13 +258,14 @@ ckvc_status shard_h5_image(const shard *s, uint8_t **out, size_t *n, ckvc_err *e
 }
 
 ckvc_status h5_begin(ckvc_err *err) {
-    /* Where there is no memory for it 1.10 crashes as it starts, and in a file's H5AC_create; so
-     * ask for what either takes first. */
+    /* HDF5 1.10 crashes when it has no memory as it starts, or in a file's H5AC_create. So this
+     * asks first for as much as either of them takes: where there is none, ckvc_alloc ends the
+     * process with its message. */
     free(ckvc_alloc(8 << 20, 1));
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
     H5PLset_loading_state(0);
-    /* The defaults but for the second: a file's metadata cache, half a megabyte, stays for the next
-     * file. */
+    /* These are the defaults except the second: it lets a file's metadata cache, half a megabyte,
+     * stay for the next file. */
     H5set_free_list_limits(1 << 20, 1 << 20, 4 << 20, 256 << 10, 16 << 20, 1 << 20);
     if (H5Zfilter_avail(H5_ZSTD_ID) <= 0 && H5Zregister(&h5_zstd_class) < 0) {
         return h5_fail(err, CKVC_E_BUG, "HDF5 cannot register the zstd filter");
@@ -290,10 +295,11 @@ ckvc_status vectors_create(vectors_file *v, const char *path, bool force, ckvc_e
     CKVC_TRY(ckvc_publish_begin(&v->publish, path, force, err));
     H5_AUTO hid_t access = H5Pcreate(H5P_FILE_ACCESS);
     H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110);
-    H5Pset_sieve_buf_size(access, 0); /* H5Dwrite writes, and fails, not a close that nobody asks */
+    /* so that H5Dwrite writes and fails, and not a later close whose result nobody looks at */
+    H5Pset_sieve_buf_size(access, 0);
     H5_AUTO hid_t create = H5Pcreate(H5P_FILE_CREATE);
     H5Pset_obj_track_times(create, false);
-    H5Pset_file_locking(access, false, true); /* publish holds a lock on it already */
+    H5Pset_file_locking(access, false, true); /* ckvc_publish holds a lock on it already */
     v->file = H5Fcreate(v->publish.tmp_path, H5F_ACC_TRUNC, create, access);
     if (v->file >= 0) { return CKVC_OK; }
     vectors_abort(v);

@@ -1,6 +1,6 @@
-/* The reader of HDF5 shards. Nothing is taken at its word: links, layouts, filters, ranks, lengths
+/* The reader of HDF5 shards. It trusts nothing in the file: links, layouts, filters, ranks, lengths
  * and types are looked at before any value is read, and every value is checked before the shard is
- * handed out. Files come here in a child (shard_hostile.c). */
+ * handed out. It reads files in a child (shard_hostile.c). */
 
 #include "formats/shard/shard_h5.h"
 #include "formats/shard/h5_zstd.h"
@@ -18,7 +18,7 @@ typedef struct reader {
     ckvc_err *err;
 } reader;
 
-/* A rule of the format; what HDF5 itself could not do. */
+/* REFUSE_IF states a rule of the format; BROKEN reports what HDF5 itself could not do. */
 #define REFUSE_IF(r, condition, ...) CKVC_REFUSE_IF(condition, (r)->err, (r)->path, __VA_ARGS__)
 #define BROKEN(r, ...)               h5_fail((r)->err, CKVC_E_DATA, __VA_ARGS__)
 #define BROKEN_IF(r, condition, ...)                                                               \
@@ -28,7 +28,7 @@ typedef struct reader {
 
 /* ---- values of a dataset or an attribute ---- */
 typedef struct source {
-    hid_t id, space, type; /* -1: not there */
+    hid_t id, space, type; /* -1 when not there */
     bool attribute;
     char name[64]; /* "attribute seed", "record/reward" */
     int rank;
@@ -49,8 +49,8 @@ static herr_t read_raw(const source *from, hid_t memory, void *out) {
                            : H5Dread(from->id, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, out);
 }
 
-/* n counts or reals of `size` bytes, dense, into out. Any integer type that HDF5 knows is fine as
- * long as each value fits. */
+/* Reads n counts or reals of `size` bytes, dense, into `out`. Any integer type that HDF5 knows is
+ * accepted as long as each value fits. */
 static ckvc_status read_numbers(reader *r, const source *from, size_t n, record_type type,
                                 size_t size, void *out) {
     const uint64_t most = UINT64_MAX >> (64 - 8 * size);
@@ -93,12 +93,14 @@ static ckvc_status read_numbers(reader *r, const source *from, size_t n, record_
     return CKVC_OK;
 }
 
-/* One text of `stored` bytes (0: of variable length), NUL-padded to `size` bytes in out. */
+/* Reads one text of `stored` bytes (0: of variable length), and pads it with NUL to `size` bytes in
+ * `out`. */
 static ckvc_status read_padded_text(reader *r, const source *from, size_t i, const char *text,
                                     size_t stored, size_t size, char *out) {
     const H5T_str_t pad = H5Tget_strpad(from->type);
     size_t length = strnlen(text, stored ? stored : size);
-    bool tail = false; /* a byte behind the first NUL: two readers would see two texts */
+    /* a byte stands behind the first NUL, so that two readers would see two texts */
+    bool tail = false;
     for (size_t j = length; pad == H5T_STR_NULLPAD && j < stored; j++) { tail = tail || text[j]; }
     while (stored && pad == H5T_STR_SPACEPAD && length && text[length - 1] == ' ') { length--; }
     REFUSE_IF(r, length >= size || tail, "%s, text %zu, %s", from->name, i,
@@ -108,8 +110,8 @@ static ckvc_status read_padded_text(reader *r, const source *from, size_t i, con
     return CKVC_OK;
 }
 
-/* n texts, each NUL-padded to `size` bytes in out, at most size-1 long. Fixed and variable length
- * are both read. */
+/* Reads n texts, each at most size - 1 bytes long, and pads each with NUL to `size` bytes in `out`.
+ * Texts of fixed and of variable length are both read. */
 static ckvc_status read_texts(reader *r, const source *from, size_t n, size_t size, char *out) {
     REFUSE_IF(r, H5Tget_class(from->type) != H5T_STRING, "%s holds no text", from->name);
     const bool variable = H5Tis_variable_str(from->type) > 0;
@@ -118,7 +120,7 @@ static ckvc_status read_texts(reader *r, const source *from, size_t n, size_t si
               from->name, stored, SHARD_STRING - 1);
     CKVC_AUTO_FREE char *fixed = ckvc_alloc(n, stored);
     CKVC_AUTO_FREE char **loose = ckvc_calloc(n, sizeof *loose);
-    /* the bytes as they are: a conversion would hide what stands behind a NUL */
+    /* the bytes are read as they are, because a conversion would hide what stands behind a NUL */
     H5_AUTO hid_t memory = H5Tcopy(from->type);
     ckvc_status st = CKVC_OK;
     if (memory < 0 || (n && read_raw(from, memory, variable ? (void *)loose : (void *)fixed) < 0)) {
@@ -133,7 +135,8 @@ static ckvc_status read_texts(reader *r, const source *from, size_t n, size_t si
 }
 
 /* ---- attributes ---- */
-/* Opens a root attribute with up to 4 dimensions; id -1: it is missing and may be. */
+/* Opens a root attribute with up to 4 dimensions. An id of -1 says that it is missing and may
+ * be. */
 static ckvc_status open_attribute(reader *r, const char *name, bool optional, source *from) {
     from->attribute = true;
     snprintf(from->name, sizeof from->name, "attribute %s", name);
@@ -156,7 +159,7 @@ static ckvc_status open_attribute(reader *r, const char *name, bool optional, so
     return CKVC_OK;
 }
 
-/* A single value, an array of one passing for it: text into out[size], or a number. */
+/* Reads a single value, which may also be an array of one: a text into out[size], or a number. */
 static ckvc_status read_single(reader *r, const char *name, bool optional, record_type type,
                                size_t size, void *out) {
     CKVC_AUTO(source_close) source from = NO_SOURCE;
@@ -170,7 +173,7 @@ static ckvc_status read_single(reader *r, const char *name, bool optional, recor
 
 static bool may_miss(const shard_attribute *a) { return a->mark && a->mark != ' '; }
 
-/* A setting that goes by name. */
+/* Reads a setting that files have by name. */
 static ckvc_status read_name(reader *r, const shard_attribute *a) {
     char text[SHARD_STRING] = "", wanted[128];
     setting *s = &r->s->h.setting;
@@ -266,8 +269,8 @@ static ckvc_status check_links(reader *r, hid_t group, const char *name) {
                : c.st;
 }
 
-/* Is there such a member of the right kind? Damage is an error: it must not pass for an optional
- * column that was left out. */
+/* Tells whether there is a member of that name and of the right kind. Damage is an error, because
+ * it must not be taken for an optional column that was left out. */
 static ckvc_status find_member(reader *r, hid_t group, const char *name, const char *shown,
                                H5O_type_t type, bool *found) {
     H5O_info_t info;
@@ -302,8 +305,8 @@ static ckvc_status check_filters(reader *r, const source *from, hid_t create) {
     return CKVC_OK;
 }
 
-/* Layout and filters: refuses whatever leads outside the file. A virtual dataset must come no
- * further: asking it for its extent would open other files. */
+/* Checks layout and filters, and refuses whatever leads outside the file. A virtual dataset must be
+ * refused here, because to ask for its extent would open other files. */
 static ckvc_status check_storage(reader *r, const source *from, hid_t create) {
     const H5D_layout_t layout = create < 0 ? H5D_LAYOUT_ERROR : H5Pget_layout(create);
     REFUSE_IF(r, layout != H5D_CHUNKED && layout != H5D_CONTIGUOUS,
@@ -316,7 +319,8 @@ static ckvc_status check_storage(reader *r, const source *from, hid_t create) {
     return check_filters(r, from, create);
 }
 
-/* Chunks that ask for more memory than a column needs are refused; 0 bytes: not chunked. */
+/* Refuses chunks that ask for more memory than a column needs. *bytes is 0 when the dataset is not
+ * chunked. */
 static ckvc_status check_chunks(reader *r, const source *from, hid_t create, size_t *bytes) {
     hsize_t chunk[SHARD_MAX_RANK] = {0}, n = H5Tget_size(from->type);
     *bytes = 0;
@@ -332,12 +336,12 @@ static ckvc_status check_chunks(reader *r, const source *from, hid_t create, siz
     return CKVC_OK;
 }
 
-/* Opens a column and checks rank and dimensions: dims[0] is taken from the first column that is
- * opened (*rows == SIZE_MAX) and must be the same in all others. id -1: it is missing and may be.
- */
+/* Opens a column and checks rank and dimensions. dims[0] is taken from the first column that is
+ * opened (*rows == SIZE_MAX), and must be the same in all others. An id of -1 says that the column
+ * is missing and may be. */
 static ckvc_status open_column(reader *r, hid_t group, const shard_group *g, const shard_column *c,
                                size_t *rows, source *from) {
-    size_t row[SHARD_MAX_RANK] = {0}, values = 1; /* of a row */
+    size_t row[SHARD_MAX_RANK] = {0}, values = 1; /* the values of a row */
     const int rank = shard_column_dims(c, &r->s->h, row);
     bool found;
     snprintf(from->name, sizeof from->name, "%s/%s", g->name, c->m.name);
@@ -378,8 +382,8 @@ static ckvc_status open_column(reader *r, hid_t group, const shard_group *g, con
     return CKVC_OK;
 }
 
-/* A column into its field of every row. The sizes of numbers are spelt out: a call of memcpy a
- * value is half of a reader's time. */
+/* Copies a column into its field of every row. The sizes of numbers are spelt out, because one call
+ * of memcpy for each value takes half of a reader's time. */
 static void scatter(char *to, size_t row_size, const char *values, size_t size, size_t n) {
 #define SCATTER(bytes)                                                                             \
     for (size_t i = 0; i < n; i++) { memcpy(to + i * row_size, values + i * (bytes), bytes); }
@@ -393,8 +397,8 @@ static void scatter(char *to, size_t row_size, const char *values, size_t size, 
 #undef SCATTER
 }
 
-/* Several values of each of so many rows, of which the first column has told; missing ones are 0.
- */
+/* Reads several values for each of the rows, whose number the first column has told. Missing values
+ * are 0. */
 static ckvc_status read_wide(reader *r, hid_t group, const shard_group *g, const shard_column *c,
                              size_t *rows) {
     CKVC_AUTO(source_close) source from = NO_SOURCE;
@@ -408,7 +412,7 @@ static ckvc_status read_wide(reader *r, hid_t group, const shard_group *g, const
     return CKVC_OK;
 }
 
-/* Reads one column into the rows; reserves them once their number is known. */
+/* Reads one column into the rows, and reserves the rows once their number is known. */
 static ckvc_status read_column(reader *r, hid_t group, int k, const shard_column *c, size_t *rows) {
     const shard_group *g = &shard_groups[k];
     if (!shard_has_column(c, &r->s->h)) { return CKVC_OK; }
@@ -446,7 +450,8 @@ static ckvc_status read_group(reader *r, int k) {
     return CKVC_OK;
 }
 
-/* Old superblocks keep metadata without checksums: edits there are read as if they were meant. */
+/* Refuses old superblocks, which keep metadata without checksums, so that an edit there would be
+ * read as if it were meant. */
 static ckvc_status check_superblock(const uint8_t *bytes, size_t n, const char *path,
                                     ckvc_err *err) {
     static const uint8_t magic[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
@@ -465,7 +470,7 @@ ckvc_status shard_h5_read_here(const shard_bytes *from, shard **out, ckvc_err *e
     CKVC_TRY(check_superblock(from->data, from->size, path, err));
     CKVC_TRY(h5_begin(err));
     H5_AUTO hid_t access = H5Pcreate(H5P_FILE_ACCESS);
-    /* HDF5 copies the image at once; it takes a plain pointer for lack of const. */
+    /* HDF5 copies the image at once, so that the pointer without const does no harm. */
     if (access < 0 || H5Pset_fapl_core(access, (size_t)1 << 20, 0) < 0 ||
         H5Pset_file_image(access, ckvc_unconst(from->data), from->size) < 0) {
         return h5_fail(err, CKVC_E_SYSTEM, "%s: %zu bytes cannot be given to HDF5", path,

@@ -1,14 +1,14 @@
-/* Shards are read in a forked child, a run's own as those of other producers.
+/* Shards are read in a forked child, those of a run as well as those of other producers.
  *
- * HDF5 is not made for crafted files (CVE lists are long, and edits of a good file are enough to
- * make it crash or spin), so it meets them in a process that may die: it has the file's bytes and a
- * pipe, no open file, no terminal, limits on CPU and memory, a deadline on the wall clock, and of
- * system calls those for memory and to write to the pipe. What comes back through that is our own
- * plain encoding, which the parent reads as bytes from outside and checks again.
+ * HDF5 is not made for crafted files: its CVE lists are long, and edits of a good file are enough
+ * to make it crash or spin. It therefore meets files in a process that may die. That process has
+ * the file's bytes and a pipe, but no open file and no terminal; its CPU time and memory are
+ * limited, and so is its time on the wall clock; of system calls it has only those for memory and
+ * the one to write to the pipe. What comes back through the pipe is our own plain encoding, which
+ * the parent reads as bytes from outside and checks again.
  *
- *   u8 kind: 0 rows, 1 error · u64 length · then for an error u32 status and text; for rows the
- * header, then the rows
- */
+ * The message through the pipe is a u8 kind (0 rows, 1 error), a u64 length, and then for an error
+ * a u32 status and a text, for rows the header and the rows. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/audit.h>
@@ -30,9 +30,10 @@
 #include "lib/base/progress.h"
 
 #define MAX_FILE_BYTES ((size_t)2 << 30)
-#define CHILD_BYTES    ((uint64_t)4 << 30) /* beyond the file, and what the parent has mapped */
-#define MAX_MESSAGE    ((uint64_t)3 << 30)
-#define PIPE           3 /* the child's one open file but for /dev/null */
+/* how much address space the child may have beyond the file and what the parent has mapped */
+#define CHILD_BYTES ((uint64_t)4 << 30)
+#define MAX_MESSAGE ((uint64_t)3 << 30)
+#define PIPE        3 /* the child's only open file besides /dev/null */
 
 #if defined(__x86_64__)
 #define OWN_ARCH AUDIT_ARCH_X86_64
@@ -41,7 +42,9 @@
 #endif
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1 /* maps terabytes of shadow: a limit on address space would end it at once */
+/* a sanitizer maps terabytes of shadow memory, so that a limit on address space would end the child
+ * at once */
+#define SANITIZED 1
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 #define SANITIZED 1
@@ -53,7 +56,7 @@
 
 static void limit(int what, uint64_t soft, uint64_t hard) {
     struct rlimit now, wanted = {(rlim_t)soft, (rlim_t)hard};
-    if (getrlimit(what, &now) == 0) { /* a limit that is there already may be tighter */
+    if (getrlimit(what, &now) == 0) { /* a limit that is set already may be tighter */
         if (now.rlim_max < wanted.rlim_max) { wanted.rlim_max = now.rlim_max; }
         if (wanted.rlim_cur > wanted.rlim_max) { wanted.rlim_cur = wanted.rlim_max; }
         setrlimit(what, &wanted);
@@ -72,7 +75,7 @@ static void put_all(int fd, const uint8_t *data, size_t n) {
     while (n) {
         ssize_t put = write(fd, data, n);
         if (put < 0 && errno == EINTR) { continue; }
-        if (put <= 0) { return; /* the parent sees a message cut short */ }
+        if (put <= 0) { return; /* the parent then sees a message that is cut short */ }
         data += put;
         n -= (size_t)put;
     }
@@ -80,14 +83,14 @@ static void put_all(int fd, const uint8_t *data, size_t n) {
 
 /* ---- the child ---- */
 
-/* From here on any other system call does nothing but fail with EPERM. */
+/* From here on any system call except these few only fails, with EPERM. */
 static void allow_few_calls(void) {
 #ifdef OWN_ARCH
 #define LOAD(member) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, member))
 #define ALLOW        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
 #define REFUSE       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM)
 #define IF_NOT(test, x)                                                                            \
-    BPF_JUMP(BPF_JMP | (test) | BPF_K, x, 1, 0) /* the next line, else skip it */
+    BPF_JUMP(BPF_JMP | (test) | BPF_K, x, 1, 0) /* take the next line, else skip it */
 #define ALLOW_CALL(name) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_##name, 0, 1), ALLOW
     static struct sock_filter calls[] = {
         LOAD(arch),
@@ -103,24 +106,26 @@ static void allow_few_calls(void) {
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_mmap, 2, 0),
         IF_NOT(BPF_JEQ, __NR_mprotect),
         REFUSE,
-        LOAD(args[2]), /* of both: no page of theirs is code */
+        LOAD(args[2]), /* for both calls: they may make no page executable */
         BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, PROT_EXEC, 0, 1),
         REFUSE,
         ALLOW,
     };
     const struct sock_fprog program = {sizeof calls / sizeof *calls, calls};
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0) {
-        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program); /* or this kernel has none */
+        /* it fails where the kernel has no seccomp */
+        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
     }
 #endif
 }
 
-/* What the child may do: see the top. */
+/* Confines the child to what the top of this file says. */
 static void confine(int out, unsigned cpu_s, size_t file_bytes) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     static const int standing[] = {SIGPIPE, SIGXCPU}, parents[] = {SIGINT, SIGTERM, SIGHUP};
     for (size_t i = 0; i < 2; i++) { signal(standing[i], SIG_DFL); }
-    for (size_t i = 0; i < 3; i++) { signal(parents[i], SIG_IGN); } /* who ends, and us with it */
+    /* the parent gets these signals, and its end is ours */
+    for (size_t i = 0; i < 3; i++) { signal(parents[i], SIG_IGN); }
     dup2(out, PIPE);
     const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     for (int fd = 0; null >= 0 && fd < PIPE; fd++) { dup2(null, fd); }
@@ -137,7 +142,8 @@ static void confine(int out, unsigned cpu_s, size_t file_bytes) {
 #endif
 }
 
-/* Never returns: _exit leaves the parent's exit handlers and unflushed streams alone. */
+/* Never returns: it ends by _exit, which leaves the parent's exit handlers and unflushed streams
+ * alone. */
 static _Noreturn void child(const shard_bytes *file, int out, unsigned cpu_s) {
     confine(out, cpu_s, file->size);
     ckvc_err err = {0};
@@ -147,7 +153,8 @@ static _Noreturn void child(const shard_bytes *file, int out, unsigned cpu_s) {
     const ckvc_status st = shard_h5_read_here(file, &s, &err);
     if (st == CKVC_OK) {
         shard_header_encode(&s->h, &body);
-        ckvc_buffer_append(&body, s->h.sketch, SKETCH_TEXT); /* which no header's hash holds */
+        /* which stands in no encoded header, because it is no part of a header's hash */
+        ckvc_buffer_append(&body, s->h.sketch, SKETCH_TEXT);
         shard_encode(s, &body);
     } else {
         head[0] = 1;
@@ -162,7 +169,7 @@ static _Noreturn void child(const shard_bytes *file, int out, unsigned cpu_s) {
 
 /* ---- the parent ---- */
 
-/* Reads n bytes or stops at the deadline, the end or an error. */
+/* Reads n bytes, or fewer when the deadline, the end or an error comes first. Returns how many. */
 static size_t get_all(int fd, uint8_t *data, size_t n, double deadline) {
     size_t got = 0;
     while (got < n) {
@@ -188,7 +195,7 @@ typedef struct message {
 
 static void message_fini(message *m) { free(m->body); }
 
-/* The message of the child, in memory that grows with what arrives. */
+/* Receives the child's message into memory that grows with what arrives. */
 static ckvc_status receive(int fd, const char *path, double deadline, message *m, ckvc_err *err) {
     uint8_t head[9];
     if (get_all(fd, head, sizeof head, deadline) != sizeof head) { return CKVC_OK; }
@@ -220,7 +227,8 @@ static ckvc_status decode_shard(const message *m, const char *path, shard **out,
     return CKVC_OK;
 }
 
-/* The child's error as our own; of what it may claim, a few codes. */
+/* Takes the child's error as our own. Only a few codes are accepted from it; any other becomes
+ * CKVC_E_DATA. */
 static ckvc_status take_error(const message *m, ckvc_err *err) {
     const uint32_t code = m->size >= 4 ? ckvc_get_u32(m->body) : 0;
     const bool known = code == CKVC_E_NOINPUT || code == CKVC_E_MEMORY || code == CKVC_E_SYSTEM ||
@@ -235,7 +243,7 @@ ckvc_status shard_h5_read_bytes(const shard_bytes *file, unsigned cpu_s, unsigne
     const char *path = file->path;
     *out = NULL;
     int ends[2];
-    CKVC_TRY(h5_begin(err)); /* once here instead of in every child */
+    CKVC_TRY(h5_begin(err)); /* called once here, instead of in every child */
     CKVC_FAIL_ERRNO_IF(pipe2(ends, O_CLOEXEC) != 0, err, CKVC_E_SYSTEM,
                        "%s: no pipe for the reading process", path);
     const pid_t pid = fork();

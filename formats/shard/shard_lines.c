@@ -1,9 +1,9 @@
-/* Records as lines of JSON: shard.md, "Records as lines". */
+/* Prints records as lines of JSON (shard.md, "Records as lines"). */
 #include "formats/shard/shard.h"
 #include "lib/base/json.h"
 
-/* One line: which prompt, budget, layer and head (CKVC_NO_HEAD: none), then what was found there,
- * whose members are taken. */
+/* Prints one line: which prompt, budget, layer and head (CKVC_NO_HEAD: no head), and then what was
+ * found there, an object whose members are taken. */
 static void print_line(const shard *s, const struct shard_record *at, const char *kind,
                        json_t *found, FILE *out) {
     const shard_header *h = &s->h;
@@ -13,7 +13,7 @@ static void print_line(const shard *s, const struct shard_record *at, const char
                  {"budget", ckvc_budget_tokens(h->budgets[at->budget], p->n_tokens)},
                  {"layer", at->layer});
     if (h->setting.loss == SETTING_KL) { json_object_set_new(o, "loss", json_string("kl")); }
-    if (at->head != CKVC_NO_HEAD) { /* a row that several query heads read is not called a head */
+    if (at->head != CKVC_NO_HEAD) { /* a row that several query heads read is called kv_head */
         JSON_NUMBERS(o, {h->n_heads == h->n_kv_heads ? "head" : "kv_head", at->head});
     }
     json_object_update_new(o, found);
@@ -36,7 +36,7 @@ void shard_print_records(const shard *s, const char *pass, FILE *out) {
         json_object_set_new(found, "paired_policy", json_string(policy));
         print_line(s, r, ckvc_side_name((ckvc_side)r->side), found, out);
     }
-    /* What each head takes. */
+    /* How many entries each head takes. */
     const size_t B = h->n_budgets, L = h->n_layers, G = h->n_kv_heads;
     for (size_t i = 0; s->demand && i < s->n_prompts * B * L * G; i++) {
         const struct shard_record at = {.prompt = (uint32_t)(i / G / L / B),

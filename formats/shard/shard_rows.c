@@ -1,4 +1,5 @@
-/* A shard in memory: see shard.h. What its arrays are is told by the tables of shard_schema.h. */
+/* Functions on a shard in memory, and the checks of its values. The tables of shard_schema.h say
+ * which arrays it has. See shard.h. */
 #include "formats/shard/shard_rows.h"
 
 #include <assert.h>
@@ -95,8 +96,8 @@ void shard_free(shard *s) {
 
 void shard_clear(shard *s) { s->n_prompts = s->n_baselines = s->n_records = 0; }
 
-/* The values of a column with several a row, *bytes of each row; NULL: it is another, or not there.
- */
+/* Returns the values of a column with several a row, and in *bytes how many bytes a row has.
+ * Returns NULL when the column has one value a row, or when it is absent. */
 static char *wide_values(const shard *s, const shard_column *c, size_t *bytes) {
     *bytes = shard_row_values(c, &s->h) * c->m.size;
     return c->axes ? shard_array(s, c->m.at) : NULL;
@@ -119,7 +120,7 @@ void shard_reserve(shard *s, int group, size_t rows) {
     *capacity = want;
 }
 
-/* Adds one row to a group, its wide values zero. */
+/* Adds one row to a group, and sets its wide values to zero. */
 static size_t append_row(shard *s, int group, const void *row) {
     const shard_group *g = &shard_groups[group];
     const size_t at = (*shard_count(s, g))++;
@@ -173,13 +174,14 @@ void shard_append(shard *dst, const shard *src) {
 
 #define BAD_IF(condition, ...) CKVC_REFUSE_IF(condition, err, where, __VA_ARGS__)
 
-/* One line that ends within size bytes. */
+/* Tells whether the text is one line of UTF-8 that ends within `size` bytes. */
 static bool clean_text(const char *text, size_t size) {
     const size_t n = strnlen(text, size);
     return n < size && ckvc_utf8_is_line(text, n);
 }
 
-/* Finite, at least `least`, each larger than the one before (or equal where ties are fine). */
+/* Checks that the values are finite and at least `least`. Budgets may stand in any order; values of
+ * other lists must each be larger than the one before, or for edges not smaller. */
 static ckvc_status check_list(const char *where, const char *name, const double *v, size_t n,
                               double least, ckvc_err *err) {
     const bool edges = least < 0, ascending = strcmp(name, "budgets") != 0;
@@ -194,10 +196,11 @@ static ckvc_status check_list(const char *where, const char *name, const double 
     return CKVC_OK;
 }
 
-/* A start table's entries lie within the grid (they are snapped to it by whoever uses them). */
+/* Checks that a start table's entries lie within the grid. Whoever uses them snaps them to the
+ * grid. */
 static ckvc_status check_start(const char *where, const char *name, const shard_header *h,
                                ckvc_side side, ckvc_err *err) {
-    const double slack = 1e-6; /* f32 rounding of a grid value */
+    const double slack = 1e-6; /* the rounding of a grid value to f32 */
     const struct shard_side *s = &h->side[side];
     const size_t n = shard_side_of(h, side).n_states;
     BAD_IF(n > SHARD_MAX_TABLE, "attribute %s has %zu entries, at most %zu are read", name, n,
@@ -238,7 +241,8 @@ static ckvc_status check_counts(const shard_header *h, const char *where,
            h->n_heads, h->n_kv_heads);
     const setting *s = &h->setting;
     const bool features = shard_has_features(h);
-    const uint32_t fixed = ckvc_features_count(s->features, 0); /* beside the key of even length */
+    /* how many numbers there are besides the key, whose length is even */
+    const uint32_t fixed = ckvc_features_count(s->features, 0);
     BAD_IF(kind == SHARD_SCORE && !s->positions, "attribute positions is 0, must be 1 at least");
     BAD_IF(features && !fixed, "attribute features is %u, a version that this reader does not know",
            s->features);
@@ -288,7 +292,7 @@ ckvc_status shard_header_check(const shard_header *h, const char *where, ckvc_er
            i, (double)(got), (double)(least), (double)(most))
 #define LOSS(column, got) RANGE(column, got, SHARD_LEAST_LOSS, SHARD_MOST_LOSS)
 
-/* Columns with several values a row. */
+/* Checks the columns with several values a row. */
 static ckvc_status check_wide(const shard *s, int group, const char *where, ckvc_err *err) {
     const shard_header *h = &s->h;
     const shard_group *g = &shard_groups[group];
@@ -297,8 +301,8 @@ static ckvc_status check_wide(const shard *s, int group, const char *where, ckvc
         const shard_column *w = &g->columns[j];
         const void *v = w->axes && shard_has_column(w, h) ? shard_array(s, w->m.at) : NULL;
         const size_t row = v ? shard_row_values(w, h) : 0;
-        const bool counts =
-            of_prompts && w->m.type == RECORD_COUNT; /* of tokens, which must be known */
+        /* these are counts of tokens, so that the prompt's n_tokens must be known */
+        const bool counts = of_prompts && w->m.type == RECORD_COUNT;
         for (size_t k = 0; v && k < shard_rows(s, g) * row; k++) {
             const size_t i = k / row, prompt = of_prompts ? i : s->baselines[i].prompt;
             const uint32_t T = s->prompts[prompt].n_tokens;
@@ -325,7 +329,7 @@ static ckvc_status check_prompts(const shard *s, const char *where, ckvc_err *er
         const struct shard_prompt *p = &s->prompts[i];
         for (size_t k = 0; k < g->n_columns; k++) {
             const char *text = (const char *)p + g->columns[k].m.at;
-            const bool empty = k == 0 && !*text; /* of an id */
+            const bool empty = k == 0 && !*text; /* an empty text is wrong for an id only */
             BAD_IF(g->columns[k].m.type == RECORD_TEXT &&
                        (empty || !clean_text(text, SHARD_STRING)),
                    "prompt/%s, row %zu, is not %sUTF-8 text of at most %d bytes",
@@ -343,7 +347,7 @@ static ckvc_status check_prompts(const shard *s, const char *where, ckvc_err *er
 
 static ckvc_status check_records(const shard *s, const char *where, ckvc_err *err) {
     const shard_header *h = &s->h;
-    const unsigned sides = shard_pass_named(h->pass)->sides; /* shard_header_check */
+    const unsigned sides = shard_pass_named(h->pass)->sides; /* shard_header_check has found it */
     BAD_IF(s->n_records && shard_kind_of(h) != SHARD_LOGGED,
            "%zu records in a %s shard, must be none", s->n_records, h->pass);
     for (size_t i = 0; i < s->n_records; i++) {
@@ -365,7 +369,7 @@ static ckvc_status check_records(const shard *s, const char *where, ckvc_err *er
         BAD_IF(h->setting.reduction == CKVC_LOSS_SUM && s->prompts[r->prompt].n_continuation == 0,
                "prompt/n_continuation, row %u, is 0, must be at least 1 where losses are summed",
                r->prompt);
-        const uint32_t T = s->prompts[r->prompt].n_tokens; /* a foreign shard may lack it */
+        const uint32_t T = s->prompts[r->prompt].n_tokens; /* 0 in a foreign shard that lacks it */
         INDEX("record/n_candidates", r->n_candidates, T ? (uint64_t)T + 1 : UINT64_MAX);
         INDEX("record/n_kept", r->n_kept, T ? (uint64_t)T + 1 : UINT64_MAX);
         RANGE("record/reward", r->reward, -DBL_MAX, DBL_MAX);

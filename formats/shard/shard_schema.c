@@ -37,7 +37,7 @@ const char *shard_pass_name(shard_kind kind, unsigned sides) {
 
 #define N_OF(a) (sizeof(a) / sizeof *(a))
 
-/* As RECORD: a pointer to values, of which `size` is one's. */
+/* Like RECORD for a pointer to values: `size` is that of one value. */
 #define ARRAY(of, key, field, ...)                                                                 \
     { .name = key, .at = offsetof(of, field), .size = sizeof *((of *)0)->field, __VA_ARGS__ }
 
@@ -176,7 +176,8 @@ size_t shard_rows(const shard *s, const shard_group *g) {
         .m = ARRAY(shard_header, key, field, .type = RECORD_REAL), .start = SHARD_SIDE_NONE,       \
         .list = true, .count_offset = offsetof(shard_header, count), .extra = more, .most = limit  \
     }
-/* The settings whose keys come before this one's, and after those of the marker before. */
+/* Stands for the settings whose keys come before this one in the order of attributes, and after
+ * those of the marker before. */
 #define SETTINGS_BEFORE(key)                                                                       \
     { .m = {.name = key}, .start = SHARD_SIDE_NONE }
 static const shard_attribute own[] = {
@@ -208,7 +209,7 @@ static const shard_attribute own[] = {
 #define X(NAME, name)                                                                              \
     {.m = ARRAY(shard_header, NULL, side[CKVC_SIDE_##NAME].start, .type = RECORD_REAL),            \
      .start = CKVC_SIDE_##NAME},
-    CKVC_SIDES(X) /* names: start_name of the side's kind */
+    CKVC_SIDES(X) /* their names are start_name of the side's kind */
 #undef X
     SETTINGS_BEFORE(""),
 };
@@ -282,13 +283,13 @@ int shard_attribute_dims(const shard_header *h, const shard_attribute *a, bool e
     return 4;
 }
 
-/* What a shard is, as JSON: for `ckvc inspect`. */
+/* Describes a shard as JSON, for `ckvc inspect`. */
 
 static json_t *edges(const double *v, uint32_t bins) {
     return ckvc_json_reals(v, bins ? bins - 1 : 0);
 }
 
-/* Mean over prompts of entries / B: [L][G][nB]. */
+/* Returns the mean over prompts of entries / B, as [L][G][nB]. */
 static json_t *mean_shares(const shard *s) {
     const shard_header *h = &s->h;
     const uint32_t L = h->n_layers, G = h->n_kv_heads, nB = h->n_budgets;
