@@ -1,4 +1,4 @@
-/* See answers.h; what the keys mean is in answers.md. */
+/* Reads and writes the lines of `ckvc eval`. answers.md says what the keys mean. See answers.h. */
 #include "formats/lines/answers.h"
 
 #include <math.h>
@@ -63,7 +63,7 @@ static ckvc_status get_others(const row_reader *r, answer_row *row) {
             return row_wrong(r, "query", "\"seen\", \"unseen\" or \"all-seen\"");
         }
     }
-    json_object_del(r->o, "score"); /* a setting of score lines */
+    json_object_del(r->o, "score"); /* this key is a metric here, but a setting on score lines */
     return row_get_setting(r, &row->setting);
 }
 
@@ -118,7 +118,8 @@ static bool is_other(const char *key, const json_t *value) {
 static ckvc_status read_row(const row_reader *r, void *list) {
     answers *a = list;
     CKVC_GROW(a->rows, a->capacity, a->n + 1);
-    answer_row *row = &a->rows[a->n++]; /* before reading: a half-read one is freed with the rest */
+    /* counted before it is read, so that a row that is read in part is freed with the others */
+    answer_row *row = &a->rows[a->n++];
     *row = (answer_row){.line = r->line};
     for (size_t i = 0; i < N_COLUMNS; i++) { CKVC_TRY(row_get(r, &columns[i], row)); }
     CKVC_TRY(get_others(r, row));

@@ -1,4 +1,4 @@
-/* The file of --layer-budgets: see layer_budgets.h. */
+/* Reads the file of --layer-budgets. See layer_budgets.h. */
 #include "formats/lines/layer_budgets.h"
 
 #include <math.h>
@@ -15,8 +15,8 @@ enum { FILE_MAX = 1 << 20, NUMBER_MAX = 64 };
 
 #define WANTED "wanted whole tokens (256) or a share of the prompt below 1 (0.25)"
 
-/* The number of one line, its comment and the blanks around it left out: *found says whether there
- * is one. */
+/* Reads the number of one line without its comment and the blanks around it. *found says whether
+ * there is one. */
 static ckvc_status read_line(const char *path, const ckvc_lines *at, double *value, bool *found,
                              ckvc_err *err) {
     const char *text = at->text, *hash = memchr(text, '#', at->n);

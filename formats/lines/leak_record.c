@@ -1,4 +1,4 @@
-/* JSON of a leak check's record: see leak_record.h. */
+/* Turns a leak check's record into JSON and back. See leak_record.h. */
 #include "formats/lines/leak_record.h"
 
 #include <math.h>
@@ -20,7 +20,7 @@ enum { MAX_RECORD_BYTES = 1 << 20 };
     .type = RECORD_COUNT, .least = 1, .most = 1000, .wanted = "a number of words from 1 to 1000"
 #define A(key, member, rule) RECORD(leak_against, key, member, rule)
 static const record_member against_members[] = {
-    /* an evaluation file */
+    /* members of an evaluation file */
     A("sha256", sha256, HASH),
     A("bytes", bytes, COUNT),
     A("lines", lines, COUNT),
@@ -124,9 +124,9 @@ const leak_against *leak_record_find(const leak_record *r, const char *sha256) {
     return NULL;
 }
 
-/* ---- of a table ---- */
+/* ---- what a table says of its manifests ---- */
 
-/* Appends value (taken over) unless the list has an equal one. */
+/* Appends value, which is taken, unless the list has an equal one. */
 static void add_once(json_t **list, json_t *value) {
     size_t i;
     json_t *item;

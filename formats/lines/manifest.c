@@ -1,5 +1,5 @@
-/* The prompt manifest: one JSON object a line, every line checked before any prompt is used. Spec:
- * manifest.md. */
+/* Reads the prompt manifest, one JSON object a line. Every line is checked before any prompt is
+ * used. The format is specified in manifest.md. */
 #include "formats/lines/manifest.h"
 
 #include <jansson.h>
@@ -15,18 +15,18 @@ enum {
     MAX_NAME_BYTES =
         255, /* id, source, document and split become fixed-length strings of the shards */
     MAX_REFERENCED_MIB =
-        2048 /* texts of all "file" lines together: a short line can name a long file */
+        2048 /* the texts of all "file" lines together; a short line can name a long file */
 };
 
 typedef struct line_reader {
     const char *where;  /* "FILE:LINE" */
-    const char *folder; /* its own, resolved: "file" must stay inside */
+    const char *folder; /* the manifest's folder after resolving links; "file" must stay inside */
     uint32_t line;
     uint64_t referenced; /* bytes read for "file" lines so far */
     ckvc_err *err;
 } line_reader;
 
-/* A rule of a line; MUST_KEY: of one of its members. */
+/* MUST states a rule of a line, MUST_KEY a rule of one of its members. */
 #define MUST(r, holds, ...)              CKVC_REFUSE_IF(!(holds), (r)->err, (r)->where, __VA_ARGS__)
 #define MUST_KEY(r, holds, key, problem) MUST(r, holds, "\"%s\" %s", key, problem)
 
@@ -38,7 +38,8 @@ static ckvc_status copy_text(line_reader *r, const char *key, const json_t *v, c
     return CKVC_OK;
 }
 
-/* A short label: not empty, at most 255 bytes, no control characters (it is printed in reports). */
+/* Copies a short label, which is not empty and has at most 255 bytes and no control characters,
+ * because reports print it. */
 static ckvc_status copy_name(line_reader *r, const char *key, const json_t *v, char **out) {
     size_t size = 0;
     CKVC_TRY(copy_text(r, key, v, out, &size));
@@ -62,8 +63,8 @@ static ckvc_status copy_ids(line_reader *r, const char *key, const json_t *v, in
     return CKVC_OK;
 }
 
-/* A relative path without "..", which after resolving symbolic links still lies below the
- * manifest's folder. */
+/* Resolves a relative path without "..". After its symbolic links are followed it must still lie
+ * below the manifest's folder. */
 static ckvc_status resolve_inside(line_reader *r, const char *name, char **out) {
     MUST_KEY(r, *name && *name != '/', "file", "must be a path relative to the manifest");
     for (const char *part = name; part; part = strchr(part, '/') ? strchr(part, '/') + 1 : NULL) {
@@ -116,7 +117,8 @@ static ckvc_status read_file_text(line_reader *r, const json_t *object, manifest
     return CKVC_OK;
 }
 
-/* Tools and multi-part contents render differently in every family: not there. */
+/* Reads a message of a role and a text. Tools and contents of several parts are refused, because
+ * every model family renders them differently. */
 static ckvc_status read_message(line_reader *r, const json_t *m, size_t i, chat_message *out) {
     static const char *const roles[] = {"system", "user", "assistant"};
     const json_t *role = json_object_get(m, "role"), *content = json_object_get(m, "content");
@@ -252,7 +254,7 @@ static ckvc_status check_ids(const manifest *m, ckvc_err *err) {
     return CKVC_OK;
 }
 
-/* The folder of a manifest, resolved. */
+/* Finds the folder of a manifest, with its links resolved. */
 static ckvc_status find_folder(const char *path, char **out, ckvc_err *err) {
     CKVC_AUTO_FREE char *folder = ckvc_path_dir(path);
     *out = realpath(folder, NULL);

@@ -1,11 +1,12 @@
-/* Names of policies, and what to know of them: see policy_kind.h. */
+/* The names of policies, and what is known of each. See policy_kind.h. */
 #include "formats/lines/policy_kind.h"
 
 #include <string.h>
 
 #define ROW(ID, id, name, ...) [POLICY_##ID] = {name, __VA_ARGS__},
 
-/* Thresholds keep fewer than they may. */
+/* Kinds with thresholds are not `exact`, because thresholds may keep fewer entries than the budget
+ * allows. */
 static const struct {
     const char *name;
     policy_properties is;
@@ -13,7 +14,7 @@ static const struct {
     [POLICY_TABLE] = {"table", {.query_aware = true}},
     [POLICY_IDENTITY] = {"identity", {.query_aware = true}},
     [POLICY_MATCHED] = {"matched", {.query_aware = true}},
-    POLICY_RULES(ROW) POLICY_TABLE_RULES(ROW) /* one by one */
+    POLICY_RULES(ROW) POLICY_TABLE_RULES(ROW) /* the rules, one by one */
         [POLICY_NO_UTILITY] = {"no-utility", {.query_aware = true}},
     [POLICY_NO_THRESHOLD] = {"no-threshold", {.query_aware = true}},
     [POLICY_MEAN_GATE] = {"mean-gate", {.query_aware = true}},

@@ -1,4 +1,4 @@
-/* See rows.h. */
+/* Reads files of result lines. See rows.h. */
 #include "formats/lines/rows.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* See scores.h; what the keys mean is in scores.md. */
+/* Reads and checks the lines of `ckvc score`. scores.md says what the keys mean. See scores.h. */
 #include "formats/lines/scores.h"
 
 #include "formats/lines/rows.h"
@@ -8,21 +8,22 @@
 
 #define MAX_LAYERS 65536
 
-/* Numbers went through text and back, and the measurement itself is right to about 1e-6. */
+/* Numbers of a line have been text in between, and the measurement itself is right to about
+ * 1e-6. */
 #define SLACK 1e-5
 
 /* ---- keys of every line ---- */
 
 enum {
-    SETS = RECORD_OTHER, /* uint32_t [L][n_sets] of counts of tokens: [L], or [L][G] in the file */
-    SETS_OR_NULL,        /* or missing: NULL */
-    LAYERS_OR_NULL       /* uint32_t [L] of counts of tokens */
+    SETS = RECORD_OTHER, /* uint32_t [L][n_sets] counts of tokens; the file has [L] or [L][G] */
+    SETS_OR_NULL,        /* the same, or NULL when it is null or missing */
+    LAYERS_OR_NULL       /* uint32_t [L] counts of tokens, or NULL */
 };
 #define TABLE_ID                                                                                   \
     .type = RECORD_HEX, .need = RECORD_IF_ANY,                                                     \
     .wanted = "a table's content id, 64 hexadecimal digits"
 
-/* In the order in which they are read: counts before what they bound. */
+/* The columns in the order in which they are read: counts come before what they bound. */
 static const record_member columns[] = {
 #define C(key, rule, member) RECORD(score_row, key, member, rule)
     C("id", ROW_TEXT, id),
@@ -64,8 +65,8 @@ static ckvc_status get_count(const row_reader *r, uint32_t n_tokens, const char 
     return CKVC_OK;
 }
 
-/* Counts by layer, or by layer and head; the first array of a row sets L and how many sets a layer
- * has, the others must agree. */
+/* Reads counts by layer, or by layer and head. The first array of a row decides L and how many sets
+ * a layer has; the others must agree. */
 static ckvc_status get_layers(const row_reader *r, score_row *row, const record_member *column,
                               const json_t *v) {
     const char *key = column->name;
@@ -129,8 +130,9 @@ static ckvc_status get_hash(const row_reader *r, score_row *row) {
     return CKVC_OK;
 }
 
-/* Optional keys that are neutral when absent: under which setting the row was made; and budgets by
- * layer, of which rows have the same when their hashes are. */
+/* Reads optional keys that are neutral when absent: the setting under which the row was made, and
+ * the budgets by layer, of which the row has a hash, so that rows with the same hash have the same
+ * budgets. */
 static ckvc_status get_setting(const row_reader *r, score_row *row) {
     const json_t *layers = json_object_get(r->o, "layer_budgets");
     CKVC_TRY(row_get_setting(r, &row->setting));
@@ -140,7 +142,7 @@ static ckvc_status get_setting(const row_reader *r, score_row *row) {
     }
     for (size_t l = 0; l < row->n_layers; l++) {
         const json_t *v = json_array_get(layers, l);
-        const double b = json_number_value(v); /* 0 of anything else */
+        const double b = json_number_value(v); /* 0 when it is no number */
         ROW_MUST(r, b > 0 && isfinite(b), "\"layer_budgets\"[%zu] is not a number above 0", l);
         uint8_t bytes[16];
         ckvc_put_u64(bytes, row->layer_budgets);
@@ -168,7 +170,7 @@ static ckvc_status check_score_line(const row_reader *r, const score_row *row) {
                  "layer %u keeps %u tokens of the window but %u in all", i / row->n_sets,
                  row->n_kept_window[i], row->n_kept[i]);
     }
-    /* one set a layer stands for all its heads, however many */
+    /* one set of a layer stands for all its heads, however many they are */
     const double kept = kept_in_all(row);
     ROW_MUST(r,
              isnan(row->entries) || (row->n_sets > 1 ? row->entries == kept
@@ -255,7 +257,8 @@ static ckvc_status get_utilities(const row_reader *r, score_row *row) {
     ROW_MUST(r, alpha && json_array_size(layers) == L && G > 0 && G <= 65535,
              "\"utility_quantiles\" is no list of %zu layers of heads beside \"alpha_quantiles\"",
              L);
-    for (size_t l = 0; l < L; l++) { /* before room is made for them: as many as the line holds */
+    /* checked before memory is allocated for them: there are only as many as the line has */
+    for (size_t l = 0; l < L; l++) {
         const size_t n = json_array_size(json_array_get(layers, l));
         ROW_MUST(r, n == G, "\"utility_quantiles\": layer %zu has %zu heads, layer 0 has %zu", l, n,
                  G);
@@ -277,7 +280,8 @@ static bool is_other(const char *key, const json_t *value) {
     static const char *const others[] = {"token_hash", "alpha_quantiles", "utility_quantiles"};
     bool known = setting_of_key(SETTING_LINE, key) ||
                  (strcmp(key, "whole") == 0 && json_is_true(value)) ||
-                 (strcmp(key, "sets") == 0 && json_is_array(value)); /* --sets: not needed here */
+                 /* written under --sets; not needed here */
+                 (strcmp(key, "sets") == 0 && json_is_array(value));
     for (size_t i = 0; i < 3; i++) { known |= strcmp(key, others[i]) == 0; }
     for (size_t i = 0; i < SCORE_ATTENTION_KEYS; i++) {
         known |= strcmp(key, attention_keys[i]) == 0;
@@ -288,7 +292,8 @@ static bool is_other(const char *key, const json_t *value) {
 static ckvc_status read_row(const row_reader *r, void *list) {
     scores *s = list;
     CKVC_GROW(s->rows, s->capacity, s->n + 1);
-    score_row *row = &s->rows[s->n++]; /* before reading: a half-read one is freed with the rest */
+    /* counted before it is read, so that a row that is read in part is freed with the others */
+    score_row *row = &s->rows[s->n++];
     *row = (score_row){.line = r->line};
     for (size_t i = 0; i < N_COLUMNS; i++) { CKVC_TRY(get_column(r, row, &columns[i])); }
     CKVC_TRY(get_hash(r, row));
