@@ -7,7 +7,7 @@
 /* What decides with which other policies one may be compared, and what the policy costs. */
 typedef struct policy_properties {
     const char *source; /* the paper and the code that it follows; NULL when the policy is ours */
-    /* the cost beside the prefill, the last rows of which it looks at; NULL when there is none */
+    /* what it costs beside a prefill at whose last rows it looks; NULL when that is nothing */
     const char *cost;
     /* ranks by the attention of the prompt's last rows, where the prompt's question is, so that
      * what it keeps serves that question */
@@ -103,7 +103,8 @@ policy_kind policy_kind_named(const char *name);
 static inline bool policy_is_reference(policy_kind kind) {
     return (kind > POLICY_FULL && kind < POLICY_NO_UTILITY) || kind == POLICY_PRESS;
 }
-/* Tells which of these are made with a table's shares, floor or score. */
+/* Tells whether a reference needs a table, because it is made with the table's shares, floor or
+ * score. */
 static inline bool policy_needs_table(policy_kind kind) {
     return kind >= POLICY_POOLED && kind < POLICY_NO_UTILITY;
 }

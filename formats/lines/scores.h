@@ -29,7 +29,7 @@ typedef struct score_row {
      * none */
     uint64_t token_hash;
     /* Content id of the table itself (policy "table"), of the table that a control was made from,
-     * or of the table as many of whose tokens a reference keeps; "" when there is none. */
+     * or, for a reference, of the table whose numbers of tokens it keeps; "" when there is none. */
     char table[CKVC_SHA256_HEX];
     /* the one threshold of a matched control; NaN for other policies */
     double tau;

@@ -1,8 +1,8 @@
-/* An output of lines that a command makes prompt by prompt and may be killed over: the --out of
- * `score` and of `eval` (formats/lines/scores.md, "The checkpoint of a score"). Until the output is
- * whole, OUT.checkpoint has one line with the settings of the command, and then the lines of every
- * prompt that is done. A part of such an output (--shard) is the same kind of file, for example
- * OUT.part-0-of-3, and stays until the parts are merged. */
+/* An output of lines that a command makes prompt by prompt, and that it can go on with after it was
+ * killed: the --out of `score` and of `eval` (formats/lines/scores.md, "The checkpoint of a
+ * score"). Until the output is whole, OUT.checkpoint has one line with the settings of the command,
+ * and then the lines of every prompt that is done. A part of such an output (--shard) is the same
+ * kind of file, for example OUT.part-0-of-3, and stays until the parts are merged. */
 #pragma once
 
 #include <jansson.h>
@@ -47,11 +47,11 @@ ckvc_status durable_output_open(durable_output *o, json_t *settings, ckvc_err *e
 /* Makes a prompt's lines durable, so that their maker need not hold them. ctx is the output. */
 ckvc_status durable_output_keep(void *ctx, const void *lines, size_t size,
                                 ckvc_err *err) CKVC_MUST_CHECK;
-/* Ends an output; `st` and `why` say what came of its lines. After CKVC_OK it publishes the lines
- * that were kept, or without a path `lines`; a part stays what it is. After a failure that left no
- * prompt done it removes the checkpoint. It then turns CKVC_E_STOPPED into CKVC_E_INTERRUPTED,
- * since there is nothing to go on from; `printed` is what the message says of lines that are
- * printed. */
+/* Ends an output; `st` and `why` are the result of making its lines. After CKVC_OK it publishes the
+ * lines that were kept, or without a path `lines`; a part stays what it is. After a failure that
+ * left no prompt done it removes the checkpoint. It then turns CKVC_E_STOPPED into
+ * CKVC_E_INTERRUPTED, since there is nothing to go on from; when the lines are printed instead of
+ * written, `printed` is what that message says of them. */
 ckvc_status durable_output_end(durable_output *o, const ckvc_buffer *lines, ckvc_status st,
                                const ckvc_err *why, const char *printed,
                                ckvc_err *err) CKVC_MUST_CHECK;

@@ -144,7 +144,7 @@ typedef struct run_pass {
     } stable;                       /* what --until-stable found */
 } run_pass;
 size_t run_pass_count(const run_dir *r);
-/* the passes stand in order of their number */
+/* Returns pass i; the passes stand in order of their number. */
 const run_pass *run_pass_at(const run_dir *r, size_t i);
 const run_pass *run_pass_named(const run_dir *r, const char *name); /* NULL when it was not begun */
 /* Reads shard k of a pass, which is the k-th published one in order, after checking its SHA-256

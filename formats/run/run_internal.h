@@ -41,7 +41,7 @@ struct run_dir {
     run_part part;
     json_t *plan, *skipped, *notes;
     char plan_hash[CKVC_SHA256_HEX]; /* the run's */
-    char pass_plan[CKVC_SHA256_HEX]; /* that of the passes that are begun */
+    char pass_plan[CKVC_SHA256_HEX]; /* the hash that a pass carries which is begun now */
     /* each -1 where there is none: a run open for reading has no lock, a whole run no part_lock */
     int lock, part_lock;
     uint64_t journal_size;

@@ -30,12 +30,12 @@ typedef struct setting {
     ckvc_operator op; /* the table's operator, by which kept sets are chosen */
     ckvc_compute compute;
     uint32_t window;       /* W, tokens */
-    uint32_t continuation; /* at most how many tokens C has */
+    uint32_t continuation; /* the continuation C has at most this many tokens */
     ckvc_mode mode;        /* of `ckvc score`: what its kept sets are; elsewhere the paper's */
     /* of `ckvc score`: by what positions are ranked; elsewhere the paper's */
     ckvc_score_kind score;
     /* The user turn of a conversation behind which the cache is compressed: the last turn, or the
-     * first, after which the later turns are asked of what is kept. */
+     * first. In the latter case the later turns are asked of what is kept. */
     enum setting_turn { SETTING_TURN_LAST, SETTING_TURN_FIRST } compress_after;
     uint32_t keep_window; /* how many last positions are kept, whatever their score */
     double beta_bud;      /* the gate pays beta_bud / T for each candidate over the budget */
@@ -56,8 +56,8 @@ typedef struct setting {
     /* of a score line: the weight w of the demand from which a table's shares were made */
     double mix;
     char repeat[SETTING_TEXT_SIZE];
-    /* The next three belong to demand and score passes; in other passes they are 0. They are the
-     * positions of a head that are logged, the version of their features, and how many numbers a
+    /* The next three belong to demand and score passes; in other passes they are 0. They say how
+     * many positions of a head are logged, the version of their features, and how many numbers a
      * feature vector has, which the version and the model's heads decide. */
     uint32_t positions, features, n_features;
     /* bit i says that row i of the table was not given, as in META of other programs */

@@ -60,13 +60,14 @@ typedef struct shard {
          * own */
         char document[SHARD_STRING];
     } * prompts;
-    /* [n_prompts][L][G] in scan and demand shards. NULL in others; all 0 in the first demand
-     * shards, which have none. */
+    /* In scan and demand shards; NULL in others. All are 0 in the first demand shards, which were
+     * written without them. */
     double *rho_sd, *own_recent, *own_entropy; /* [n_prompts][L][G] */
     /* For demand shards, NULL in others: how many entries each KV head and each layer takes of the
-     * budget (method.md section 3), as [n_prompts][nB][L][G] and [n_prompts][nB][L]. Demand shards
-     * with features have the same also with each of shard_mixes in place of 0 as the weight w of
-     * the continuation's attention: [..][SHARD_N_MIXES][..]. */
+     * budget (method.md section 3). In `demand` [n_prompts][nB][L][G] and `layer_demand`
+     * [n_prompts][nB][L] the weight w of the continuation's attention is 0. Demand shards with
+     * features also have mixed_demand [n_prompts][SHARD_N_MIXES][nB][L][G] and mixed_layer_demand
+     * [n_prompts][SHARD_N_MIXES][nB][L], where w is each of shard_mixes. */
     uint32_t *demand, *layer_demand, *mixed_demand, *mixed_layer_demand;
     /* For score shards and demand shards with features, NULL in others (docs/method.md, section 5).
      * `mass` [n_prompts][L][G] sums, for each KV head, the largest attentions of the repeat pass;
@@ -99,8 +100,8 @@ typedef struct shard {
     } * records;
 } shard;
 
-/* Returns the name of what a prompt belongs to when prompts are drawn, which is drawn as a whole:
- * its document, or else the prompt itself. */
+/* Returns the name by which a prompt is drawn: that of its document, whose prompts are all drawn
+ * together, or else the prompt's own. */
 static inline const char *shard_prompt_cluster(const struct shard_prompt *p) {
     return *p->document ? p->document : p->id;
 }
@@ -135,8 +136,8 @@ typedef struct shard_pass {
 } shard_pass;
 /* Returns NULL when there is no such pass. */
 const shard_pass *shard_pass_named(const char *name);
-/* Tells whether only earlier versions of ckvc made a pass of this name. SHARD_GONE is what messages
- * say such a pass logged. */
+/* Tells whether only earlier versions of ckvc made passes of this name. SHARD_GONE are the words of
+ * a message for what such a pass logged. */
 bool shard_pass_gone(const char *name);
 #define SHARD_GONE                                                                                 \
     "losses under other shares, or under thresholds below them, which this version of ckvc no "    \

@@ -16,7 +16,7 @@
  * present or all NULL, except `l` and `share`, which may be missing by themselves. */
 typedef struct table_evidence {
     double *q;   /* Q values in the fit's units; -inf where an action was never logged */
-    uint64_t *n; /* how many records were counted */
+    uint64_t *n; /* how many records each state and action has */
     double *m;   /* mean rewards in the fit's units */
     /* the mean loss part of the rewards in the fit's units; NULL where no penalty is paid */
     double *l;

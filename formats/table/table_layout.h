@@ -130,7 +130,7 @@ ckvt_section ckvt_named(const char *name); /* CKVT_SECTION_COUNT when the name i
  * have no such pointer. */
 void **ckvt_slot(struct table_file *t, ckvt_section s);
 void *ckvt_values(const struct table_file *t, ckvt_section s);
-/* Where the pointer to a JSON section's value stands; NULL for all other sections. */
+/* Returns where the pointer to a JSON section's value stands, or NULL for all other sections. */
 json_t **ckvt_json(struct table_file *t, ckvt_section s);
 void ckvt_shape(const ckvc_table *t, uint32_t out[CKVC_TABLE_SHAPE]); /* writes SHAPE's numbers */
 
@@ -144,8 +144,8 @@ json_t *ckvt_shape_json(const ckvc_table *t);
 #define CKVT_SCHEMA "ckvc-table-1"
 /* Tells whether META's alpha_kind and keep_window, where they are present, are those of SHAPE. */
 bool ckvt_rule_agrees(const struct table_file *t);
-/* Returns the operator that META's "probe" stands for: the one that leaves out a part of the
- * paper's when the name is one of those, else the paper's. `probe` may be NULL. */
+/* Returns the operator that META's "probe" names. An operator that has such a name leaves out a
+ * part of the paper's; any other name, and NULL, gives the paper's. */
 ckvc_operator ckvt_probe_operator(const char *probe);
 
 /* Computes the content id over a directory of n entries: over the critical ones, whose names begin
