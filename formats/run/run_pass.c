@@ -209,9 +209,9 @@ static ckvc_status find_done(run_dir *r, ckvc_err *err) {
         if (w->left[k] == 0) {
             const size_t before = p->pub.n_shards;
             CKVC_TRY(publish_shard(r, k, err));
-            published +=
-                /* the shard's line now stands before those of later shards */
-                p->pub.n_shards - before;
+            /* a replayed log can publish a shard, whose line then stands before those of later
+             * shards */
+            published += p->pub.n_shards - before;
         }
     }
     return CKVC_OK;
