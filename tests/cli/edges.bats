@@ -260,13 +260,12 @@ assert d["memory_bytes"] > 1e6 and abs(d["disk_bytes"] / sum(map(len, lines)) - 
 @test "--limit-time: 75 between two prompts, of parts too; resumed: the same bytes" {
     local all=(--model "$MODEL" --manifest "$DIR/limited.jsonl" --window 16 --continuation 16 --budget 16 --policy identity,random -q -t 1) rc=0
     prompts 160 >"$DIR/limited.jsonl"
-    SECONDS=0
     "$CKVC" score "${all[@]}" --out "$DIR/limited-whole.jsonl"
-    local took=$SECONDS
     for out in once.jsonl "limited-scores.jsonl --shard 0/2"; do
-        rc=0
+        rc=0 SECONDS=0
         "$CKVC" score "${all[@]}" --limit-time 1 --out "$DIR"/$out 2>"$DIR/err" || rc=$?
-        [ "$rc" -ne 0 ] || [ "$took" -ge 4 ] || skip "160 prompts in $took s"
+        # the second is not over where all prompts are done before it, whatever slowed the run before
+        [ "$rc" -ne 0 ] || [ "$SECONDS" -ge 3 ] || skip "all prompts in $SECONDS s"
         [ "$rc" -eq 75 ]
         grep -q "^ckvc score: stopped after [1-9][0-9]* of \(160\|80\) prompts; the same command with --resume goes on" "$DIR/err"
     done

@@ -132,7 +132,7 @@ EOF
     for file in "${built[@]}"; do cmp "$BATS_TEST_TMPDIR"/{a,another\ b}/"$file"; done
     cd "$BATS_TEST_TMPDIR/another b"
     make -s compdb
-    check 'assert all(" b" not in c["command"] for c in json.load(open("compile_commands.json")))'
+    check 'assert all("another b" not in c["command"] for c in json.load(open("compile_commands.json")))'
     for target in cli-test test-outside coverage; do # each names the program by its whole path
         make -n "$target" | grep -F "CKVC=\"$PWD/build/"
         [ -z "$(make -n "$target" | grep -F "CKVC=$PWD")" ]
