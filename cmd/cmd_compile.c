@@ -77,11 +77,8 @@ static const char pass_form[] =
 static void on_pass(void *ctx, const compile_pass *p, const pass_counts *n) {
     const compile_cli *c = ctx;
     if (c->setup.inputs.quiet) { return; }
-    json_t *beside = json_pack("{s:s, s:b, s:o, s:b}", "kind",
-                               p->kind == PASS_DEMAND   ? "demand"
-                               : p->kind == PASS_SELECT ? "select"
-                                                        : "side",
-                               "of_side", p->kind <= PASS_GATE, "reliability",
+    json_t *beside = json_pack("{s:s, s:b, s:o, s:b}", "kind", pass_kind_name(p->kind), "of_side",
+                               p->kind <= PASS_GATE, "reliability",
                                p->kind == PASS_HEAD ? ckvc_json_real(n->reliability) : json_null(),
                                "stable", n->stable);
     JSON_NUMBERS(beside, {"logged", n->prompts + n->resumed}, {"now", n->prompts},
@@ -135,8 +132,8 @@ static const char summary_form[] =
     "{best!{select?every held-out prompt is in the split select}"
     "{select!no prompt is held out (--holdout 0.2)}"
     ", so nothing says whether the table is better than none\n}"
-    "{best?{demand?{select!no held-out prompt is of split select: the table recommends what was "
-    "fitted last\n}}}"
+    "{best?{demand?{select!no held-out prompt is in the split select, so the table recommends "
+    "what was fitted last\n}}}"
     "wrote {out}/table.ckvt: round {best_round}'s, content id {content_id}\n"
     "tables of every pass: {out}/tables; held-out scores: {out}/heldout; records: {out}/"
     "{probe=grid-search?grid}{probe=grid-search!pass-*}\n"

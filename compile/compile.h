@@ -38,6 +38,7 @@ typedef enum pass_kind {
     PASS_SELECT,
     PASS_KINDS
 } pass_kind;
+const char *pass_kind_name(pass_kind kind); /* "head", ... */
 
 typedef struct compile_pass {
     char name[32]; /* "pass-01-head" */

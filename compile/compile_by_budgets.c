@@ -42,10 +42,10 @@ static void begin(run_dir *run, const compile_options *o) {
 
 static ckvc_status ask_demand(steps *s, pass_counts *counts, ckvc_err *err) {
     char file[48];
-    compile_pass *p = steps_begin(s, PASS_DEMAND, "demand");
+    compile_pass *p = steps_begin(s, PASS_DEMAND);
     const size_t number = s->result->n_passes;
     const plan made = demand_plan(s->o, &s->pass_options);
-    steps_file(file, "tables/pass-%02zu.ckvt", number);
+    steps_file(file, "tables", number, "ckvt");
     steps_set_plan(s->run, &made);
     if (!run_has_file(s->run, file)) {
         CKVC_AUTO(table_file_free_at) table_file *t = NULL;
@@ -87,7 +87,7 @@ static ckvc_status take_mixes(steps *s, fit_mixes **m, const double *mix, table_
 static ckvc_status mix_table(steps *s, fit_mixes **m, double w, table_file **out, ckvc_err *err) {
     char before[48], file[48];
     const size_t pass = s->result->n_passes - 1; /* numbers start at 1, and one pass is in hand */
-    steps_file(before, "tables/pass-%02zu.ckvt", pass);
+    steps_file(before, "tables", pass, "ckvt");
     snprintf(file, sizeof file, "tables/pass-%02zu-mix-%g.ckvt", pass, w);
     if (!run_has_file(s->run, file)) {
         CKVC_AUTO(table_file_free_at) table_file *t = NULL;
@@ -153,7 +153,7 @@ static ckvc_status try_candidates(steps *s, ckvc_err *err) {
         snprintf(file, sizeof file, "select/pass-%02zu-%zu.jsonl", number, end);
         if (end >= s->select.n) {
             end = s->select.n;
-            steps_file(file, "select/pass-%02zu.jsonl", number);
+            steps_file(file, "select", number, "jsonl");
         }
         while (some.n < end - first) { prompts_add(&some); }
         if (!run_has_file(s->run, file)) {
@@ -173,8 +173,8 @@ static ckvc_status try_candidates(steps *s, ckvc_err *err) {
 /* Makes the table recommend what was chosen. */
 static ckvc_status choose(steps *s, ckvc_err *err) {
     char file[48];
-    compile_pass *p = steps_begin(s, PASS_SELECT, "select");
-    steps_file(file, "tables/pass-%02zu.ckvt", s->result->n_passes);
+    compile_pass *p = steps_begin(s, PASS_SELECT);
+    steps_file(file, "tables", s->result->n_passes, "ckvt");
     CKVC_TRY(try_candidates(s, err));
     if (!run_has_file(s->run, file)) {
         CKVC_AUTO(fit_mixes_free_at) fit_mixes *m = NULL;

@@ -110,11 +110,11 @@ static const policy_kind judged[] = {POLICY_IDENTITY, POLICY_MATCHED, POLICY_TAB
 
 static ckvc_status run_side(steps *s, ckvc_side side, ckvc_err *err) {
     const char *name = ckvc_side_name(side);
-    compile_pass *p = steps_begin(s, (pass_kind)side, name);
+    compile_pass *p = steps_begin(s, (pass_kind)side);
     pass_counts counts = {.reliability = NAN};
     char file[48];
     const plan made = side_plan(s->o, side, s->table, &s->pass_options);
-    steps_file(file, "tables/pass-%02zu.ckvt", s->result->n_passes);
+    steps_file(file, "tables", s->result->n_passes, "ckvt");
     steps_set_plan(s->run, &made);
     if (!run_has_file(s->run, file)) {
         CKVC_AUTO(table_file_free_at) table_file *t = NULL;

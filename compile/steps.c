@@ -45,15 +45,20 @@ void steps_set_plan(run_dir *run, const plan *p) {
     run_set_pass_plan(run, hash);
 }
 
-compile_pass *steps_begin(steps *s, pass_kind kind, const char *name) {
+const char *pass_kind_name(pass_kind kind) {
+    static const char *const names[PASS_KINDS] = {"head", "gate", "demand", "select"};
+    return names[kind];
+}
+
+compile_pass *steps_begin(steps *s, pass_kind kind) {
     compile_pass *p = &s->result->passes[s->result->n_passes++];
     *p = (compile_pass){.kind = kind};
-    snprintf(p->name, sizeof p->name, "pass-%02zu-%s", s->result->n_passes, name);
+    snprintf(p->name, sizeof p->name, "pass-%02zu-%s", s->result->n_passes, pass_kind_name(kind));
     return p;
 }
 
-void steps_file(char file[48], const char *pattern, size_t number) {
-    snprintf(file, 48, pattern, number);
+void steps_file(char file[48], const char *folder, size_t number, const char *ending) {
+    snprintf(file, 48, "%s/pass-%02zu.%s", folder, number, ending);
 }
 
 /* ---- checkpoints ---- */
@@ -126,7 +131,7 @@ ckvc_status steps_read_table(const steps *s, const char *file, table_file **out,
 ckvc_status steps_take_table(steps *s, compile_pass *p, ckvc_err *err) {
     char file[48];
     table_file *t = NULL;
-    steps_file(file, "tables/pass-%02zu.ckvt", s->result->n_passes);
+    steps_file(file, "tables", s->result->n_passes, "ckvt");
     CKVC_TRY(steps_read_table(s, file, &t, err));
     table_file_free(s->table);
     s->table = t;
@@ -189,7 +194,7 @@ ckvc_status steps_judge(const steps *s, const table_file *table, const policy_ki
 ckvc_status steps_judge_pass(steps *s, compile_pass *p, const policy_kind *kinds, ckvc_mode mode,
                              ckvc_err *err) {
     char file[48];
-    steps_file(file, "heldout/pass-%02zu.jsonl", s->result->n_passes);
+    steps_file(file, "heldout", s->result->n_passes, "jsonl");
     CKVC_TRY(steps_judge(s, s->table, kinds, mode, file, &s->scores, err));
     const heldout *h = s->scores;
     if (!h) { return CKVC_OK; }
@@ -260,7 +265,7 @@ ckvc_status steps_give_out(steps *s, ckvc_err *err) {
     char file[48];
     CKVC_AUTO_FREE char *bytes = NULL;
     size_t n;
-    steps_file(file, "tables/pass-%02zu.ckvt", r->last_pass[r->best] + 1);
+    steps_file(file, "tables", r->last_pass[r->best] + 1, "ckvt");
     CKVC_TRY(run_read_file(s->run, file, &bytes, &n, err));
     if (!run_has_file(s->run, "table.ckvt")) {
         CKVC_TRY(run_checkpoint_file(s->run, "table.ckvt", bytes, n, err));

@@ -26,10 +26,9 @@ void steps_set_plan(run_dir *run, const plan *p);
 
 /* Begins a pass, which is the next of the result's, and gives it its number and name. The result
  * owns it. */
-compile_pass *steps_begin(steps *s, pass_kind kind, const char *name);
-/* Writes the name of a checkpoint to `file`. The pattern is one like "tables/pass-%02zu.ckvt", into
- * which the number is put. */
-void steps_file(char file[48], const char *pattern, size_t number);
+compile_pass *steps_begin(steps *s, pass_kind kind);
+/* Writes the name of a pass's checkpoint to `file`, such as "tables/pass-01.ckvt". */
+void steps_file(char file[48], const char *folder, size_t number, const char *ending);
 /* Returns CKVC_E_STOPPED where a stop was asked for. It is called between two checkpoints. */
 ckvc_status steps_check_stop(const steps *s, ckvc_err *err) CKVC_MUST_CHECK;
 /* Fits what the passes of this number logged, over the table before. `probe` is META's; with NULL

@@ -28,10 +28,7 @@ json_t *plan_json(const plan *p) {
     const prompt_options *po = p->prompt_options;
     char prompts[CKVC_SHA256_HEX];
     digest_prompts(p->inputs->prompts, prompts);
-    json_t *splits = json_array();
-    for (size_t i = 0; i < po->n_splits; i++) {
-        json_array_append_new(splits, json_string(po->splits[i]));
-    }
+    json_t *splits = ckvc_json_texts(po->splits, po->n_splits);
     json_t *json = json_pack(
         "{s:s, s:s, s:s, s:s, s:s?, s:s, s:s, s:I, s:s}", "schema", "ckvc-plan-1", "verb", p->verb,
         "model", model_fingerprint(p->inputs->model), "model_name", model_name(p->inputs->model),

@@ -157,10 +157,7 @@ ckvc_status manifest_leaks(const leaks_cli *c, const manifest *m, const tokenize
     say_speed(r, ckvc_now_s() - start);
     *found = findings_json(c, &result);
     if (talk) {
-        json_t *paths = json_array();
-        for (size_t i = 0; i < c->against.n; i++) {
-            json_array_append_new(paths, json_string(c->against.items[i]));
-        }
+        json_t *paths = ckvc_json_texts(c->against.items, c->against.n);
         form_print(stdout, found_form, *found,
                    json_pack("{s:s, s:o}", "manifest", m->path, "paths", paths));
     }

@@ -50,7 +50,8 @@ double cql_omega(double x) {
     return w;
 }
 
-double cql_logsumexp(size_t n, const double *x) {
+/* Entries of -inf count for nothing. */
+static double logsumexp(size_t n, const double *x) {
     double top = -INFINITY, sum = 0.0;
     for (size_t i = 0; i < n; ++i) {
         if (x[i] > top) { top = x[i]; }
@@ -64,7 +65,7 @@ double cql_logsumexp(size_t n, const double *x) {
  * where pi_a is small. */
 static double scaled_gradient(size_t n_actions, const uint64_t *n, const double *rbar,
                               double cql_alpha, double total, const double *q) {
-    double z = cql_logsumexp(n_actions, q);
+    double z = logsumexp(n_actions, q);
     double worst = 0.0;
     for (size_t a = 0; a < n_actions; ++a) {
         if (n[a] == 0) { continue; }
@@ -249,7 +250,7 @@ static void batch_gradient(const cql_records *r, const uint32_t *order, size_t n
     }
     for (size_t s = 0; s < S; ++s) {
         const double *q_s = q + s * A;
-        double *g_s = g + s * A, z = seen[s] > 0 ? cql_logsumexp(A, q_s) : 0.0;
+        double *g_s = g + s * A, z = seen[s] > 0 ? logsumexp(A, q_s) : 0.0;
         for (size_t a = 0; a < A; ++a) {
             if (seen[s] > 0) { g_s[a] += cql_alpha * seen[s] * exp(q_s[a] - z); }
             g_s[a] /= (double)n;

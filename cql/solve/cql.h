@@ -32,7 +32,6 @@ typedef struct cql_certificate {
 bool cql_solve_exact(size_t n_actions, const uint64_t *n, const double *rbar, double cql_alpha,
                      double *q, cql_certificate *cert);
 double cql_omega(double x); /* the Wright omega function: the w with w + ln w = x */
-double cql_logsumexp(size_t n, const double *x); /* entries of -inf count for nothing */
 
 /* Returns the index of the chosen action, or -1 when none was logged (q is -INFINITY everywhere).
  * Actions within 1e-9 of the maximum tie. */

@@ -28,7 +28,7 @@ typedef struct mapping {
     table_file *out;
 } mapping;
 
-const char *transfer_heads_name(transfer_heads_kind kind) {
+static const char *transfer_heads_name(transfer_heads_kind kind) {
     static const char *const names[] = {"index", "rank", "signature"};
     return names[kind];
 }

@@ -13,7 +13,6 @@ typedef enum transfer_heads_kind {
     TRANSFER_RANK,
     TRANSFER_SIGNATURE
 } transfer_heads_kind;
-const char *transfer_heads_name(transfer_heads_kind kind); /* "index", ... */
 
 typedef struct transfer_target {
     /* n_heads counts the heads of the table's head axis */

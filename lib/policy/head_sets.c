@@ -119,28 +119,6 @@ int ckvc_capacities(const double *share, uint32_t n, uint32_t stride, uint32_t b
     return 0;
 }
 
-/* The units of a mode, with their shares and floor under block b. */
-static units units_of(const ckvc_table *t, uint32_t b, ckvc_mode mode, uint32_t budget,
-                      uint32_t n_tokens) {
-    const bool heads = mode == CKVC_MODE_HEADS;
-    const double *share = heads ? t->share : t->layer_share;
-    assert(share && mode != CKVC_MODE_SHARED);
-    return (units){
-        share + b,
-        heads ? t->n_layers * t->n_heads : t->n_layers,
-        t->n_budgets,
-        budget,
-        ckvc_head_floor(t->c_min[b].floor, (uint32_t)t->c_min[b].recent, budget, n_tokens),
-        n_tokens};
-}
-
-int ckvc_table_capacities(const ckvc_table *t, uint32_t b, ckvc_mode mode, uint32_t budget,
-                          uint32_t n_tokens, uint32_t *c, uint32_t *least) {
-    const units u = units_of(t, b, mode, budget, n_tokens);
-    *least = (uint32_t)u.floor;
-    return ckvc_capacities(u.share, u.n, u.stride, budget, n_tokens, *least, c);
-}
-
 void ckvc_score_paper(uint32_t n_tokens, const float *alpha, const float *rho, double weight,
                       double *s) {
     for (uint32_t t = 0; t < n_tokens; t++) {

@@ -138,11 +138,6 @@ uint32_t ckvc_head_floor(double f, uint32_t recent, uint32_t budget, uint32_t n_
  * Returns 0, or -1 where m > budget: c [n] is then not written. */
 int ckvc_capacities(const double *share, uint32_t n, uint32_t stride, uint32_t budget,
                     uint32_t n_tokens, uint32_t least, uint32_t *c);
-/* Does the same with the shares and the floor in block b of a table with shares. c is [L][G] in
- * mode `heads` and [L] in mode `layers`, which needs layer_share. *least receives the floor in
- * tokens; after -1 it is the least budget that fits. */
-int ckvc_table_capacities(const ckvc_table *t, uint32_t b, ckvc_mode mode, uint32_t budget,
-                          uint32_t n_tokens, uint32_t *c, uint32_t *least);
 
 /* Scores of one head. s [T] receives log s[t] in double, which is -infinity where s[t] is 0. In
  * mode `layers` a layer's score is the maximum over its heads' scores.

@@ -281,8 +281,8 @@ static int check_request(const ckvc_request *r, note to) {
     return check_budget(r->budget, to) ? -1 : check_score(r, to);
 }
 
-/* Computes how many positions each set may hold, as ckvc_table_capacities does, but with the floor
- * that was asked for. */
+/* Computes how many positions each set may hold: by the shares of the table's block, with the floor
+ * that was asked for, or the budget itself where all sets are of one size. */
 static int fill_capacities(ckvc_prefill *p, note to) {
     const ckvc_table *t = p->table;
     const ckvc_mode mode = (ckvc_mode)p->score.mode;

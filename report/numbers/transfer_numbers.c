@@ -54,12 +54,6 @@ static double mean_drop(const report_numbers *n, const transfer_row *first, cons
     return sum / rows;
 }
 
-static json_t *names_json(const char *const *names, size_t n) {
-    json_t *list = json_array();
-    for (size_t i = 0; i < n; i++) { json_array_append_new(list, json_string(names[i])); }
-    return list;
-}
-
 /* Returns the matrix for one budget, C and way of matching heads: compiled less transferred, by
  * source and target. */
 static json_t *transfer_matrix_json(const report_numbers *n, const transfer_row *first) {
@@ -83,11 +77,11 @@ static json_t *transfer_matrix_json(const report_numbers *n, const transfer_row 
         most = fmax(most, drop);
         pairs++;
     }
-    return OBJECT(OF(first, budget), OF(first, C), OF(first, heads),
-                  {"mean_drop", J(total / (double)pairs)}, {"least_drop", J(least)},
-                  {"most_drop", J(most)}, M(pairs), {"sources", names_json(sources, n_sources)},
-                  {"targets", names_json(targets, n_targets)},
-                  {"drop", json_rows_of(drops, n_targets)});
+    return OBJECT(
+        OF(first, budget), OF(first, C), OF(first, heads), {"mean_drop", J(total / (double)pairs)},
+        {"least_drop", J(least)}, {"most_drop", J(most)}, M(pairs),
+        {"sources", ckvc_json_texts(sources, n_sources)},
+        {"targets", ckvc_json_texts(targets, n_targets)}, {"drop", json_rows_of(drops, n_targets)});
 }
 
 /* ---- rows ---- */

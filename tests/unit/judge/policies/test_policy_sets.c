@@ -20,6 +20,18 @@ static int close_rig(void **state) {
 }
 
 /* Shares from the demand of prompt i; those of layers go up by 1, 2, 3, 4. */
+/* How many positions each set of a prompt may hold under block b, [L][G] or [L]. */
+static void capacities_of(const ckvc_table *t, uint32_t b, ckvc_mode mode, uint32_t T,
+                          uint32_t *c) {
+    const bool heads = mode == CKVC_MODE_HEADS;
+    const uint32_t B = (uint32_t)budgets[b],
+                   least = ckvc_head_floor(t->c_min[b].floor, (uint32_t)t->c_min[b].recent, B, T);
+    assert_int_equal(ckvc_capacities((heads ? t->share : t->layer_share) + b,
+                                     heads ? t->n_layers * t->n_heads : t->n_layers, t->n_budgets,
+                                     B, T, least, c),
+                     0);
+}
+
 static table_file *table_of(size_t i, ckvc_mode mode, ckvc_score_kind kind) {
     ckvc_table *t = new_start_table(L, G, 1, 1, budgets, N_BUDGETS, 16, NULL);
     t->n_query_heads = (uint32_t)rig.shape->n_heads;
@@ -152,10 +164,8 @@ TEST(counterparts) {
             const uint32_t T = rig.items[p].n_tokens;
             enter(&w, &rig.items[p]);
             for (uint32_t b = 0; b < N_BUDGETS; b++) {
-                uint32_t c[L * G], least;
-                assert_int_equal(
-                    ckvc_table_capacities(t->table, b, mode, (uint32_t)budgets[b], T, c, &least),
-                    0);
+                uint32_t c[L * G];
+                capacities_of(t->table, b, mode, T, c);
                 for (size_t i = 0; i < N; i++) {
                     const policy_kept *kept = decide(&w, i, b, T);
                     if (i == 0 || i == MATCHED) { entries[i > 0][b] += kept->entries; }
@@ -438,11 +448,9 @@ static void check_learned(uint32_t version) {
         enter(&w, &rig.items[i]);
         for (uint32_t b = 0; b < N_BUDGETS; b++) {
             const policy_kept *kept = decide(&w, 0, b, T);
-            uint32_t c[L * G], set[MOST_T], scratch[MOST_T], least;
+            uint32_t c[L * G], set[MOST_T], scratch[MOST_T];
             assert_int_equal(kept->score, CKVC_SCORE_LEARNED);
-            assert_int_equal(
-                ckvc_table_capacities(t, b, CKVC_MODE_HEADS, (uint32_t)budgets[b], T, c, &least),
-                0);
+            capacities_of(t, b, CKVC_MODE_HEADS, T, c);
             for (uint32_t u = 0; u < L * G; u++) {
                 const kept_set *got = &kept->sets[u / G];
                 const uint32_t n = ckvc_retain_head(T, want[u / G][u % G], 8, c[u], set, scratch);

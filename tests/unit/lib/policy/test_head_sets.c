@@ -153,15 +153,18 @@ static ckvc_table *table_with_theta(void) {
 
 TEST(table) {
     ckvc_table *t = table_with_shares(1), *plain = ckvc_table_create(1, 1, 1, 1, 1, 1, 1);
-    uint32_t c[4], least = 0;
+    const double *share = t->share + 1, *layer_share = t->layer_share + 1; /* block 1 */
+    uint32_t c[4],
+        least = ckvc_head_floor(t->c_min[1].floor, (uint32_t)t->c_min[1].recent, 64, 100);
     char message[256] = "";
     assert_int_equal(ckvc_table_check(t, message, sizeof message), 0);
-    assert_int_equal(ckvc_table_capacities(t, 1, CKVC_MODE_HEADS, 64, 100, c, &least), 0);
+    assert_int_equal(ckvc_capacities(share, 4, 2, 64, 100, least, c), 0);
     /* x = 16 z, 48 z, 80 z and 100: z ends where the third would get its 88th */
     assert_true(c[0] == 17 && c[1] == 52 && c[2] == 87 && c[3] == 100);
-    assert_int_equal(ckvc_table_capacities(t, 1, CKVC_MODE_LAYERS, 64, 100, c, &least), 0);
+    assert_int_equal(ckvc_capacities(layer_share, 2, 2, 64, 100, least, c), 0);
     assert_true(c[0] == 64 && c[1] == 64);
-    assert_int_equal(ckvc_table_capacities(t, 0, CKVC_MODE_HEADS, 8, 100, c, &least), -1);
+    least = ckvc_head_floor(t->c_min[0].floor, (uint32_t)t->c_min[0].recent, 8, 100);
+    assert_int_equal(ckvc_capacities(t->share, 4, 2, 8, 100, least, c), -1);
     assert_int_equal(least, 9);
     assert_int_equal(ckvc_table_score(t, 1).pool, 7);
     assert_int_equal(ckvc_table_score(plain, 0).mode, CKVC_MODE_SHARED);
