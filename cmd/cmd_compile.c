@@ -406,7 +406,7 @@ const verb verb_compile = {
     .summary =
         "make a table of a budget per head and a learned ranking from prompts. One pass "
         "counts what\nheads ask for, a fit makes the table, held-out prompts choose its "
-        "score and floor, and other held-out prompts judge it.\nWith --mode uniform --ranking "
+        "ranking and floor, and other held-out prompts judge it.\nWith --mode uniform --ranking "
         "paper the table is made the paper's way: head pass, fit, gate pass, fit, until "
         "nothing changes or\nnothing is gained",
     .usage = "ckvc compile --model DIR --manifest FILE --out RUN [options]",

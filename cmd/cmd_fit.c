@@ -165,7 +165,7 @@ static const opt rows[] = {
               "Start from this table; without this option, from the start table of the records."),
     OPT_INPUT("choose", choose, "S.jsonl",
               "Read these lines of `ckvc score`, made with tables of the same records: each budget "
-              "then recommends the score, floor and mix that lose least."),
+              "then recommends the ranking, floor and mix that lose least."),
     OPT_INT("pass", pass, "N", 0, 9999,
             "Read pass N of every run; 0 means the last complete pass of each side."),
     OPT_LIST("split", split, "NAME[,...]",

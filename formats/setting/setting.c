@@ -78,11 +78,11 @@ const size_t setting_n_fields = sizeof setting_fields / sizeof *setting_fields;
 _Static_assert(sizeof(ckvc_alpha_kind) == sizeof(uint32_t), "names are read as uint32_t");
 _Static_assert(sizeof setting_fields / sizeof *setting_fields <= 32, "a bit each in `unknown`");
 
-static const char *text_of(const setting_field *f, const setting *s) {
+static const char *member_text(const setting_field *f, const setting *s) {
     return (const char *)s + f->m.at;
 }
 static const setting_list *list_of(const setting_field *f, const setting *s) {
-    return (const setting_list *)(const void *)text_of(f, s);
+    return (const setting_list *)(const void *)member_text(f, s);
 }
 static uint32_t bit_of(const setting_field *f) { return (uint32_t)1 << (f - setting_fields); }
 #define EACH_FIELD(f)                                                                              \
@@ -121,7 +121,7 @@ bool setting_set_name(const setting_field *f, char mark, setting *s, const char 
 
 const char *setting_name(const setting_field *f, const setting *s, char *buffer, size_t size) {
     if (f->m.type == RECORD_TEXT) {
-        snprintf(buffer, size, "%s", text_of(f, s));
+        snprintf(buffer, size, "%s", member_text(f, s));
     } else if (f->m.type == RECORD_NAME) {
         size_t n;
         const char *name = record_name_at(f->m.names, (uint32_t)record_number(&f->m, s), &n);
@@ -299,7 +299,7 @@ static int compare_numbers(double a, double b) { return (a > b) - (a < b); }
 static int compare_field(const setting_field *f, const setting *a, const setting *b, uint32_t *i) {
     *i = 0;
     if ((a->unknown | b->unknown) & bit_of(f)) { return 0; }
-    if (f->m.type == RECORD_TEXT) { return strcmp(text_of(f, a), text_of(f, b)); }
+    if (f->m.type == RECORD_TEXT) { return strcmp(member_text(f, a), member_text(f, b)); }
     if (f->m.type != SETTING_LIST) {
         return compare_numbers(record_number(&f->m, a), record_number(&f->m, b));
     }
