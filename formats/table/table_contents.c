@@ -8,7 +8,8 @@
 #include "lib/base/sizes.h"
 
 /* The dimensions of each section, a letter for each axis: L layers, G heads, E and P bins, e and p
- * their inner edges, B budgets, h and g actions of heads and gate, D features, S numbers of SHAPE.
+ * their inner edges, B budgets, h and g actions of heads and gate, D features, H query heads,
+ * b queries of the bank, d numbers of such a query, S numbers of SHAPE.
  * A digit stands for itself; a JSON section has no letters. */
 static const struct {
     const char *name;
@@ -30,6 +31,9 @@ static const struct {
     [CKVT_SCORE] = {"SCORE", CKVT_U32, "B6"},
     [CKVT_THETA] = {"THETA", CKVT_F32, "LGD"},
     [CKVT_MASS] = {"MASS", CKVT_F64, "LG"},
+    [CKVT_BANK] = {"BANK", CKVT_F16, "LHbd"},
+    [CKVT_RIDGE] = {"RIDGE", CKVT_F64, "LB"},
+    [CKVT_BANK_USE] = {"BANKUSE", CKVT_U32, "B2"},
     [CKVT_QHEAD] = {"QHEAD", CKVT_F64, "LGBh"},
     [CKVT_QGATE] = {"QGATE", CKVT_F64, "LEPBg"},
     [CKVT_NHEAD] = {"NHEAD", CKVT_U64, "LGBh"},
@@ -55,11 +59,12 @@ ckvt_section ckvt_named(const char *name) {
 }
 
 size_t ckvt_type_bytes(ckvt_type type) {
-    static const size_t bytes[CKVT_TYPE_COUNT] = {1, 4, 8, 4, 8};
+    static const size_t bytes[CKVT_TYPE_COUNT] = {1, 4, 8, 4, 8, 2};
     return bytes[type];
 }
 
 _Static_assert(sizeof(ckvc_c_min) == 2 * sizeof(double), "a row of CMIN");
+_Static_assert(sizeof(ckvc_bank_use) == 2 * sizeof(uint32_t), "a row of BANKUSE");
 _Static_assert(sizeof(ckvc_score) == 6 * sizeof(uint32_t), "a row of SCORE");
 
 static uint64_t axis_length(const ckvc_table *t, char letter) {
@@ -74,6 +79,9 @@ static uint64_t axis_length(const ckvc_table *t, char letter) {
     case 'h': return t->n_head_actions;
     case 'g': return t->n_gate_actions;
     case 'D': return t->n_features;
+    case 'H': return t->n_query_heads;
+    case 'b': return t->n_bank;
+    case 'd': return t->bank_dim;
     case 'S': return t->visible || t->keep_window ? CKVC_TABLE_SHAPE : 8;
     default: return (uint64_t)(letter - '0');
     }
@@ -114,6 +122,9 @@ void **ckvt_slot(table_file *t, ckvt_section s) {
         [CKVT_SCORE] = &c->score,
         [CKVT_THETA] = &c->theta,
         [CKVT_MASS] = &c->mass,
+        [CKVT_BANK] = &c->bank,
+        [CKVT_RIDGE] = &c->ridge,
+        [CKVT_BANK_USE] = &c->bank_use,
         [CKVT_QHEAD] = &head->q,
         [CKVT_QGATE] = &gate->q,
         [CKVT_NHEAD] = &head->n,
@@ -288,6 +299,7 @@ static json_t *nested(const ckvt_spec *spec, const void *values, int axis, size_
     if (axis == spec->rank) {
         const size_t i = (*at)++;
         switch (spec->type) {
+        case CKVT_F16:
         case CKVT_F32: return ckvc_json_real((double)((const float *)values)[i]);
         case CKVT_F64: return ckvc_json_real(((const double *)values)[i]);
         case CKVT_U32: return json_integer((json_int_t)((const uint32_t *)values)[i]);

@@ -16,9 +16,12 @@ struct table_file;
 enum { CKVT_HEADER_BYTES = 128, CKVT_ENTRY_BYTES = 112, CKVT_ALIGNMENT = 64 };
 enum {
     CKVT_MAJOR = 1,
-    CKVT_MINOR = 0, /* a table with shares has CKVT_MINOR_SHARES */
+    CKVT_MINOR = 0, /* a table with shares has CKVT_MINOR_SHARES, one with a bank the last */
     CKVT_MINOR_SHARES = 1,
-    CKVT_FLAG_SHARES = 4, /* a bit of the incompatible flags; the lower bits are the operator */
+    CKVT_MINOR_BANK = 2,
+    /* bits of the incompatible flags; the lowest are the operator */
+    CKVT_FLAG_SHARES = 4,
+    CKVT_FLAG_BANK = 16,
     CKVT_BYTE_ORDER_MARK = 0x0102,
     CKVT_ZSTD_WINDOW_MAX = 8 << 20
 };
@@ -65,9 +68,10 @@ typedef enum ckvt_type {
     CKVT_F64,
     CKVT_U32,
     CKVT_U64,
+    CKVT_F16, /* float in memory, rounded to 16 bits in the file */
     CKVT_TYPE_COUNT
 } ckvt_type;
-size_t ckvt_type_bytes(ckvt_type type);
+size_t ckvt_type_bytes(ckvt_type type); /* the bytes of a number in the file */
 
 /* The sections that this version knows, in the order in which they are written. */
 typedef enum ckvt_section {
@@ -86,6 +90,9 @@ typedef enum ckvt_section {
     CKVT_SCORE,
     CKVT_THETA,
     CKVT_MASS,
+    CKVT_BANK,
+    CKVT_RIDGE,
+    CKVT_BANK_USE,
     CKVT_QHEAD,
     CKVT_QGATE,
     CKVT_NHEAD,

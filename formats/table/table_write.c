@@ -14,7 +14,11 @@ enum { ZSTD_LEVEL = 9 };
 static void encode_values(ckvc_buffer *out, const ckvt_spec *spec, const void *values) {
     const size_t width = ckvt_type_bytes(spec->type), n = spec->bytes / width;
     for (size_t i = 0; i < n; i++) {
-        if (width == 4) {
+        if (spec->type == CKVT_F16) {
+            uint8_t bits[2];
+            ckvc_put_u16(bits, ckvc_f16_of_f32(((const float *)values)[i]));
+            ckvc_buffer_append(out, bits, sizeof bits);
+        } else if (width == 4) {
             uint32_t bits;
             memcpy(&bits, (const uint32_t *)values + i, 4);
             ckvc_buffer_u32(out, bits);
@@ -131,7 +135,9 @@ static void fill_header(uint8_t header[CKVT_HEADER_BYTES], uint64_t flags, const
     memcpy(header + CKVT_AT_MAGIC, magic, sizeof magic);
     ckvc_put_u16(header + CKVT_AT_HEADER_SIZE, CKVT_HEADER_BYTES);
     ckvc_put_u16(header + CKVT_AT_MAJOR, CKVT_MAJOR);
-    ckvc_put_u16(header + CKVT_AT_MINOR, flags & CKVT_FLAG_SHARES ? CKVT_MINOR_SHARES : CKVT_MINOR);
+    ckvc_put_u16(header + CKVT_AT_MINOR, flags & CKVT_FLAG_BANK     ? CKVT_MINOR_BANK
+                                         : flags & CKVT_FLAG_SHARES ? CKVT_MINOR_SHARES
+                                                                    : CKVT_MINOR);
     ckvc_put_u16(header + CKVT_AT_BYTE_ORDER, CKVT_BYTE_ORDER_MARK);
     ckvc_put_u64(header + CKVT_AT_INCOMPATIBLE, flags);
     ckvc_put_u64(header + CKVT_AT_FILE_SIZE, file_size);
@@ -166,7 +172,8 @@ static ckvc_status assemble(table_file *t, const char *path, ckvc_buffer *file, 
     CKVC_FAIL_IF(file_size > CKVC_TABLE_MAX_BYTES, err, CKVC_E_DATA,
                  "%s: the table would take %llu bytes, the format allows %llu", path,
                  (unsigned long long)file_size, (unsigned long long)CKVC_TABLE_MAX_BYTES);
-    const uint64_t flags = (uint64_t)t->table->op | (t->table->share ? CKVT_FLAG_SHARES : 0);
+    const uint64_t flags = (uint64_t)t->table->op | (t->table->share ? CKVT_FLAG_SHARES : 0) |
+                           (t->table->bank ? CKVT_FLAG_BANK : 0);
     fill_header(header, flags, directory, n_sections, file_size);
     ckvc_buffer_append(file, header, sizeof header);
     ckvc_buffer_append(file, directory, n_sections * CKVT_ENTRY_BYTES);

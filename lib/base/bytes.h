@@ -34,11 +34,36 @@ static inline uint32_t ckvc_get_u32(const uint8_t *p) {
 static inline uint64_t ckvc_get_u64(const uint8_t *p) {
     return (uint64_t)ckvc_get_u32(p) | (uint64_t)ckvc_get_u32(p + 4) << 32;
 }
-static inline float ckvc_get_f32(const uint8_t *p) {
-    uint32_t bits = ckvc_get_u32(p);
+static inline float ckvc_f32_of_bits(uint32_t bits) {
     float v;
     memcpy(&v, &bits, 4);
     return v;
+}
+static inline float ckvc_get_f32(const uint8_t *p) { return ckvc_f32_of_bits(ckvc_get_u32(p)); }
+/* Converts IEEE binary16 exactly; its subnormals are multiples of 2^-24. */
+static inline float ckvc_f32_of_f16(uint16_t half) {
+    const uint32_t h = half, sign = (h & 0x8000u) << 16, exponent = h >> 10 & 31,
+                   mantissa = h & 0x3FFu;
+    if (exponent == 31) { return ckvc_f32_of_bits(sign | 0x7F800000u | mantissa << 13); }
+    if (exponent == 0) { return ckvc_f32_of_bits(sign | 0x3F800000u) * (float)mantissa * 0x1p-24f; }
+    return ckvc_f32_of_bits(sign | (exponent + 112) << 23 | mantissa << 13);
+}
+/* Rounds to the nearest binary16, of two equally near to the even one; from 65,520 on to infinity.
+ */
+static inline uint16_t ckvc_f16_of_f32(float v) {
+    uint32_t bits;
+    memcpy(&bits, &v, 4);
+    const uint32_t sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7FFFFFFFu;
+    if (magnitude > 0x7F800000u) { return (uint16_t)(sign | 0x7E00u); }
+    if (magnitude >= 0x477FF000u) { return (uint16_t)(sign | 0x7C00u); }
+    if (magnitude < 0x38800000u) { /* below 2^-14: the sum rounds to a multiple of 2^-24 */
+        const float shifted = ckvc_f32_of_bits(magnitude) + 0.5f;
+        uint32_t at;
+        memcpy(&at, &shifted, 4);
+        return (uint16_t)(sign | (at - 0x3F000000u));
+    }
+    const uint32_t rounded = magnitude + 0xFFFu + (magnitude >> 13 & 1u);
+    return (uint16_t)(sign | (rounded - 0x38000000u) >> 13);
 }
 static inline double ckvc_get_f64(const uint8_t *p) {
     uint64_t bits = ckvc_get_u64(p);

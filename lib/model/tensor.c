@@ -48,20 +48,7 @@ bool tensor_as_stored(const tensor_view *t) {
     return in_order(t) && t->plus == 0.0f && t->times == 0.0f;
 }
 
-static float from_bits(uint32_t bits) {
-    float v;
-    memcpy(&v, &bits, 4);
-    return v;
-}
-
-/* Converts IEEE binary16 exactly; its subnormals are multiples of 2^-24. */
-static float from_half(const uint8_t *p) {
-    const uint32_t h = ckvc_get_u16(p), sign = (h & 0x8000u) << 16, exponent = h >> 10 & 31,
-                   mantissa = h & 0x3FF;
-    if (exponent == 31) { return from_bits(sign | 0x7F800000u | mantissa << 13); }
-    if (exponent == 0) { return from_bits(sign | 0x3F800000u) * (float)mantissa * 0x1p-24f; }
-    return from_bits(sign | (exponent + 112) << 23 | mantissa << 13);
-}
+static float from_half(const uint8_t *p) { return ckvc_f32_of_f16(ckvc_get_u16(p)); }
 
 /* ---- blocks of 32 values: scale d, in _1 types minimum m; low nibbles first, then high ---- */
 
@@ -144,7 +131,7 @@ void tensor_decode(const tensor_view *t, int64_t first, int64_t n, float *out) {
         return;
     case TENSOR_BF16:
         for (int64_t i = 0; i < n; i++) {
-            out[i] = from_bits((uint32_t)ckvc_get_u16(p + i * 2) << 16);
+            out[i] = ckvc_f32_of_bits((uint32_t)ckvc_get_u16(p + i * 2) << 16);
         }
         return;
     default:

@@ -93,6 +93,13 @@ typedef struct ckvc_c_min {
     double recent; /* a whole number: every set holds so many last positions, and position 0 */
 } ckvc_c_min;
 
+/* Which reference queries of the bank serve a budget. */
+typedef struct ckvc_bank_use {
+    uint32_t n_queries; /* of each query head: the first so many, 1 ... n_bank */
+    /* C: they are rotated to positions spread evenly over the C positions behind the prompt */
+    uint32_t span;
+} ckvc_bank_use;
+
 /* A table as it was read. Engines read its members; the library alone makes and changes one. */
 typedef struct ckvc_table {
     uint32_t n_layers, n_heads;          /* L, G */
@@ -122,6 +129,14 @@ typedef struct ckvc_table {
     uint32_t n_features; /* D */
     float *theta;        /* [L][G][D] weights of the features */
     double *mass;        /* [L][G] the factor of each head's softmax */
+    /* The bank of a table with shares: reference queries of other prompts, by which the values of
+     * kept entries are fitted (section 6). NULL and 0 in a table that has none. A query is one
+     * before its rotation, and after the query norm and bias that a model may have. */
+    uint32_t n_bank, bank_dim; /* queries of each query head; numbers of a query (head_dim) */
+    float *bank;               /* [L][H][n_bank][bank_dim], rounded to 16 bits in the file */
+    /* [L][nB] lambda; 0: the values of the layer stay as they are under this budget */
+    double *ridge;
+    ckvc_bank_use *bank_use; /* [nB] */
 } ckvc_table;
 
 /* Reads the numeric sections of a .ckvt file. It checks the CRC-32 of the header, of the directory
@@ -246,6 +261,43 @@ const double *ckvc_prefill_scores(ckvc_prefill *p, uint32_t layer, uint32_t kv_h
  * before the budget B cut them; T where sets are chosen without a threshold. Returns 0 where
  * nothing is chosen yet, where there is no such layer, or where all of the prompt is kept. */
 uint32_t ckvc_prefill_candidates(const ckvc_prefill *p, uint32_t layer);
+
+/* ---- 6. values that are fitted ----
+ *
+ * A table may have a bank of reference queries. With them the values of what a head keeps are
+ * changed a little, so that the head answers typical queries as it does with the whole cache
+ * (docs/method.md, section 9). Keys, sets and lengths stay as they are. After ckvc_prefill_keep:
+ *
+ *     void *scratch = malloc(ckvc_prefill_fit_bytes(p));
+ *     for each layer l with ckvc_prefill_fits(p, l), and each KV head g:
+ *         ckvc_prefill_fit(p, l, g, &attending, its keys, its values, scratch, fitted);
+ *         // store fitted[i] as the value of the kept position i, in place of its own
+ */
+
+/* How a layer of the model attends to its cache. */
+typedef struct ckvc_attending {
+    const double *inv_freq; /* [head_dim/2] as in ckvc_geometry; it must not be NULL */
+    double scale;           /* a logit is scale * (q . k) */
+    double cap;             /* above 0: logits are cap * tanh(logit / cap) */
+    uint32_t window;        /* a query sees so many last positions, its own included; 0: all */
+    /* The largest magnitude that the cache's type holds, such as 65504 for float16, within which
+     * fitted values stay; 0: that of float32. */
+    double most;
+} ckvc_attending;
+
+/* Whether the sets are chosen, and the table fits values of this layer under their budget. */
+int ckvc_prefill_fits(const ckvc_prefill *p, uint32_t layer);
+/* The bytes of scratch memory that ckvc_prefill_fit needs for any head of these sets, aligned as
+ * malloc aligns. They grow with the longest set, and not with the prompt. */
+size_t ckvc_prefill_fit_bytes(const ckvc_prefill *p);
+/* Writes the new values of what a KV head keeps to fitted [n][head_dim], in the order of its set.
+ * keys and values [T][head_dim] are those of the whole prompt, with keys after the rotation. The
+ * call changes nothing in p: threads may fit heads of one prefill side by side, each with a scratch
+ * memory of its own. Returns 1, or 0 where the values stay as they are, which `fitted` then holds:
+ * ckvc_prefill_fits says no, the head keeps everything, or its numbers are not finite. */
+int ckvc_prefill_fit(const ckvc_prefill *p, uint32_t layer, uint32_t kv_head,
+                     const ckvc_attending *attending, const float *keys, const float *values,
+                     void *scratch, float *fitted);
 
 #ifdef __GNUC__
 #pragma GCC visibility pop

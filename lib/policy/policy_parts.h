@@ -40,9 +40,16 @@ int ckvc_table_add_shares(ckvc_table *t, int with_layers);
  * had, and writes the features' version into `features` of every block. Returns 0, or -1 when
  * memory is out: the table is then as it was. */
 int ckvc_table_add_learned(ckvc_table *t, uint32_t n_features);
+/* Gives a table with shares the arrays for a bank of n_bank queries of each query head, each of
+ * head_dim numbers, zeroed, in place of those that it had. n_query_heads must be set. Returns 0, or
+ * -1 when memory is out: the table is then as it was. */
+int ckvc_table_add_bank(ckvc_table *t, uint32_t n_bank, uint32_t head_dim);
+/* Returns where query i of query head h of layer l begins in `bank`. */
+size_t ckvc_bank_index(const ckvc_table *t, uint32_t l, uint32_t h, uint32_t i);
 /* Copies everything that belongs to shares from `from`, a table of the same L, G and nB, to a table
- * without shares: the shares, floors and scores, and the learned ranking if there is one. Returns
- * 0, or -1 when memory is out: the table is then as it was, or has shares that are 0. */
+ * without shares: the shares, floors and scores, and the learned ranking and the bank if there are
+ * any. Returns 0, or -1 when memory is out: the table is then as it was, or has shares that are 0.
+ */
 int ckvc_table_copy_shares(ckvc_table *t, const ckvc_table *from);
 /* Returns a copy of a table, which the caller frees, or NULL when memory is out. */
 ckvc_table *ckvc_table_clone(const ckvc_table *t);
@@ -210,6 +217,32 @@ void ckvc_score_learned(uint32_t n_tokens, double mass, const double *norm, doub
  * time is O(T). */
 uint32_t ckvc_retain_head(uint32_t n_tokens, const double *s, uint32_t recent, uint32_t capacity,
                           uint32_t *kept, uint32_t *scratch);
+
+/* ---- fitted values (docs/method.md, section 9) ---- */
+
+/* What the values of one KV head are fitted to. Everything is borrowed. */
+typedef struct ckvc_fit {
+    uint32_t n_tokens, head_dim; /* T, D */
+    const float *keys, *values;  /* [T][D] of the whole prompt, keys after the rotation */
+    const uint32_t *kept;        /* [n_kept] ascending positions below T */
+    uint32_t n_kept, n_queries;  /* S, n */
+    const float *queries;        /* [n][D] reference queries, after their rotation */
+    const uint32_t *positions;   /* [n] theirs, from T on */
+    double ridge;                /* lambda; 0: values stay as they are */
+    ckvc_attending attending;
+} ckvc_fit;
+/* Takes the first use.n_queries of every query head of a KV head's group from a table's bank, and
+ * rotates query i to position T + floor(i * span / n_queries). queries [H/G * n_queries][D];
+ * positions [H/G * n_queries]. */
+void ckvc_bank_queries(const ckvc_table *t, uint32_t layer, uint32_t kv_head, ckvc_bank_use use,
+                       const double *inv_freq, uint32_t n_tokens, float *queries,
+                       uint32_t *positions);
+/* The bytes of scratch memory that ckvc_fit_values needs, or SIZE_MAX where they are too many. */
+size_t ckvc_fit_bytes(uint32_t n_queries, uint32_t head_dim, uint32_t n_kept);
+/* Writes the fitted values [n_kept][D]. Returns 1, or 0 where they are the values as they were:
+ * ridge 0, no query, nothing dropped or nothing kept, a singular system (which a ridge above the
+ * rounding of doubles excludes), or numbers that are not finite. */
+int ckvc_fit_values(const ckvc_fit *f, void *scratch, float *fitted);
 
 /* ---- a prefill ---- */
 

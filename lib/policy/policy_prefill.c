@@ -270,6 +270,10 @@ static int check_request(const ckvc_request *r, note to) {
         return refuse(to, "its learned ranking is for keys of %u values, the model's have %u",
                       t->n_features - ckvc_features_count(t->score[0].features, 0), m->head_dim);
     }
+    if (t->bank && t->bank_dim != m->head_dim) {
+        return refuse(to, "its bank has queries of %u values, the model's keys have %u",
+                      t->bank_dim, m->head_dim);
+    }
     if (!(m->query_scale >= 0.0 && m->query_scale < INFINITY) ||
         (m->query_scale > 0.0 && !m->inv_freq)) {
         return refuse(to,
@@ -812,4 +816,56 @@ const double *ckvc_prefill_scores(ckvc_prefill *p, uint32_t layer, uint32_t kv_h
 
 uint32_t ckvc_prefill_candidates(const ckvc_prefill *p, uint32_t layer) {
     return p->kept && layer < p->L ? p->n_candidates[layer] : 0;
+}
+
+/* ---- fitted values ---- */
+
+int ckvc_prefill_fits(const ckvc_prefill *p, uint32_t layer) {
+    return p->kept && !p->whole && p->table->bank && layer < p->L &&
+           p->table->ridge[(size_t)layer * p->table->n_budgets + p->block] > 0.0;
+}
+
+/* How many reference queries a KV head has under the block in use. */
+static uint32_t reference_queries(const ckvc_prefill *p) {
+    return query_heads_per_head(p) * p->table->bank_use[p->block].n_queries;
+}
+
+/* The bytes of a head's rotated queries and their positions, which lie before the scratch memory of
+ * the fit itself. */
+static size_t queries_bytes(const ckvc_prefill *p) {
+    const size_t bytes = reference_queries(p) * (p->D * sizeof(float) + sizeof(uint32_t));
+    return (bytes + 15) / 16 * 16;
+}
+
+size_t ckvc_prefill_fit_bytes(const ckvc_prefill *p) {
+    uint32_t longest = 0;
+    if (!p->kept || p->whole || !p->table->bank) { return 0; }
+    for (size_t i = 0; i < (size_t)p->L * p->n_sets; i++) {
+        longest = p->n_kept[i] > longest ? p->n_kept[i] : longest;
+    }
+    return queries_bytes(p) + ckvc_fit_bytes(reference_queries(p), p->D, longest);
+}
+
+int ckvc_prefill_fit(const ckvc_prefill *p, uint32_t layer, uint32_t kv_head,
+                     const ckvc_attending *attending, const float *keys, const float *values,
+                     void *scratch, float *fitted) {
+    ckvc_fit f = {.n_tokens = p->T,
+                  .head_dim = p->D,
+                  .keys = keys,
+                  .values = values,
+                  .attending = *attending};
+    f.kept = ckvc_prefill_set(p, layer, kv_head, &f.n_kept);
+    if (!f.kept) { return 0; }
+    if (ckvc_prefill_fits(p, layer)) {
+        f.ridge = p->table->ridge[(size_t)layer * p->table->n_budgets + p->block];
+        f.n_queries = reference_queries(p);
+        float *queries = scratch;
+        uint32_t *positions = (uint32_t *)(queries + (size_t)f.n_queries * p->D);
+        ckvc_bank_queries(p->table, layer, kv_head, p->table->bank_use[p->block],
+                          attending->inv_freq, p->T, queries, positions);
+        f.queries = queries;
+        f.positions = positions;
+        scratch = (char *)scratch + queries_bytes(p);
+    }
+    return ckvc_fit_values(&f, scratch, fitted);
 }

@@ -30,18 +30,19 @@ enum {
     FORMAT_MAJOR = 1,
     BYTE_ORDER_MARK = 0x0102
 };
-enum { TYPE_BYTES, TYPE_F32, TYPE_F64, TYPE_U32, TYPE_U64, TYPE_COUNT };
+enum { TYPE_BYTES, TYPE_F32, TYPE_F64, TYPE_U32, TYPE_U64, TYPE_F16, TYPE_COUNT };
 enum { CODEC_RAW, CODEC_ZSTD, CODEC_COUNT };
 /* Bits of the header's incompatible flags. */
 enum {
     FLAG_OPERATOR = 3,
     FLAG_SHARES = 4,
     FLAG_RELATIVE = 8,
-    FLAGS_KNOWN = 15 /* these bits are known; the last of them is refused */
+    FLAG_BANK = 16,
+    FLAGS_KNOWN = 31 /* these bits are known; FLAG_RELATIVE is refused */
 };
 
 static const uint8_t magic[8] = {0x89, 'C', 'K', 'V', 0x0D, 0x0A, 0x1A, 0x0A};
-static const uint8_t type_bytes[TYPE_COUNT] = {1, 4, 8, 4, 8};
+static const uint8_t type_bytes[TYPE_COUNT] = {1, 4, 8, 4, 8, 2};
 /* Critical sections that are not read here. Any other name in upper case comes from a format that
  * this reader does not know. */
 static const char *const known_elsewhere[] = {"META",  "QHEAD", "QGATE", "NHEAD",
@@ -61,8 +62,8 @@ typedef struct reader {
     const uint8_t *data;
     uint64_t size;
     uint32_t n_sections;
-    ckvc_operator op; /* from the header's incompatible flags, as is `shares` */
-    bool shares;
+    ckvc_operator op; /* from the header's incompatible flags, as are the next two */
+    bool shares, bank;
     char *message;
     size_t message_size;
 } reader;
@@ -140,6 +141,8 @@ static int check_header(reader *r) {
             "longer has; fit it anew from its demand");
     r->op = (ckvc_operator)(flags & FLAG_OPERATOR);
     r->shares = flags & FLAG_SHARES;
+    r->bank = flags & FLAG_BANK;
+    FAIL_IF(r, r->bank && !r->shares, "byte 24: flag 16, a bank, without flag 4, shares");
     FAIL_IF(r, ckvc_get_u64(h + 32) != r->size,
             "byte 32: file size %" PRIu64 ", but %" PRIu64 " bytes are there", ckvc_get_u64(h + 32),
             r->size);
@@ -235,12 +238,18 @@ typedef struct target {
     uint16_t type, rank;
     uint64_t dims[4];
 } target;
-/* The first seven sections are in every table. Those from the 8th on belong to shares, and those
- * from the 12th on to a learned ranking. */
-enum { TARGETS_PAPER = 7, TARGET_LAYER_SHARE = 8, TARGET_THETA = 11, TARGETS = 13 };
+/* The first seven sections are in every table. Those from the 8th on belong to shares, those from
+ * the 12th on to a learned ranking, and those from the 14th on to a bank. */
+enum {
+    TARGETS_PAPER = 7,
+    TARGET_LAYER_SHARE = 8,
+    TARGET_THETA = 11,
+    TARGET_BANK = 13,
+    TARGETS = 16
+};
 static const char *const target_names[TARGETS] = {
-    "BUDGET", "GRIDHEAD", "GRIDGATE", "WEIGHT", "TAU",   "EDGEENT", "EDGEPPL",
-    "SHARE",  "SHARELAY", "CMIN",     "SCORE",  "THETA", "MASS"};
+    "BUDGET",   "GRIDHEAD", "GRIDGATE", "WEIGHT", "TAU",  "EDGEENT", "EDGEPPL", "SHARE",
+    "SHARELAY", "CMIN",     "SCORE",    "THETA",  "MASS", "BANK",    "RIDGE",   "BANKUSE"};
 
 static bool known_critical(const char *name) {
     if (!strcmp(name, "SHAPE")) { return true; }
@@ -312,6 +321,10 @@ static void decode_section(const reader *r, const section *s, void *out) {
         for (uint64_t i = 0; i < s->raw / 4; i++) {
             ((uint32_t *)out)[i] = ckvc_get_u32(p + 4 * i);
         }
+    } else if (s->type == TYPE_F16) {
+        for (uint64_t i = 0; i < s->raw / 2; i++) {
+            ((float *)out)[i] = ckvc_f32_of_f16(ckvc_get_u16(p + 2 * i));
+        }
     } else {
         for (uint64_t i = 0; i < s->raw / 4; i++) { ((float *)out)[i] = ckvc_get_f32(p + 4 * i); }
     }
@@ -371,6 +384,13 @@ int ckvc_table_parse(const char *name, const void *bytes, size_t size, ckvc_tabl
     bool learned = find_section(r, "MASS", &theta);
     learned |= find_section(r, "THETA", &theta);
     const uint64_t D = theta.dims[2]; /* bounded by the file's size, as its section was checked */
+    section bank = {0};
+    FAIL_IF(r, r->bank && !find_section(r, "BANK", &bank), "section BANK is missing");
+    for (int i = 2; i < 4 && r->bank; i++) {
+        FAIL_IF(r, bank.dims[i] < 1 || bank.dims[i] > CKVC_TABLE_MAX_EXTENT,
+                "byte %" PRIu64 ": section BANK: dimension %d is %" PRIu64 ", want 1..%u",
+                bank.entry + 16 + 8 * (uint64_t)i, i, bank.dims[i], CKVC_TABLE_MAX_EXTENT);
+    }
     const target targets[TARGETS] = {
         {target_names[0], TYPE_F64, 1, {nB}},
         {target_names[1], TYPE_F64, 1, {n_actions[0]}},
@@ -385,6 +405,9 @@ int ckvc_table_parse(const char *name, const void *bytes, size_t size, ckvc_tabl
         {target_names[10], TYPE_U32, 2, {nB, sizeof(ckvc_score) / sizeof(uint32_t)}},
         {target_names[11], TYPE_F32, 3, {L, G, D}},
         {target_names[12], TYPE_F64, 2, {L, G}},
+        {target_names[13], TYPE_F16, 4, {L, shape[1], bank.dims[2], bank.dims[3]}},
+        {target_names[14], TYPE_F64, 2, {L, nB}},
+        {target_names[15], TYPE_U32, 2, {nB, sizeof(ckvc_bank_use) / sizeof(uint32_t)}},
     };
     section sections[TARGETS];
     bool wanted[TARGETS];
@@ -393,19 +416,25 @@ int ckvc_table_parse(const char *name, const void *bytes, size_t size, ckvc_tabl
         FAIL_IF(r, i >= TARGETS_PAPER && there && !r->shares,
                 "byte 24: section %s is there, but flag 0x%x is not set", target_names[i],
                 FLAG_SHARES);
+        FAIL_IF(r, i >= TARGET_BANK && there && !r->bank,
+                "byte 24: section %s is there, but flag 0x%x is not set", target_names[i],
+                FLAG_BANK);
         wanted[i] = i < TARGETS_PAPER ||
-                    (i >= TARGET_THETA ? learned : r->shares && (there || i != TARGET_LAYER_SHARE));
+                    (i >= TARGET_BANK    ? r->bank
+                     : i >= TARGET_THETA ? learned
+                                         : r->shares && (there || i != TARGET_LAYER_SHARE));
         if (wanted[i] && check_section(r, &targets[i], &sections[i])) { return -1; }
     }
 
     ckvc_table *t = ckvc_table_create(shape[0], shape[2], shape[3], shape[4], shape[5],
                                       n_actions[0], n_actions[1]);
+    if (t) { t->n_query_heads = shape[1]; }
     if (!t || (r->shares && ckvc_table_add_shares(t, wanted[TARGET_LAYER_SHARE])) ||
-        (learned && ckvc_table_add_learned(t, (uint32_t)D))) {
+        (learned && ckvc_table_add_learned(t, (uint32_t)D)) ||
+        (r->bank && ckvc_table_add_bank(t, (uint32_t)bank.dims[2], (uint32_t)bank.dims[3]))) {
         ckvc_table_free(t);
         return fail(r, "out of memory");
     }
-    t->n_query_heads = shape[1];
     t->window = shape[6];
     t->head_axis = shape[7];
     t->visible = shape[8];
@@ -414,7 +443,7 @@ int ckvc_table_parse(const char *name, const void *bytes, size_t size, ckvc_tabl
     void *const values[TARGETS] = {t->budgets,     t->head_grid,     t->gate_grid, t->weight,
                                    t->tau,         t->edges_entropy, t->edges_ppl, t->share,
                                    t->layer_share, t->c_min,         t->score,     t->theta,
-                                   t->mass};
+                                   t->mass,        t->bank,          t->ridge,     t->bank_use};
     for (int i = 0; i < TARGETS; i++) {
         if (wanted[i]) { decode_section(r, &sections[i], values[i]); }
     }

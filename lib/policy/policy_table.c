@@ -100,10 +100,48 @@ int ckvc_table_add_learned(ckvc_table *t, uint32_t n_features) {
     return 0;
 }
 
+int ckvc_table_add_bank(ckvc_table *t, uint32_t n_bank, uint32_t head_dim) {
+    float *bank = array4(t->n_layers, t->n_query_heads, n_bank, head_dim, sizeof *bank);
+    double *ridge = array4(t->n_layers, t->n_budgets, 1, 1, sizeof *ridge);
+    ckvc_bank_use *use = array4(t->n_budgets, 1, 1, 1, sizeof *use);
+    assert(t->share);
+    if (!bank || !ridge || !use) {
+        free(bank);
+        free(ridge);
+        free(use);
+        return -1;
+    }
+    free(t->bank);
+    free(t->ridge);
+    free(t->bank_use);
+    t->bank = bank;
+    t->ridge = ridge;
+    t->bank_use = use;
+    t->n_bank = n_bank;
+    t->bank_dim = head_dim;
+    return 0;
+}
+
+size_t ckvc_bank_index(const ckvc_table *t, uint32_t l, uint32_t h, uint32_t i) {
+    return (((size_t)l * t->n_query_heads + h) * t->n_bank + i) * t->bank_dim;
+}
+
+static int copy_bank(ckvc_table *t, const ckvc_table *from) {
+    const size_t nB = from->n_budgets;
+    if (ckvc_table_add_bank(t, from->n_bank, from->bank_dim)) { return -1; }
+    memcpy(t->bank, from->bank, ckvc_bank_index(from, from->n_layers, 0, 0) * sizeof *t->bank);
+    memcpy(t->ridge, from->ridge, from->n_layers * nB * sizeof *t->ridge);
+    memcpy(t->bank_use, from->bank_use, nB * sizeof *t->bank_use);
+    return 0;
+}
+
 int ckvc_table_copy_shares(ckvc_table *t, const ckvc_table *from) {
     const size_t heads = (size_t)from->n_layers * from->n_heads, nB = from->n_budgets;
     if (ckvc_table_add_shares(t, from->layer_share != NULL)) { return -1; }
-    if (from->theta && ckvc_table_add_learned(t, from->n_features)) { return -1; }
+    if ((from->theta && ckvc_table_add_learned(t, from->n_features)) ||
+        (from->bank && copy_bank(t, from))) {
+        return -1;
+    }
     memcpy(t->share, from->share, heads * nB * sizeof *t->share);
     if (t->layer_share) {
         memcpy(t->layer_share, from->layer_share, from->n_layers * nB * sizeof *t->layer_share);
@@ -156,6 +194,9 @@ void ckvc_table_free(ckvc_table *table) {
     free(table->score);
     free(table->theta);
     free(table->mass);
+    free(table->bank);
+    free(table->ridge);
+    free(table->bank_use);
     free(table);
 }
 
@@ -362,6 +403,28 @@ static int check_learned(const ckvc_table *t, char *message, size_t message_size
     return 0;
 }
 
+static int check_bank(const ckvc_table *t, char *message, size_t message_size) {
+    if (!t->bank) { return 0; }
+    FAIL_IF(t->bank_dim < 2 || t->bank_dim % 2, "BANK: queries of %u numbers, want an even number",
+            t->bank_dim);
+    for (size_t i = 0; i < ckvc_bank_index(t, t->n_layers, 0, 0); i++) {
+        FAIL_IF(!isfinite(t->bank[i]), "BANK[%zu] is %g, want a finite value", i,
+                (double)t->bank[i]);
+    }
+    for (size_t i = 0; i < (size_t)t->n_layers * t->n_budgets; i++) {
+        FAIL_IF(!(t->ridge[i] >= 0.0 && isfinite(t->ridge[i])),
+                "RIDGE[%zu] is %g, want a finite value from 0 up", i, t->ridge[i]);
+    }
+    for (uint32_t b = 0; b < t->n_budgets; b++) {
+        const ckvc_bank_use *use = &t->bank_use[b];
+        FAIL_IF(use->n_queries < 1 || use->n_queries > t->n_bank || use->span < 1 ||
+                    use->span > CKVC_TABLE_MAX_EXTENT,
+                "BANKUSE[%u]: %u queries over %u positions, want 1 ... %u over 1 ... %u", b,
+                use->n_queries, use->span, t->n_bank, CKVC_TABLE_MAX_EXTENT);
+    }
+    return 0;
+}
+
 static int check_budgets_of_heads(const ckvc_table *t, char *message, size_t message_size) {
     if (!t->share) { return 0; }
     if (check_shares("SHARE", t->share, (size_t)t->n_layers * t->n_heads, t->n_budgets, message,
@@ -375,7 +438,7 @@ static int check_budgets_of_heads(const ckvc_table *t, char *message, size_t mes
             return -1;
         }
     }
-    return check_learned(t, message, message_size);
+    return check_learned(t, message, message_size) ? -1 : check_bank(t, message, message_size);
 }
 
 int ckvc_table_check(const ckvc_table *t, char *message, size_t message_size) {

@@ -19,30 +19,33 @@ Array = NDArray[Any]
 
 MAGIC = b"\x89CKV\r\n\x1a\n"
 HEADER, ENTRY = struct.Struct("<8s4H4Q2I32sI28s2I"), struct.Struct("<8s4H5Q2Q32s2I")  # of the file's header, and of a section's entry in the directory
-TYPES = [np.dtype("u1"), np.dtype("<f4"), np.dtype("<f8"), np.dtype("<u4"), np.dtype("<u8")]
+TYPES = [np.dtype("u1"), np.dtype("<f4"), np.dtype("<f8"), np.dtype("<u4"), np.dtype("<u8"), np.dtype("<f2")]
 REQUIRED = ("SHAPE", "BUDGET", "GRIDHEAD", "GRIDGATE", "WEIGHT", "TAU", "EDGEENT", "EDGEPPL", "META")
 EVIDENCE = ("QHEAD", "QGATE", "NHEAD", "NGATE", "MHEAD", "MGATE", "LGATE")
 SHARES = ("SHARE", "CMIN", "SCORE")  # a table has all or none of these; with them may come SHARELAY, and LEARNED, both or neither
 LEARNED = ("THETA", "MASS")
-RAW = REQUIRED + SHARES + ("SHARELAY",) + LEARNED
-# A section's type and dimensions: L layers, G KV heads, E and P bins, e and p their inner edges, B budgets, h and g actions, D features, S numbers of SHAPE.
+BANK = ("BANK", "RIDGE", "BANKUSE")  # reference queries, by which values are fitted; a table has all or none of these
+RAW = REQUIRED + SHARES + ("SHARELAY",) + LEARNED + BANK
+# A section's type and dimensions: L layers, G KV heads, E and P bins, e and p their inner edges, B budgets, h and g actions, D features, H query
+# heads, b queries of the bank, d numbers of such a query, S numbers of SHAPE.
 SPECS = dict(SHAPE="3S", BUDGET="2B", GRIDHEAD="2h", GRIDGATE="2g", WEIGHT="1LGB", TAU="1LEPB", EDGEENT="2e", EDGEPPL="2p", SHARE="2LGB",
-             SHARELAY="2LB", CMIN="2B2", SCORE="3B6", THETA="1LGD", MASS="2LG", QHEAD="2LGBh", QGATE="2LEPBg", NHEAD="4LGBh", NGATE="4LEPBg",
-             MHEAD="2LGBh", MGATE="2LEPBg", LGATE="2LEPBg", sHEAD="1LGBh", sGATE="1LEPBg", sSHARE="2LGB2", hSIG="2LG3", META="0", pROV="0", xFER="0", mODEL="0")
+             SHARELAY="2LB", CMIN="2B2", SCORE="3B6", THETA="1LGD", MASS="2LG", BANK="5LHbd", RIDGE="2LB", BANKUSE="3B2",
+             QHEAD="2LGBh", QGATE="2LEPBg", NHEAD="4LGBh", NGATE="4LEPBg", MHEAD="2LGBh", MGATE="2LEPBg", LGATE="2LEPBg",
+             sHEAD="1LGBh", sGATE="1LEPBg", sSHARE="2LGB2", hSIG="2LG3", META="0", pROV="0", xFER="0", mODEL="0")
 RULES = {  # what the values of sections must be
     "BUDGET": ("whole tokens from 1 up, or shares of the prompt between 0 and 1", lambda x: (x > 0) & (x < 2**32) & ((x < 1) | (x == np.floor(x)))),
     "GRIDHEAD GRIDGATE": ("values are finite, from 0 up, ascending in float32", lambda x: (x >= 0) & (np.diff(x.astype("f4"), append=np.inf) > 0)),
     "EDGEENT EDGEPPL": ("bin edges are finite and do not descend", lambda x: np.isfinite(x) & (x[1:] >= x[:-1]).all()),
     "SHARE SHARELAY": ("shares are finite, from 0 up, and not all 0 in a block", lambda x: np.isfinite(x) & (x >= 0) & (x.reshape(-1, x.shape[-1]).max(0) > 0)),
     "sSHARE": ("want intervals of finite shares", lambda x: np.isfinite(x) & (x >= 0) & (x[..., :1] <= x[..., 1:])),
-    "MASS": ("values are finite, from 0 up", lambda x: np.isfinite(x) & (x >= 0)),
-    "THETA MHEAD MGATE LGATE hSIG": ("values are finite", np.isfinite),
+    "MASS RIDGE": ("values are finite, from 0 up", lambda x: np.isfinite(x) & (x >= 0)),
+    "THETA BANK MHEAD MGATE LGATE hSIG": ("values are finite", np.isfinite),
     "NHEAD NGATE": ("at most 2^53 records", lambda x: x <= 2**53),
     "sHEAD sGATE": ("want shares between 0 and 1", lambda x: (x >= 0) & (x <= 1)),
 }
 FILE_MAX, UNPACKED_MAX, JSON_MAX, WINDOW_MAX = 1 << 31, 1 << 30, 1 << 26, 8 << 20
 OPERATORS = ("paper", "no-utility", "no-threshold", "mean-pool")  # the header's incompatible flags, 0 to 3
-FLAG_SHARES, FLAG_RELATIVE = 4, 8  # the second is refused
+FLAG_SHARES, FLAG_RELATIVE, FLAG_BANK = 4, 8, 16  # the second is refused
 FEATURES = {1: (24, 64), 2: (11, 0)}  # by version: how many features there are beside those of the key, and how many last rows of attention they read
 SHAPE = ("n_layers", "n_heads", "n_kv_heads", "n_entropy_bins", "n_perplexity_bins", "n_budgets", "window", "head_axis")  # the names of its values in META
 SCORES, MODES = ("paper", "window", "learned"), ("shared", "heads", "layers")
@@ -115,8 +118,9 @@ class Table:
     """A table that was read and checked.
 
     weight [L, G, nB], tau [L, E, P, nB] and budgets [nB] are there always. share [L, G, nB], layer_share [L, nB], c_min [nB, 2] (floor, recent), theta [L, G,
-    D] and mass [L, G] are None if the table has none. score: a Score for each budget. sections: {name: array}, as they are in the file. skipped: names of
-    sections that were not read. meta, prov, xfer: the objects of META, pROV and xFER, or None."""
+    D] and mass [L, G] are None if the table has none, and so are bank [L, H, b, D], ridge [L, nB] and bank_use [nB, 2]. score: a Score for each budget.
+    sections: {name: array}, as they are in the file. skipped: names of sections that were not read. meta, prov, xfer: the objects of META, pROV and xFER, or
+    None."""
 
     def __init__(self, name: str, data: bytes):
         """data: the bytes of the file. name stands for it in messages."""
@@ -145,10 +149,12 @@ class Table:
         self._refuse(major != 1, f"byte 10: format {major}.{minor}, this reader knows 1.x")
         for at, got, want in ((8, size, 128), (14, order, 0x0102), (32, length, len(data)), (40, start, 128), (52, entry, 112), (92, any(zero), 0)):
             self._refuse(got != want, f"byte {at}: got {got:d}, want {want:d}")
-        self._refuse(self.flags >= 2 * FLAG_RELATIVE, f"byte 24: incompatible flags {self.flags:#x} are from a later format")
+        self._refuse(self.flags >= 2 * FLAG_BANK, f"byte 24: incompatible flags {self.flags:#x} are from a later format")
         self._refuse(self.flags & FLAG_RELATIVE, "byte 24: flag 8: the table has thresholds below shares, which this version of ckvc no longer has; "
                      "fit it anew from its demand")
         self.operator, self.has_shares = OPERATORS[self.flags % FLAG_SHARES], bool(self.flags & FLAG_SHARES)
+        self.has_bank = bool(self.flags & FLAG_BANK)
+        self._refuse(self.has_bank and not self.has_shares, "byte 24: flag 16, a bank, without flag 4, shares")
         self._end = 128 + 112 * n  # of the directory
         self._refuse(not 1 <= n <= 256 or self._end > len(data), f"byte 48: {n} sections")
         self._refuse(binascii.crc32(data[128 : self._end]) != crc_dir, "byte 120: wrong CRC-32 of the directory: the file is damaged")
@@ -163,7 +169,8 @@ class Table:
             self._refuse(codec > 1 or kind >= len(TYPES) or rank > 5 or any(dims[rank:]) or (kind == 0 and rank != 1),
                          f"byte {at + 8}: section {name}: bad codec, type, rank or dimensions")
             self._refuse(zero or last, f"byte {at + 14}: section {name}: reserved field is not 0")
-            self._refuse(name in packed_of or (name[0].isupper() and name not in RAW + EVIDENCE), f"byte {at}: section {name} is there twice or from a later format")
+            self._refuse(name in packed_of or (name[0].isupper() and name not in RAW + EVIDENCE),
+                         f"byte {at}: section {name} is there twice or from a later format")
             self._refuse(name in SPECS and (kind != int(SPECS[name][0]) or rank != max(len(SPECS[name]) - 1, 1)),
                          f"byte {at + 10}: section {name}: type {kind}, rank {rank}")
             raw_size = TYPES[kind].itemsize * math.prod(dims[:rank])
@@ -178,10 +185,12 @@ class Table:
             self._dims[name], packed_of[name] = tuple(dims[:rank]), (codec, packed, raw_size, TYPES[kind], digest)
         self._refuse(end != len(data), f"byte {end}: bytes behind the last section")
         together = [group for group in (EVIDENCE, LEARNED) if any(x in packed_of for x in group)]
-        for name in sum(together, REQUIRED + (SHARES if self.has_shares else ())):
+        for name in sum(together, REQUIRED + (SHARES if self.has_shares else ()) + (BANK if self.has_bank else ())):
             self._refuse(name not in packed_of, f"section {name} is missing")
         for name in () if self.has_shares else (*SHARES, *LEARNED, "SHARELAY", "sSHARE"):
             self._refuse(name in packed_of, f"section {name} is there, but byte 24 does not say so: flag {FLAG_SHARES:#x} is not set")
+        for name in () if self.has_bank else BANK:
+            self._refuse(name in packed_of, f"section {name} is there, but byte 24 does not say so: flag {FLAG_BANK:#x} is not set")
         self.content_id = identity.hexdigest()
         self._refuse(identity.digest() != self._identity, "byte 56: the content id is not that of its sections")
         self._check_shape(*np.frombuffer(packed_of["SHAPE"][1][:44], TYPES[3]).tolist())
@@ -219,7 +228,10 @@ class Table:
                      or (self.head_axis and H != G) or not 1 <= h <= 4096 or not 1 <= g <= 4096,
                      f"section SHAPE: {shape} and grids of {h} and {g} actions are none of a table")
         self.alpha_kind = ("paper", "visible")[visible]
-        n = dict(L=L, G=G, E=E, P=P, e=E - 1, p=P - 1, B=nB, h=h, g=g, D=self._dims.get("THETA", (0, 0, 0))[2], S=10 if visible or self.keep_window else 8)
+        b, d = self._dims.get("BANK", (0, 0, 0, 0))[2:]
+        self._refuse(self.has_bank and not (1 <= b <= 65535 and 2 <= d <= 65535 and d % 2 == 0), f"section BANK: {b} queries of {d} numbers")
+        D, S = self._dims.get("THETA", (0, 0, 0))[2], 10 if visible or self.keep_window else 8
+        n = dict(L=L, H=H, G=G, E=E, P=P, e=E - 1, p=P - 1, B=nB, h=h, g=g, D=D, b=b, d=d, S=S)
         for name, dims in self._dims.items():
             kind, *letters = SPECS.get(name, "0")
             want = tuple(n[x] if x in n else int(x) for x in letters)
@@ -252,6 +264,9 @@ class Table:
         """Checks the shares and the score of each budget, and sets share, layer_share, c_min, theta, mass and score."""
         s, nB = self.sections, self.n_budgets
         self.share, self.layer_share, self.c_min, self.theta, self.mass = (s.get(name) for name in ("SHARE", "SHARELAY", "CMIN", *LEARNED))
+        self.bank, self.ridge, self.bank_use = (s.get(name) for name in BANK)
+        self._refuse(self.has_bank and not ((1 <= self.bank_use) & (self.bank_use <= (self.bank.shape[2], 65535))).all(),
+                     "section BANKUSE: want queries of the bank, and positions from 1 to 65535")
         self.score = [PAPER_SCORE] * nB
         if not self.has_shares:
             return

@@ -60,7 +60,7 @@ def test_operators():
     t = ckvc.Table.read(golden("mean-pool"))
     assert t.operator == "mean-pool" and t.meta["probe"] == "mean-pool"
     data = bytearray(bytes_of("mean-pool"))
-    for flags, message in ((0, "operator paper"), (1, "operator no-utility"), (4, "SHARE is missing"), (8, "thresholds below shares, which this version of ckvc no longer has"), (16, "flags 0x10"),
+    for flags, message in ((0, "operator paper"), (1, "operator no-utility"), (4, "SHARE is missing"), (8, "thresholds below shares, which this version of ckvc no longer has"), (16, "without flag 4, shares"), (32, "flags 0x20"),
                            (1 << 40, "flags 0x10000000000")):
         data[24:32] = flags.to_bytes(8, "little")
         data[124:128] = binascii.crc32(bytes(data[:124])).to_bytes(4, "little")

@@ -101,6 +101,19 @@ static table_file *sample_with_features(uint32_t version) {
 static table_file *sample_with_theta(void) { return sample_with_features(CKVC_FEATURES_1); }
 static table_file *sample_without_rows(void) { return sample_with_features(CKVC_FEATURES_2); }
 
+/* The same with a bank of two queries of two numbers for each of four query heads. */
+static table_file *sample_with_bank(void) {
+    table_file *t = sample_without_rows();
+    ckvc_table *c = t->table;
+    c->n_query_heads = 4;
+    assert_int_equal(ckvc_table_add_bank(c, 2, 2), 0);
+    for (int i = 0; i < 16; i++) { c->bank[i] = (float)(i * 5 % 17 - 8) / 4; }
+    c->ridge[0] = 0.5; /* [1][2]; the second budget's values stay as they are */
+    c->bank_use[0] = (ckvc_bank_use){2, 96};
+    c->bank_use[1] = (ckvc_bank_use){1, 96};
+    return t;
+}
+
 static void write_table(table_file *t, const char *to) {
     OK(table_file_write(t, to, true, &err));
     assert_string_equal(err.text, "");
@@ -259,7 +272,8 @@ TEST(golden_files) {
                  {"tests/golden/table/evidence.ckvt", sample},
                  {"tests/golden/table/shares.ckvt", sample_with_shares},
                  {"tests/golden/table/learned.ckvt", sample_with_theta},
-                 {"tests/golden/table/learned2.ckvt", sample_without_rows}};
+                 {"tests/golden/table/learned2.ckvt", sample_without_rows},
+                 {"tests/golden/table/bank.ckvt", sample_with_bank}};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         table_file *t = files[i].make();
         if (getenv("CKVC_UPDATE_GOLDEN")) { write_table(t, files[i].path); }
@@ -606,7 +620,7 @@ TEST(header_refusals) {
     HEADER(HEADER_SIZE, 2, 256, "byte 8: header size 256");
     HEADER(MAJOR, 2, 2, "byte 10: format 2.0, this reader knows 1.x; upgrade ckvc");
     HEADER(BYTE_ORDER, 2, 0x0201, "byte 14: byte order mark");
-    HEADER(INCOMPATIBLE, 8, 16, "byte 24: incompatible flags 0x10");
+    HEADER(INCOMPATIBLE, 8, 32, "byte 24: incompatible flags 0x20");
     HEADER(INCOMPATIBLE, 8, 8,
            "byte 24: flag 8: the table has thresholds below shares, which this version of ckvc no "
            "longer has");
@@ -642,7 +656,7 @@ TEST(entry_refusals) {
     ENTRY("WEIGHT", CODEC, 2, 1, "section WEIGHT: codec 1");
     ENTRY("META", CODEC, 2, 1, "section META: codec 1");
     ENTRY("QHEAD", CODEC, 2, 0, "section QHEAD: ");
-    ENTRY("WEIGHT", TYPE, 2, 5, "section WEIGHT: type 5");
+    ENTRY("WEIGHT", TYPE, 2, 6, "section WEIGHT: type 6");
     ENTRY("WEIGHT", TYPE, 2, CKVT_U32, "section WEIGHT: codec 0, type 3, rank 3, want 0, 1, 3");
     ENTRY("sHEAD", TYPE, 2, CKVT_U32, "section sHEAD: type 3, rank 4, want 1, 4");
     ENTRY("META", RANK, 2, 0, "section META: rank 0, want 1 for bytes");
@@ -808,6 +822,34 @@ TEST(share_refusals) {
     ckvc_put_u16(p->entry + CKVT_ENTRY_RANK, 4);
     for (int d = 1; d < 4; d++) { set_dim(p, d, 2); }
     refuse_kit(k, 0, "section sSHARE is there, but section SHARE is not");
+}
+
+/* Of a table with a bank. */
+TEST(bank_refusals) {
+    REFUSE_VALUES(
+        sample_with_bank, {"RIDGE", 1, -0.5, "section RIDGE[1] is -0.5, want a finite"},
+        {"RIDGE", 0, NAN, "section RIDGE[0] is nan"},
+        {"BANKUSE", 0, 3, "section BANKUSE[0]: 3 queries over 96 positions, want 1 ... 2"},
+        {"BANKUSE", 2, 0, "section BANKUSE[1]: 0 queries"},
+        {"BANKUSE", 3, 0, "section BANKUSE[1]: 1 queries over 0 positions"});
+    refuse_without(sample_with_bank, true, "BANK", "section BANK is missing");
+    refuse_without(sample_with_bank, true, "RIDGE", "section RIDGE is missing");
+    refuse_without(sample_with_bank, true, "BANKUSE", "section BANKUSE is missing");
+    refuse_codec(sample_with_bank, "BANK", "section BANK: codec 1");
+    kit *k = take_apart(sample_with_bank);
+    ckvc_put_u64(k->header + CKVT_AT_INCOMPATIBLE, CKVC_OPERATOR_NO_THRESHOLD | CKVT_FLAG_SHARES);
+    refuse_kit(k, 0, "byte 24: section BANK is there, but flag 0x10 is not set");
+    k = take_apart(sample_with_bank);
+    ckvc_put_u16(part_of(k, "BANK")->stored + 2 * 3, 0x7C00); /* infinity */
+    refuse_kit(k, 0, "section BANK[3] is inf, want a finite value");
+    k = take_apart(sample_with_bank);
+    set_dim(part_of(k, "BANK"), 2, 4); /* [1][4][4][1] of [1][4][2][2] */
+    set_dim(part_of(k, "BANK"), 3, 1);
+    refuse_kit(k, 0, "section BANK: queries of 1 numbers, want an even number");
+    k = take_apart(sample_with_bank);
+    set_dim(part_of(k, "BANK"), 1, 2); /* [1][2][4][2] */
+    set_dim(part_of(k, "BANK"), 2, 4);
+    refuse_kit(k, 0, "section BANK: dimension 1 is 2, SHAPE wants 4");
 }
 
 /* Of a table with a learned ranking. */

@@ -1,0 +1,248 @@
+/* Fitted values against a plain computation of their definition in its primal form,
+ *   V_S + (w^T w + ridge * mean(diag(w w^T)) * I)^-1 w^T (o - w V_S),
+ * which Gaussian elimination solves; and what is fitted at the edges of what is allowed. */
+#include "tests/unit/unit.h"
+
+#include <math.h>
+
+#include "lib/base/bytes.h"
+#include "lib/policy/policy_parts.h"
+
+enum { T = 83, D = 8, N = 21, S_MOST = T };
+
+typedef struct rig {
+    float keys[T * D], values[T * D], queries[N * D], fitted[S_MOST * D];
+    uint32_t positions[N], kept[S_MOST];
+    ckvc_fit f;
+    void *scratch;
+} rig;
+
+static double uniform(uint64_t *state) {
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (double)(*state >> 11) * 0x1p-53 * 2.0 - 1.0;
+}
+
+/* Every third position is kept, and positions 1, 2 and 3. */
+static void open_rig(rig *r, double ridge) {
+    uint64_t state = 20261128;
+    *r = (rig){.f = {.n_tokens = T, .head_dim = D, .n_queries = N, .ridge = ridge}};
+    for (size_t i = 0; i < (size_t)T * D; i++) {
+        r->keys[i] = (float)(3 * uniform(&state));
+        r->values[i] = (float)uniform(&state);
+    }
+    for (size_t i = 0; i < (size_t)N * D; i++) { r->queries[i] = (float)(2 * uniform(&state)); }
+    for (uint32_t i = 0; i < N; i++) { r->positions[i] = T + 4 * i; }
+    for (uint32_t t = 0; t < T; t++) {
+        if (t % 3 == 0 || t < 4) { r->kept[r->f.n_kept++] = t; }
+    }
+    r->f.keys = r->keys;
+    r->f.values = r->values;
+    r->f.queries = r->queries;
+    r->f.positions = r->positions;
+    r->f.kept = r->kept;
+    r->f.attending = (ckvc_attending){.scale = 0.5};
+    r->scratch = malloc(ckvc_fit_bytes(N, D, S_MOST));
+}
+
+static int fit(rig *r) { return ckvc_fit_values(&r->f, r->scratch, r->fitted); }
+
+/* The attention of query i over the n positions of `at`; 0 where it does not see one. */
+static void softmax(const rig *r, uint32_t i, const uint32_t *at, uint32_t n, double *w) {
+    const ckvc_attending *a = &r->f.attending;
+    double sum = 0;
+    for (uint32_t s = 0; s < n; s++) {
+        double logit = 0;
+        for (uint32_t d = 0; d < D; d++) {
+            logit += a->scale * (double)r->queries[i * D + d] * (double)r->keys[at[s] * D + d];
+        }
+        if (a->cap > 0) { logit = a->cap * tanh(logit / a->cap); }
+        w[s] = a->window && r->positions[i] - at[s] >= a->window ? 0 : exp(logit);
+        sum += w[s];
+    }
+    for (uint32_t s = 0; s < n && sum > 0; s++) { w[s] /= sum; }
+}
+
+/* Solves a x = b [n][D] in place, a [n][n], with pivots of the largest magnitude. */
+static void eliminate(double *a, double *b, uint32_t n) {
+    for (uint32_t c = 0; c < n; c++) {
+        uint32_t p = c;
+        for (uint32_t i = c; i < n; i++) {
+            if (fabs(a[i * n + c]) > fabs(a[p * n + c])) { p = i; }
+        }
+        for (uint32_t j = 0; j < n; j++) {
+            const double swap = a[c * n + j];
+            a[c * n + j] = a[p * n + j];
+            a[p * n + j] = swap;
+        }
+        for (uint32_t d = 0; d < D; d++) {
+            const double swap = b[c * D + d];
+            b[c * D + d] = b[p * D + d];
+            b[p * D + d] = swap;
+        }
+        for (uint32_t i = 0; i < n; i++) {
+            const double factor = i == c ? 0 : a[i * n + c] / a[c * n + c];
+            for (uint32_t j = 0; j < n && i != c; j++) { a[i * n + j] -= factor * a[c * n + j]; }
+            for (uint32_t d = 0; d < D && i != c; d++) { b[i * D + d] -= factor * b[c * D + d]; }
+        }
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        for (uint32_t d = 0; d < D; d++) { b[i * D + d] /= a[i * n + i]; }
+    }
+}
+
+/* Checks r->fitted against the definition. */
+static void check_definition(const rig *r) {
+    const uint32_t S = r->f.n_kept;
+    uint32_t all[T];
+    double *w = calloc((size_t)N * S, sizeof *w), *a = calloc((size_t)S * S, sizeof *a),
+           *b = calloc((size_t)S * D, sizeof *b), full[T], missing[N][D] = {{0}}, diagonal = 0;
+    for (uint32_t t = 0; t < T; t++) { all[t] = t; }
+    for (uint32_t i = 0; i < N; i++) {
+        softmax(r, i, all, T, full);
+        softmax(r, i, r->kept, S, w + (size_t)i * S);
+        for (uint32_t d = 0; d < D; d++) {
+            for (uint32_t t = 0; t < T; t++) {
+                missing[i][d] += full[t] * (double)r->values[t * D + d];
+            }
+            for (uint32_t s = 0; s < S; s++) {
+                missing[i][d] -= w[i * S + s] * (double)r->values[r->kept[s] * D + d];
+            }
+        }
+        for (uint32_t s = 0; s < S; s++) { diagonal += w[i * S + s] * w[i * S + s] / N; }
+    }
+    for (uint32_t s = 0; s < S; s++) {
+        for (uint32_t i = 0; i < N; i++) {
+            for (uint32_t u = 0; u < S; u++) { a[s * S + u] += w[i * S + s] * w[i * S + u]; }
+            for (uint32_t d = 0; d < D; d++) { b[s * D + d] += w[i * S + s] * missing[i][d]; }
+        }
+        a[s * S + s] += r->f.ridge * diagonal;
+    }
+    eliminate(a, b, S);
+    for (uint32_t s = 0; s < S; s++) {
+        for (uint32_t d = 0; d < D; d++) {
+            const double want = (double)r->values[r->kept[s] * D + d] + b[s * D + d];
+            /* float32 holds a value of this size to 1e-7; both systems are well conditioned */
+            assert_float_equal((double)r->fitted[s * D + d], want, 2e-6);
+        }
+    }
+    free(w);
+    free(a);
+    free(b);
+}
+
+static void close_rig(rig *r) { free(r->scratch); }
+
+static void test_definition(void **state) {
+    static const double ridges[] = {0.03, 0.1, 1, 10};
+    (void)state;
+    for (size_t i = 0; i < sizeof ridges / sizeof *ridges; i++) {
+        rig r;
+        open_rig(&r, ridges[i]);
+        assert_int_equal(fit(&r), 1);
+        check_definition(&r);
+        close_rig(&r);
+    }
+}
+
+static void test_window_and_cap(void **state) {
+    rig r;
+    (void)state;
+    open_rig(&r, 0.1);
+    r.f.attending.window = 60; /* the last queries, at T + 60 and on, see nothing at all */
+    r.f.attending.cap = 2;
+    assert_int_equal(fit(&r), 1);
+    check_definition(&r);
+    close_rig(&r);
+}
+
+static void test_one_entry(void **state) {
+    rig r;
+    (void)state;
+    open_rig(&r, 0.1);
+    r.f.n_kept = 1;
+    assert_int_equal(fit(&r), 1);
+    check_definition(&r);
+    close_rig(&r);
+}
+
+/* All values are as they were, and the function says so. */
+static void check_unchanged(rig *r) {
+    assert_int_equal(fit(r), 0);
+    for (uint32_t s = 0; s < r->f.n_kept; s++) {
+        assert_memory_equal(r->fitted + s * D, r->values + r->kept[s] * D, D * sizeof(float));
+    }
+}
+
+static void test_nothing_to_mend(void **state) {
+    rig r;
+    (void)state;
+    open_rig(&r, 0);
+    check_unchanged(&r);
+    r.f.ridge = 0.1;
+    r.f.n_queries = 0;
+    check_unchanged(&r);
+    r.f.n_queries = N;
+    r.f.n_kept = 0;
+    check_unchanged(&r);
+    r.f.n_kept = T;
+    for (uint32_t t = 0; t < T; t++) { r.kept[t] = t; }
+    check_unchanged(&r);
+    close_rig(&r);
+}
+
+static void test_not_finite(void **state) {
+    rig r;
+    (void)state;
+    open_rig(&r, 0.1);
+    r.keys[7 * D] = NAN; /* of a dropped position */
+    check_unchanged(&r);
+    r.keys[7 * D] = INFINITY;
+    check_unchanged(&r);
+    close_rig(&r);
+}
+
+static void test_singular(void **state) {
+    rig r;
+    (void)state;
+    open_rig(&r, 1e-300); /* equal queries, and no ridge that doubles could tell */
+    for (uint32_t i = 1; i < N; i++) { memcpy(r.queries + i * D, r.queries, D * sizeof(float)); }
+    check_unchanged(&r);
+    r.f.ridge = 0.1;
+    assert_int_equal(fit(&r), 1);
+    check_definition(&r);
+    close_rig(&r);
+}
+
+static void test_range(void **state) {
+    rig r;
+    (void)state;
+    open_rig(&r, 0.1);
+    for (size_t i = 0; i < (size_t)T * D; i++) { r.values[i] *= 60000; }
+    assert_int_equal(fit(&r), 1);
+    float most = 0;
+    for (size_t i = 0; i < (size_t)r.f.n_kept * D; i++) { most = fmaxf(most, fabsf(r.fitted[i])); }
+    assert_true(most > 65504); /* otherwise this test would show nothing */
+    r.f.attending.most = 65504;
+    assert_int_equal(fit(&r), 1);
+    for (size_t i = 0; i < (size_t)r.f.n_kept * D; i++) {
+        assert_true(fabsf(r.fitted[i]) <= 65504);
+        assert_true(isfinite(ckvc_f32_of_f16(ckvc_f16_of_f32(r.fitted[i]))));
+    }
+    close_rig(&r);
+}
+
+static void test_too_many_bytes(void **state) {
+    (void)state;
+    assert_true(ckvc_fit_bytes(UINT32_MAX, UINT32_MAX, UINT32_MAX) == SIZE_MAX);
+    assert_true(ckvc_fit_bytes(168, 64, 300) < 2 << 20);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_definition), cmocka_unit_test(test_window_and_cap),
+        cmocka_unit_test(test_one_entry),  cmocka_unit_test(test_nothing_to_mend),
+        cmocka_unit_test(test_not_finite), cmocka_unit_test(test_singular),
+        cmocka_unit_test(test_range),      cmocka_unit_test(test_too_many_bytes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
