@@ -168,7 +168,7 @@ ckvc_status table_sets_keep(table_sets *s, uint32_t b, const double *floor,
                  err, CKVC_E_DATA, "prompt \"%s\": %s", s->prompt, ckvc_prefill_message(p));
     s->kept.mode = (ckvc_mode)asked.mode;
     s->kept.score = (ckvc_score_kind)asked.kind;
-    s->kept.n_sets = asked.mode == CKVC_MODE_HEADS ? s->G : 1;
+    s->kept.n_sets = ckvc_mode_by_head((ckvc_mode)asked.mode) ? s->G : 1;
     for (uint32_t l = 0; l < s->L; l++) { copy_layer_sets(s, p, l); }
     return CKVC_OK;
 }

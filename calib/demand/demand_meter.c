@@ -55,8 +55,8 @@ void demand_need(const demand_options *o, const calibrate_inputs *in, worker_opt
     const uint32_t T = in->prompts->max_tokens, fed = most_fed(&m, in->prompts),
                    n_units = (uint32_t)count_entries(m.shape, 1);
     w->max_targets = fed;
-    w->beside = count_entries(m.shape, T) * 3 * sizeof(double) + demand_ranks_bytes(n_units, T) +
-                fed * sizeof(int32_t);
+    w->beside = (count_entries(m.shape, T) * 3 + (size_t)m.shape->n_layers * T) * sizeof(double) +
+                demand_ranks_bytes(n_units, T) + fed * sizeof(int32_t);
 }
 
 ckvc_status demand_meter_open(demand_meter *m, const demand_options *o, const calibrate_inputs *in,
@@ -73,12 +73,13 @@ ckvc_status demand_meter_open(demand_meter *m, const demand_options *o, const ca
     m->y_r = ckvc_alloc(count_entries(shape, T), sizeof *m->y_r);
     m->y_c = ckvc_alloc(count_entries(shape, T), sizeof *m->y_c);
     m->more = ckvc_alloc(count_entries(shape, T), sizeof *m->more);
+    m->slots = ckvc_alloc((size_t)shape->n_layers * T, sizeof *m->slots);
     demand_ranks_init(&m->ranks, (uint32_t)count_entries(shape, 1), T);
     return CKVC_OK;
 }
 
 void demand_meter_close(demand_meter *m) {
-    CKVC_FREE(m->fed, m->y_r, m->y_c, m->more);
+    CKVC_FREE(m->fed, m->y_r, m->y_c, m->more, m->slots);
     demand_ranks_fini(&m->ranks);
     *m = (demand_meter){0};
 }
@@ -197,15 +198,30 @@ static void pool_heads(double *score, uint32_t L, uint32_t G, uint32_t n_tokens)
     }
 }
 
-void demand_entries(demand_meter *m, uint32_t n_tokens, double w, uint32_t *heads,
-                    uint32_t *layers) {
+void demand_slots(const demand_ranks *r, const double *score, uint32_t n_heads, uint32_t recent,
+                  double *slots) {
+    const uint32_t T = r->n_tokens;
+    memset(slots, 0, (size_t)(r->n_units / n_heads) * T * sizeof *slots);
+    for (uint32_t u = 0; u < r->n_units; u++) { r->seen[u] = 0; }
+    for (size_t i = 0; i < (size_t)r->n_units * T; i++) {
+        const uint32_t u = r->order[i] / T, t = T - 1 - r->order[i] % T;
+        if (t == 0 || T - t <= recent) { continue; }
+        slots[(size_t)(u / n_heads) * T + 1 + r->seen[u]++] += score[(size_t)u * T + t];
+    }
+}
+
+void demand_entries(demand_meter *m, uint32_t n_tokens, double w, uint32_t *heads, uint32_t *layers,
+                    uint32_t *lengths) {
     const uint32_t L = (uint32_t)m->shape->n_layers, G = (uint32_t)m->shape->n_kv_heads;
     mix_scores(m, count_entries(m->shape, n_tokens), w);
     demand_rank(&m->ranks, m->more, L * G, n_tokens);
     count_all(m, heads);
+    demand_slots(&m->ranks, m->more, G, m->o.setting.recent, m->slots);
     pool_heads(m->more, L, G, n_tokens);
     demand_rank(&m->ranks, m->more, L, n_tokens);
     count_all(m, layers);
+    demand_rank(&m->ranks, m->slots, L, n_tokens);
+    count_all(m, lengths);
 }
 
 void demand_ranks_init(demand_ranks *r, uint32_t n_units, uint32_t n_tokens) {

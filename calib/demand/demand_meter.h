@@ -8,7 +8,11 @@
  *   w y_c ||v|| / sum y_c ||v|| + (1 - w) y_r ||v|| / sum y_r ||v||
  * where v are its values and both sums are over all heads and positions. Where one of the two is 0
  * everywhere or was not asked for, the other stands for both. The scores of a layer are the largest
- * of its heads' scores, position by position. */
+ * of its heads' scores, position by position.
+ *
+ * A third count is for caches in which each head has a set of its own but the heads of a layer have
+ * one length. Slot j of a layer then holds the j-th best entry of every one of its heads, and its
+ * score is the sum of theirs. A layer asks for as many slots as win against those of all layers. */
 #pragma once
 
 #include <stddef.h>
@@ -30,8 +34,9 @@
 int64_t repeat_longest(int64_t context, uint32_t n_instruction);
 
 /* How demand is counted. A unit is a (layer, KV head), in order of the layer and then of the head;
- * or it is a whole layer. An entry is a (unit, position). All units compete for N = n_units * B
- * entries. Every unit gets its least first, and the rest goes to the highest scores.
+ * or it is a whole layer, whose entries are its positions or its slots. An entry is a (unit,
+ * position). All units compete for N = n_units * B entries. Every unit gets its least first, and
+ * the rest goes to the highest scores.
  *
  * Every unit has position 0 and the last `recent` positions, which are forced. Together with the
  * best of its other positions it has at least m = ckvc_head_floor(f, recent, B, T) entries. The
@@ -71,6 +76,7 @@ typedef struct demand_meter {
     const model_shape *shape;
     int32_t *fed; /* the instruction and a chunk behind it; sized for the longest prompt */
     double *y_r, *y_c, *more; /* [L][G][T] */
+    double *slots;            /* [L][T] */
     demand_ranks ranks;
 } demand_meter;
 
@@ -95,6 +101,13 @@ ckvc_status demand_measure(demand_meter *const *m, worker *const *w, const promp
 ckvc_status demand_weigh(demand_meter *m, const worker *w, bool *finite,
                          ckvc_err *err) CKVC_MUST_CHECK;
 /* Counts what the weighed prompt of T tokens asks for where the continuation's attention has weight
- * w: heads [nB][L][G] and layers [nB][L]. Budgets must be as demand_count wants them. */
-void demand_entries(demand_meter *m, uint32_t n_tokens, double w, uint32_t *heads,
-                    uint32_t *layers);
+ * w: heads [nB][L][G] counts entries of heads, layers [nB][L] positions of layers, and lengths
+ * [nB][L] slots of layers. Budgets must be as demand_count wants them. */
+void demand_entries(demand_meter *m, uint32_t n_tokens, double w, uint32_t *heads, uint32_t *layers,
+                    uint32_t *lengths);
+/* Writes the slots' scores of all layers to slots [L][T], from the scores [L * G][T] of which `r`
+ * is the ranking. The forced positions' slots come at position 0 and at the last `recent`
+ * positions, as demand_count expects, with score 0; the others come between, from the highest score
+ * to the lowest. A sum over heads begins with the highest. */
+void demand_slots(const demand_ranks *r, const double *score, uint32_t n_heads, uint32_t recent,
+                  double *slots);

@@ -65,11 +65,12 @@ static ckvc_status log_demand(pass *s, const prompt *p, size_t at, bool *finite,
     if (!*finite) { return CKVC_OK; }
     pass_put_statistics(w, at, s->rows);
     demand_entries(m, p->n_tokens, 0, s->rows->demand + at * heads,
-                   s->rows->layer_demand + at * layers);
+                   s->rows->layer_demand + at * layers, s->rows->length_demand + at * layers);
     for (uint32_t i = 0; i < SHARD_N_MIXES; i++) {
         const size_t row = at * SHARD_N_MIXES + i;
         demand_entries(m, p->n_tokens, shard_mixes[i], s->rows->mixed_demand + row * heads,
-                       s->rows->mixed_layer_demand + row * layers);
+                       s->rows->mixed_layer_demand + row * layers,
+                       s->rows->mixed_length_demand + row * layers);
     }
     return CKVC_OK;
 }

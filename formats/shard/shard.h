@@ -67,8 +67,12 @@ typedef struct shard {
      * budget (method.md section 3). In `demand` [n_prompts][nB][L][G] and `layer_demand`
      * [n_prompts][nB][L] the weight w of the continuation's attention is 0. Demand shards with
      * features also have mixed_demand [n_prompts][SHARD_N_MIXES][nB][L][G] and mixed_layer_demand
-     * [n_prompts][SHARD_N_MIXES][nB][L], where w is each of shard_mixes. */
+     * [n_prompts][SHARD_N_MIXES][nB][L], where w is each of shard_mixes. length_demand and
+     * mixed_length_demand have the shapes of layer_demand and mixed_layer_demand: they count the
+     * slots of a layer. All of these counts are 0 in shards that were written without them, and
+     * none is in others. */
     uint32_t *demand, *layer_demand, *mixed_demand, *mixed_layer_demand;
+    uint32_t *length_demand, *mixed_length_demand;
     /* For score shards and demand shards with features, NULL in others (docs/method.md, section 5).
      * `mass` [n_prompts][L][G] sums, for each KV head, the largest attentions of the repeat pass;
      * `target`, of the same shape, sums the targets; `target_features` [n_prompts][L][G][F] sums

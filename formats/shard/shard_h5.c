@@ -150,7 +150,7 @@ static void gather_column(char *to, const char *rows, size_t row_size, const sha
     }
 }
 
-/* Tells whether all texts of a gathered column are empty. */
+/* Tells whether all texts of a column are empty, or all of its counts 0. */
 static bool is_empty(const char *bytes, size_t n) {
     size_t i = 0;
     while (i < n && !bytes[i]) { i++; }
@@ -174,9 +174,11 @@ static ckvc_status write_group(hid_t file, const shard *s, const shard_group *g,
         if (!shard_has_column(c, &s->h)) { continue; }
         if (!c->axes) {
             gather_column(column, shard_array(s, g->rows_offset), g->row_size, c, rows);
-            if (c->need == SHARD_OF_NEW && is_empty(column, rows * (SHARD_STRING - 1))) {
-                continue;
-            }
+        }
+        const char *bytes = c->axes ? shard_array(s, c->m.at) : column;
+        const size_t of_row = c->axes ? shard_row_values(c, &s->h) * c->m.size : SHARD_STRING - 1;
+        if (c->need == SHARD_OF_NEW && c->m.type != RECORD_REAL && is_empty(bytes, rows * of_row)) {
+            continue;
         }
         values v = c->m.type == RECORD_TEXT
                        ? (values){text, text, 1, {0}, column}

@@ -74,6 +74,8 @@ static const shard_column prompt_columns[] = {
     W(layer_demand, COUNT, DEMAND, "BL", ALL, 0, 0),
     W(mixed_demand, COUNT, MIXES, "WBLG", ALL, 0, 0),
     W(mixed_layer_demand, COUNT, MIXES, "WBL", ALL, 0, 0),
+    W(length_demand, COUNT, DEMAND, "BL", NEW, 0, 0),
+    W(mixed_length_demand, COUNT, MIXES, "WBL", NEW, 0, 0),
     W(mass, REAL, FEATURES, "LG", ALL, 0, 0),
     W(target, REAL, FEATURES, "LG", ALL, 0, 2.001),
     W(target_features, REAL, FEATURES, "LGF", ALL, -SHARD_MOST_LOSS, SHARD_MOST_LOSS),

@@ -25,8 +25,8 @@
 
 /* ---- rows ---- */
 /* Which shards must have a column: all of them; those of ckvc but not foreign ones; or those that
- * ckvc wrote since the column was added. A missing column reads as zeros. A new column of texts is
- * left out where all texts are empty. */
+ * ckvc wrote since the column was added. A missing column reads as zeros. A new column of texts or
+ * counts is left out where all of them are empty or 0. */
 typedef enum shard_need { SHARD_OF_ALL, SHARD_OF_OURS, SHARD_OF_NEW } shard_need;
 /* Kinds of columns besides a shard_kind. SHARD_ANY columns are in all shards, SHARD_HEADS columns
  * in those of scans and demand, SHARD_MIXES columns in demand shards that have features, and

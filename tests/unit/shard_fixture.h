@@ -126,6 +126,12 @@ static inline void fixture_prompt(shard *s, uint32_t number, int n_records) {
             s->target_features[head * F + k % F] += s->target[head] / P * (double)f;
         }
     }
+    for (size_t i = 0; i < 6 && s->mixed_length_demand; i++) {
+        s->length_demand[at * 6 + i] = 1 + (number * 6 + (uint32_t)i) * 7 % p.n_tokens;
+        for (size_t w = at * SHARD_N_MIXES; w < (at + 1) * SHARD_N_MIXES; w++) {
+            s->mixed_length_demand[w * 6 + i] = 1 + ((uint32_t)w * 6 + (uint32_t)i) * 5 % 100;
+        }
+    }
     for (size_t i = at * 4; i < at * 4 + 4 && (kind == SHARD_SCAN || kind == SHARD_DEMAND); i++) {
         s->rho_sd[i] = ckvc_rng_double(&rng);
         s->own_recent[i] = ckvc_rng_double(&rng);

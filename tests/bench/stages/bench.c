@@ -266,7 +266,7 @@ static ckvc_status run_demand(bench *b) {
     CKVC_TRY(demand_measure(&meter, &w, &p, 1, b->err));
     b->worker.fed = 0;
     CKVC_TRY(demand_weigh(meter, w, &finite, b->err));
-    demand_entries(meter, p->n_tokens, 0, b->entries, b->entries);
+    demand_entries(meter, p->n_tokens, 0, b->entries, b->entries, b->entries);
     return CKVC_OK;
 }
 

@@ -1,5 +1,6 @@
 /* Demand: counts against the rule done naively, ties, edges of the budget. */
 #include "calib/demand/demand_meter.h"
+#include "lib/base/order.h"
 #include "lib/policy/policy_parts.h"
 #include "tests/unit/unit.h"
 
@@ -58,6 +59,48 @@ TEST(counts) {
             naive(s, T, B, f, 8, want); /* its sum is UNITS * B */
             demand_count(&r, B, f, 8, got);
             assert_memory_equal(got, want, sizeof got);
+        }
+    }
+}
+
+/* Slots against a sort of every head, and their count against all slots put into one order. */
+TEST(slots) {
+    enum { LAYERS = 2, HEADS = 3, RECENT = 4 };
+    ckvc_rng rng = rng_of(1, 2, 4);
+    CKVC_AUTO(demand_ranks_fini) demand_ranks r;
+    double s[LAYERS * HEADS * TOKENS], slots[LAYERS * TOKENS], want[LAYERS * TOKENS];
+    demand_ranks_init(&r, LAYERS * HEADS, TOKENS);
+    for (int round = 0; round < 100; round++) {
+        const uint32_t T = 1 + (uint32_t)ckvc_rng_below(&rng, TOKENS),
+                       forced = T > RECENT ? RECENT + 1 : T;
+        for (size_t i = 0; i < LAYERS * HEADS * T; i++) {
+            const double x = ckvc_rng_double(&rng);
+            s[i] = round % 3 ? x * x * x * (double)(1 + i / T) : (double)(int)(x * 4);
+        }
+        demand_rank(&r, s, LAYERS * HEADS, T);
+        demand_slots(&r, s, HEADS, RECENT, slots);
+        memset(want, 0, sizeof want);
+        for (uint32_t u = 0; u < LAYERS * HEADS; u++) {
+            double own[TOKENS];
+            if (T > 1) { memcpy(own, s + (size_t)u * T + 1, (T - 1) * sizeof *own); }
+            qsort(own, T - forced, sizeof *own, ckvc_order_double);
+            for (uint32_t j = 0; j < T - forced; j++) {
+                want[u / HEADS * T + 1 + j] += own[T - forced - 1 - j];
+            }
+        }
+        for (uint32_t i = 0; i < LAYERS * T; i++) { assert_float_equal(slots[i], want[i], 1e-12); }
+        demand_rank(&r, slots, LAYERS, T);
+        for (uint32_t B = forced; B <= T; B += 7) {
+            /* the j-th slot of one layer beside the i-th of the other: as long as the one that is
+             * taken is worth at least as much as the one that is not, no slot should change */
+            uint32_t c[LAYERS];
+            demand_count(&r, B, 0, RECENT, c);
+            assert_int_equal(c[0] + c[1], LAYERS * B);
+            for (uint32_t l = 0; l < LAYERS; l++) {
+                const double *own = slots + (size_t)l * T, *other = slots + (size_t)(1 - l) * T;
+                const uint32_t taken = c[l] - forced, next = c[1 - l] - forced;
+                if (taken > 0 && c[1 - l] < T) { assert_true(own[taken] >= other[next + 1]); }
+            }
         }
     }
 }

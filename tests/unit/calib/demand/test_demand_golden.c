@@ -16,7 +16,7 @@ static void open_case(int threads) {
 }
 
 typedef struct measured {
-    uint32_t heads[N_BUDGETS][L][G], layers[N_BUDGETS][L];
+    uint32_t heads[N_BUDGETS][L][G], layers[N_BUDGETS][L], lengths[N_BUDGETS][L];
 } measured;
 
 /* Entries of heads with a weight w are those of the scores that the header says. */
@@ -24,7 +24,7 @@ static void check_mixed(demand_meter *m, uint32_t n, double w) {
     const size_t all = (size_t)L * G * n;
     CKVC_AUTO_FREE double *score = ckvc_alloc(all, sizeof *score);
     CKVC_AUTO(demand_ranks_fini) demand_ranks ranks;
-    static uint32_t got[N_BUDGETS][L * G], layers[N_BUDGETS][L], want[L * G];
+    static uint32_t got[N_BUDGETS][L * G], layers[2][N_BUDGETS][L], want[L * G];
     double of_c = 0, of_r = 0;
     for (size_t i = 0; i < all; i++) {
         of_c += m->y_c[i];
@@ -35,7 +35,7 @@ static void check_mixed(demand_meter *m, uint32_t n, double w) {
     }
     demand_ranks_init(&ranks, L * G, n);
     demand_rank(&ranks, score, L * G, n);
-    demand_entries(m, n, w, got[0], layers[0]);
+    demand_entries(m, n, w, got[0], layers[0][0], layers[1][0]);
     for (int b = 0; b < N_BUDGETS; b++) {
         demand_count(&ranks, (uint32_t)budgets[b], 0.2, 8, want);
         int off = 0; /* two rounded scores may be taken for equal */
@@ -76,7 +76,8 @@ static void measure(const prompt_list *list, bool repeat, measured *out) {
         for (int k = 1; repeat && p->n_continuation > 1 && k < 4; k++) {
             check_mixed(&m, n, k / 4.0);
         }
-        demand_entries(&m, n, 0, &out[i].heads[0][0][0], &out[i].layers[0][0]);
+        demand_entries(&m, n, 0, &out[i].heads[0][0][0], &out[i].layers[0][0],
+                       &out[i].lengths[0][0]);
         CKVC_AUTO(demand_ranks_fini) demand_ranks layers;
         demand_ranks_init(&layers, L, n);
         demand_rank(&layers, most, L, n);
@@ -95,14 +96,18 @@ static void measure(const prompt_list *list, bool repeat, measured *out) {
 TEST(golden) {
     measured got[MOST_PROMPTS];
     uint32_t off = 0;
+    bool differ = false; /* lengths from layers */
     open_case(2);
     measure(rig.prompts, true, got);
     for (size_t i = 0; i < rig.prompts->n; i++) {
         for (int b = 0; b < N_BUDGETS; b++) {
             CKVC_AUTO_FREE double *want =
                 golden_numbers(of_budget(of_prompt(i, "demand"), budgets[b]));
-            uint32_t sum = 0, of_layers = 0;
-            for (size_t l = 0; l < L; l++) { of_layers += got[i].layers[b][l]; }
+            uint32_t sum = 0, of_layers = 0, of_slots = 0;
+            for (size_t l = 0; l < L; l++) {
+                of_layers += got[i].layers[b][l];
+                of_slots += got[i].lengths[b][l];
+            }
             for (size_t h = 0; h < L * G; h++) {
                 const uint32_t n = got[i].heads[b][h / G][h % G];
                 assert_true(want[h] > 0);
@@ -111,9 +116,12 @@ TEST(golden) {
             }
             assert_int_equal(sum, L * G * budgets[b]);
             assert_int_equal(of_layers, L * budgets[b]);
+            assert_int_equal(of_slots, L * budgets[b]);
+            differ |= memcmp(got[i].lengths[b], got[i].layers[b], sizeof got[i].layers[b]) != 0;
         }
     }
     assert_in_range(off, 0, 4);
+    assert_true(differ);
     rig_close();
 }
 
