@@ -390,9 +390,10 @@ static const opt rows[] = {
     OPT_BUDGETS(budget, "N",
                 "Keep N entries per layer and KV head on average, or below 1 this share of the "
                 "prompt; a table is read at its nearest budget."),
-    OPT_ENUM("mode", choice.mode, "uniform|heads|layers|table",
+    OPT_ENUM("mode", choice.mode, "uniform|heads|layers|lengths|table",
              "Let a table keep one set per layer (uniform), a set per KV head or per layer by its "
-             "shares, or what it recommends (table).",
+             "shares, sets per KV head that have one length in each layer (lengths), or what it "
+             "recommends (table).",
              .preset = "table", .word_was = {"shared", "uniform"}),
     OPT_ENUM("ranking", choice.score, "paper|window|learned|table",
              "Rank a table's entries by this ranking, or by the one that it recommends (table).",

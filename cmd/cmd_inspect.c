@@ -292,6 +292,7 @@ static ckvc_status inspect(const verb_call *call, ckvc_err *err) {
     if (kind == &table) {
         shorten(what, "shares");
         shorten(what, "layer_shares");
+        shorten(what, "length_shares");
         shorten_features(what);
     }
     json_text(what, 2);

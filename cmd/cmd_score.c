@@ -183,10 +183,11 @@ static const opt rows[] = {
                "others, as in compile."),
     OPT_GROUP(opts_policies, of),
     OPT_LAYER_BUDGETS(layer_budgets),
-    OPT_ENUM("mode", score.choice.mode, "uniform|heads|layers|table",
+    OPT_ENUM("mode", score.choice.mode, "uniform|heads|layers|lengths|table",
              "Let tables keep one set per layer (uniform), or a set per KV head or per layer by "
-             "their shares; with layers, rules by head rank by the sum over a layer's heads. With "
-             "table, each table keeps what it recommends, and rules go by head.",
+             "their shares, or sets per KV head that have one length in each layer (lengths); with "
+             "layers, rules by head rank by the sum over a layer's heads. With table, each table "
+             "keeps what it recommends; with table, heads and lengths, rules go by head.",
              .preset = "table", .word_was = {"shared", "uniform"}),
     OPT_ENUM("ranking", score.choice.score, "paper|window|learned|table",
              "Rank a table's entries by this ranking, or by the one that it recommends (table).",

@@ -185,15 +185,29 @@ static void map_scores(const ckvc_table *s, ckvc_table *t) {
     }
 }
 
+/* Maps shares of layers by depth. */
+static void map_layers(const mapping *m, const double *from, double *to) {
+    const uint32_t L = m->from->table->n_layers, L2 = m->out->table->n_layers,
+                   nB = m->from->table->n_budgets;
+    CKVC_AUTO_FREE double *source = ckvc_alloc(L, sizeof *source);
+    CKVC_AUTO_FREE double *target = ckvc_alloc(L2, sizeof *target);
+    for (uint32_t b = 0; from && b < nB; b++) {
+        read_shares(from, L, nB, b, source);
+        transfer_heads(L, 1, source, L2, 1, target);
+        write_shares(to, L2, nB, b, target);
+    }
+}
+
 /* Maps the shares of heads as --heads says, and those of layers by depth. */
 static void map_shares(mapping *m) {
     const ckvc_table *s = m->from->table;
     ckvc_table *t = m->out->table;
-    const uint32_t L = s->n_layers, L2 = t->n_layers, nB = s->n_budgets;
-    const size_t n = (size_t)L * s->n_heads, n2 = (size_t)L2 * t->n_heads;
+    const uint32_t nB = s->n_budgets;
+    const size_t n = (size_t)s->n_layers * s->n_heads, n2 = (size_t)t->n_layers * t->n_heads;
     mean_of agreement = {0};
     if (!s->share) { return; }
-    if (ckvc_table_add_shares(t, s->layer_share != NULL)) {
+    if (ckvc_table_add_shares(t, s->layer_share != NULL) ||
+        (s->length_share && ckvc_table_add_lengths(t))) {
         ckvc_out_of_memory(n2 * nB, sizeof *t->share);
     }
     memcpy(t->c_min, s->c_min, nB * sizeof *t->c_min);
@@ -204,11 +218,9 @@ static void map_shares(mapping *m) {
         read_shares(s->share, n, nB, b, source);
         map_heads(m, source, target, &agreement);
         write_shares(t->share, n2, nB, b, target);
-        if (!s->layer_share) { continue; }
-        read_shares(s->layer_share, L, nB, b, source);
-        transfer_heads(L, 1, source, L2, 1, target);
-        write_shares(t->layer_share, L2, nB, b, target);
     }
+    map_layers(m, s->layer_share, t->layer_share);
+    map_layers(m, s->length_share, t->length_share);
     m->share_agreement = agreement_of(m, agreement, "shares");
 }
 

@@ -27,6 +27,7 @@ static const struct {
     [CKVT_META] = {"META", CKVT_BYTES, ""},
     [CKVT_SHARE] = {"SHARE", CKVT_F64, "LGB"},
     [CKVT_LAYER_SHARE] = {"SHARELAY", CKVT_F64, "LB"},
+    [CKVT_LENGTH_SHARE] = {"SHARELEN", CKVT_F64, "LB"},
     [CKVT_C_MIN] = {"CMIN", CKVT_F64, "B2"},
     [CKVT_SCORE] = {"SCORE", CKVT_U32, "B6"},
     [CKVT_THETA] = {"THETA", CKVT_F32, "LGD"},
@@ -118,6 +119,7 @@ void **ckvt_slot(table_file *t, ckvt_section s) {
         [CKVT_EDGEPPL] = &c->edges_ppl,
         [CKVT_SHARE] = &c->share,
         [CKVT_LAYER_SHARE] = &c->layer_share,
+        [CKVT_LENGTH_SHARE] = &c->length_share,
         [CKVT_C_MIN] = &c->c_min,
         [CKVT_SCORE] = &c->score,
         [CKVT_THETA] = &c->theta,
@@ -429,7 +431,7 @@ static json_t *describe_summary(const table_file *t) {
         shares = shares || t->evidence[s].share;
     }
     return json_pack(
-        "{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o*, s:o*, s:o*, s:o*, s:o*, s:o, "
+        "{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o*, s:o*, s:o*, s:o*, s:o*, s:o*, s:o, "
         "s:b, s:b, s:O, s:O*, s:O*, s:O*}",
         "content_id", t->content_id, "shape", ckvt_shape_json(c), "budgets",
         ckvc_json_reals(c->budgets, c->n_budgets), "head_actions",
@@ -438,7 +440,8 @@ static json_t *describe_summary(const table_file *t) {
         ckvc_json_reals(c->edges_entropy, c->n_entropy_bins - 1), "edges_perplexity",
         ckvc_json_reals(c->edges_ppl, c->n_ppl_bins - 1), "weight", values[CKVC_SIDE_HEAD], "tau",
         values[CKVC_SIDE_GATE], "shares", describe_section(t, CKVT_SHARE), "layer_shares",
-        describe_section(t, CKVT_LAYER_SHARE), "c_min", describe_c_min(c), "score",
+        describe_section(t, CKVT_LAYER_SHARE), "length_shares",
+        describe_section(t, CKVT_LENGTH_SHARE), "c_min", describe_c_min(c), "score",
         describe_score(c), "features", describe_features(t), "evidence", evidence, "bootstrap",
         shares, "signature", t->signature != NULL, "meta", t->meta, "transfer", t->xfer,
         "provenance", t->prov, "model", t->model);

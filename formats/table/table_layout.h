@@ -86,6 +86,7 @@ typedef enum ckvt_section {
     CKVT_META,
     CKVT_SHARE,
     CKVT_LAYER_SHARE,
+    CKVT_LENGTH_SHARE,
     CKVT_C_MIN,
     CKVT_SCORE,
     CKVT_THETA,

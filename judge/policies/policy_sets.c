@@ -467,7 +467,7 @@ static void keep_matched(policy_sets *k, const table_in_use *t, size_t i, uint32
     const ckvc_score s = table_asked(t, nearest_block(k, t, b, 0));
     const double tau = policy_sets_tau(k, i, b);
     const bool clamped = s.mode == CKVC_MODE_SHARED;
-    begin_sets(k, s.mode == CKVC_MODE_HEADS ? k->G : 1);
+    begin_sets(k, ckvc_mode_by_head((ckvc_mode)s.mode) ? k->G : 1);
     for (uint32_t l = 0; l < k->L; l++) {
         for (uint32_t g = 0; g < k->kept.n_sets; g++) {
             counterpart(k, t, b, l, g, k->kept.n_sets > 1);
@@ -565,7 +565,7 @@ ckvc_status policy_sets_decide(policy_sets *k, size_t i, uint32_t b, const polic
     k->kept = (policy_kept){.mode = mode, .whole = k->kept.whole};
     if (k->kept.whole) {
         k->kept.score = (ckvc_score_kind)asked.kind;
-        keep_whole(k, mode == CKVC_MODE_HEADS ? k->G : 1);
+        keep_whole(k, ckvc_mode_by_head(mode) ? k->G : 1);
         return CKVC_OK;
     }
     if (kind == POLICY_MATCHED) {

@@ -38,16 +38,14 @@ ckvc_status table_check_shares(const table_in_use *t, policy_kind kind, ckvc_err
     const bool by_share = rule && rule->by_share;
     for (uint32_t b = 0; b < t->table->n_budgets; b++) {
         const ckvc_score s = table_asked(t, b);
-        const bool heads = s.mode == CKVC_MODE_HEADS || by_share;
-        CKVC_FAIL_IF((heads && !t->table->share) ||
-                         (s.mode == CKVC_MODE_LAYERS && !t->table->layer_share),
-                     err, CKVC_E_MISMATCH,
-                     "the table %.12s... has no shares of %s, which %s needs; fit one from a "
-                     "demand pass",
-                     t->name, heads ? "heads" : "layers",
-                     by_share ? policy_kind_name(kind)
-                     : heads  ? "mode heads"
-                              : "mode layers");
+        const ckvc_mode mode = by_share ? CKVC_MODE_HEADS : (ckvc_mode)s.mode;
+        CKVC_FAIL_IF(mode != CKVC_MODE_SHARED && !ckvc_table_shares(t->table, mode), err,
+                     CKVC_E_MISMATCH,
+                     "the table %.12s... has no shares of %s, which %s%s needs; fit one from a "
+                     "demand pass%s",
+                     t->name, ckvc_mode_name(mode), by_share ? "" : "mode ",
+                     by_share ? policy_kind_name(kind) : ckvc_mode_name(mode),
+                     mode == CKVC_MODE_LENGTHS ? " with --mode lengths" : "");
         CKVC_FAIL_IF(
             s.kind == CKVC_SCORE_LEARNED && !t->table->theta, err, CKVC_E_MISMATCH,
             "the table %.12s... has no learned ranking; fit one from a run of --side score",

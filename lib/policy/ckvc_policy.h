@@ -63,6 +63,9 @@ typedef enum ckvc_mode {
     CKVC_MODE_SHARED, /* one set for all heads of a layer, B positions in every layer (the paper) */
     CKVC_MODE_HEADS,  /* each (layer, KV head) has a set of its own, each of its own length */
     CKVC_MODE_LAYERS, /* one set for all heads of a layer; layers differ in length */
+    /* each (layer, KV head) has a set of its own; those of one layer have one length, and layers
+     * differ in length */
+    CKVC_MODE_LENGTHS,
     CKVC_MODE_COUNT
 } ckvc_mode;
 
@@ -120,10 +123,11 @@ typedef struct ckvc_table {
     float *weight;                           /* [L][G][nB] W_head */
     float *tau;                              /* [L][E][P][nB] T_gate */
     /* These belong to a table with shares; all are NULL in a table that is the paper's alone. */
-    double *share;       /* [L][G][nB] each head's share, about mean 1 */
-    double *layer_share; /* [L][nB] about mean 1; NULL: the table has no mode `layers` */
-    ckvc_c_min *c_min;   /* [nB] */
-    ckvc_score *score;   /* [nB] */
+    double *share;        /* [L][G][nB] each head's share, about mean 1 */
+    double *layer_share;  /* [L][nB] about mean 1; NULL: the table has no mode `layers` */
+    double *length_share; /* [L][nB] about mean 1; NULL: the table has no mode `lengths` */
+    ckvc_c_min *c_min;    /* [nB] */
+    ckvc_score *score;    /* [nB] */
     /* The learned ranking of a table with shares, the same for all its budgets; NULL and 0 in a
      * table that has none. */
     uint32_t n_features; /* D */

@@ -10,8 +10,12 @@
 #include <stdbool.h>
 
 const char *ckvc_mode_name(ckvc_mode mode) {
-    static const char *const names[CKVC_MODE_COUNT] = {"shared", "heads", "layers"};
+    static const char *const names[CKVC_MODE_COUNT] = {"shared", "heads", "layers", "lengths"};
     return names[mode];
+}
+
+int ckvc_mode_by_head(ckvc_mode mode) {
+    return mode == CKVC_MODE_HEADS || mode == CKVC_MODE_LENGTHS;
 }
 
 const char *ckvc_score_name(ckvc_score_kind kind) {
@@ -117,6 +121,15 @@ int ckvc_capacities(const double *share, uint32_t n, uint32_t stride, uint32_t b
     }
     while (budget < n_tokens && left && give_one(&u, z, c)) { left--; }
     return 0;
+}
+
+void ckvc_even_lengths(const double *share, uint32_t n, uint32_t stride, uint32_t *c) {
+    for (uint32_t i = 0; i < n; i++) {
+        for (uint32_t j = 0; j < n; j++) {
+            const bool alike = share[(size_t)i * stride] == share[(size_t)j * stride];
+            if (alike && c[j] < c[i]) { c[i] = c[j]; }
+        }
+    }
 }
 
 void ckvc_score_paper(uint32_t n_tokens, const float *alpha, const float *rho, double weight,

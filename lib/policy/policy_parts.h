@@ -18,8 +18,16 @@
 #define CKVC_TABLE_SHAPE       10 /* numbers in SHAPE; 8 are written where the last two are 0 */
 
 const char *ckvc_operator_name(ckvc_operator op);  /* "paper", "no-utility", "no-threshold", ... */
-const char *ckvc_mode_name(ckvc_mode mode);        /* "shared", "heads", "layers" */
+const char *ckvc_mode_name(ckvc_mode mode);        /* "shared", "heads", "layers", "lengths" */
 const char *ckvc_score_name(ckvc_score_kind kind); /* "paper", "window", "learned" */
+
+/* Whether each KV head has a set of its own in this mode; where not, the heads of a layer have one
+ * set. */
+int ckvc_mode_by_head(ckvc_mode mode);
+/* The shares by which a budget is divided in this mode: [L][G][nB] in mode `heads`, [L][nB] in the
+ * modes `layers` and `lengths`. NULL where the table has none, and in mode `shared`, which needs
+ * none. */
+const double *ckvc_table_shares(const ckvc_table *t, ckvc_mode mode);
 
 /* The score of a kind that is used where no table says otherwise, in mode `shared`. The window
  * score has 32 rows, a maximum over 7 positions and the value norm. features is the version of the
@@ -36,6 +44,9 @@ ckvc_table *ckvc_table_create(uint32_t n_layers, uint32_t n_heads, uint32_t n_en
 /* Gives a table without shares the arrays for them, zeroed; layer_share only with `with_layers`.
  * Returns 0, or -1 when memory is out: the table is then as it was. */
 int ckvc_table_add_shares(ckvc_table *t, int with_layers);
+/* Gives a table with shares the array length_share, zeroed. Returns 0, or -1 when memory is out:
+ * the table is then as it was. */
+int ckvc_table_add_lengths(ckvc_table *t);
 /* Gives a table with shares the arrays for a learned ranking, zeroed, in place of those that it
  * had, and writes the features' version into `features` of every block. Returns 0, or -1 when
  * memory is out: the table is then as it was. */
@@ -145,6 +156,12 @@ uint32_t ckvc_head_floor(double f, uint32_t recent, uint32_t budget, uint32_t n_
  * Returns 0, or -1 where m > budget: c [n] is then not written. */
 int ckvc_capacities(const double *share, uint32_t n, uint32_t stride, uint32_t budget,
                     uint32_t n_tokens, uint32_t least, uint32_t *c);
+/* Lowers capacities c [n] where units have the same share (share[i * stride]), so that these have
+ * the same capacity: the least among them. Of ckvc_capacities' result, only the units that had part
+ * of their class's last entries lose them, one entry each. The mode `lengths` does this with its
+ * layers: those that a fit put into one class (fit --classes) then have one length under every
+ * budget. */
+void ckvc_even_lengths(const double *share, uint32_t n, uint32_t stride, uint32_t *c);
 
 /* Scores of one head. s [T] receives log s[t] in double, which is -infinity where s[t] is 0. In
  * mode `layers` a layer's score is the maximum over its heads' scores.

@@ -113,11 +113,11 @@ static void set_up(ckvc_prefill *p, const ckvc_request *r, uint32_t b) {
                         .G = r->model.n_kv_heads,
                         .D = r->model.head_dim};
     take_block(p, b);
-    const bool heads = p->score.mode == CKVC_MODE_HEADS, shared = p->score.mode == CKVC_MODE_SHARED;
+    const bool shared = p->score.mode == CKVC_MODE_SHARED;
     p->by_weight = p->score.kind == CKVC_SCORE_PAPER;
     p->paper = shared && p->by_weight && !whole;
     p->late = p->score.kind == CKVC_SCORE_LEARNED && ckvc_features_rows(p->score.features);
-    p->n_sets = heads ? p->G : 1;
+    p->n_sets = ckvc_mode_by_head((ckvc_mode)p->score.mode) ? p->G : 1;
     if (p->score.kind == CKVC_SCORE_WINDOW) { need_sum(p, p->score.window); }
     for (uint32_t i = 0; p->late && i < CKVC_MEANS; i++) { need_sum(p, ckvc_mean_rows[i]); }
     p->alpha_read = !whole && (p->by_weight || p->late);
@@ -229,8 +229,7 @@ static int check_score(const ckvc_request *r, note to) {
                       "the header, rows from 1 up and an odd pool",
                       s->kind, s->mode, s->window, s->pool);
     }
-    if ((s->mode == CKVC_MODE_HEADS && !t->share) ||
-        (s->mode == CKVC_MODE_LAYERS && !t->layer_share)) {
+    if (s->mode != CKVC_MODE_SHARED && !ckvc_table_shares(t, (ckvc_mode)s->mode)) {
         return refuse(to, "mode %s: the table has no such shares",
                       ckvc_mode_name((ckvc_mode)s->mode));
     }
@@ -290,17 +289,20 @@ static int check_request(const ckvc_request *r, note to) {
 static int fill_capacities(ckvc_prefill *p, note to) {
     const ckvc_table *t = p->table;
     const ckvc_mode mode = (ckvc_mode)p->score.mode;
-    const bool heads = mode == CKVC_MODE_HEADS;
-    const uint32_t least =
-        mode == CKVC_MODE_SHARED ? 1 : ckvc_head_floor(p->floor, p->recent, p->budget, p->T);
-    if (mode == CKVC_MODE_SHARED ? p->budget < least
-                                 : ckvc_capacities((heads ? t->share : t->layer_share) + p->block,
-                                                   heads ? p->L * p->G : p->L, t->n_budgets,
-                                                   p->budget, p->T, least, p->c)) {
+    const bool shared = mode == CKVC_MODE_SHARED;
+    const double *share = shared ? NULL : ckvc_table_shares(t, mode) + p->block;
+    const uint32_t n = mode == CKVC_MODE_HEADS ? p->L * p->G : p->L,
+                   least = shared ? 1 : ckvc_head_floor(p->floor, p->recent, p->budget, p->T);
+    if (shared ? p->budget < least
+               : ckvc_capacities(share, n, t->n_budgets, p->budget, p->T, least, p->c)) {
         return refuse(to, "a budget of %u tokens is below what every %s must keep; the least is %u",
-                      p->budget, mode == CKVC_MODE_HEADS ? "head" : "layer", least);
+                      p->budget, ckvc_mode_by_head(mode) ? "head" : "layer", least);
     }
-    for (uint32_t l = 0; mode == CKVC_MODE_SHARED && l < p->L; l++) { p->c[l] = p->budget; }
+    for (uint32_t l = 0; shared && l < p->L; l++) { p->c[l] = p->budget; }
+    if (mode == CKVC_MODE_LENGTHS) {
+        ckvc_even_lengths(share, n, t->n_budgets, p->c);
+        for (uint32_t i = p->L * p->G; i-- > 0;) { p->c[i] = p->c[i / p->G]; }
+    }
     return 0;
 }
 

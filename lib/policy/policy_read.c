@@ -238,18 +238,20 @@ typedef struct target {
     uint16_t type, rank;
     uint64_t dims[4];
 } target;
-/* The first seven sections are in every table. Those from the 8th on belong to shares, those from
- * the 12th on to a learned ranking, and those from the 14th on to a bank. */
+/* The first seven sections are in every table. Those from the 8th on belong to shares, of which two
+ * may be missing, those from the 13th on to a learned ranking, and those from the 15th on to a
+ * bank. */
 enum {
     TARGETS_PAPER = 7,
     TARGET_LAYER_SHARE = 8,
-    TARGET_THETA = 11,
-    TARGET_BANK = 13,
-    TARGETS = 16
+    TARGET_LENGTH_SHARE = 9,
+    TARGET_THETA = 12,
+    TARGET_BANK = 14,
+    TARGETS = 17
 };
 static const char *const target_names[TARGETS] = {
-    "BUDGET",   "GRIDHEAD", "GRIDGATE", "WEIGHT", "TAU",  "EDGEENT", "EDGEPPL", "SHARE",
-    "SHARELAY", "CMIN",     "SCORE",    "THETA",  "MASS", "BANK",    "RIDGE",   "BANKUSE"};
+    "BUDGET",   "GRIDHEAD", "GRIDGATE", "WEIGHT", "TAU",   "EDGEENT", "EDGEPPL", "SHARE", "SHARELAY",
+    "SHARELEN", "CMIN",     "SCORE",    "THETA",  "MASS",  "BANK",    "RIDGE",   "BANKUSE"};
 
 static bool known_critical(const char *name) {
     if (!strcmp(name, "SHAPE")) { return true; }
@@ -401,13 +403,14 @@ int ckvc_table_parse(const char *name, const void *bytes, size_t size, ckvc_tabl
         {target_names[6], TYPE_F64, 1, {P - 1}},
         {target_names[7], TYPE_F64, 3, {L, G, nB}},
         {target_names[8], TYPE_F64, 2, {L, nB}},
-        {target_names[9], TYPE_F64, 2, {nB, sizeof(ckvc_c_min) / sizeof(double)}},
-        {target_names[10], TYPE_U32, 2, {nB, sizeof(ckvc_score) / sizeof(uint32_t)}},
-        {target_names[11], TYPE_F32, 3, {L, G, D}},
-        {target_names[12], TYPE_F64, 2, {L, G}},
-        {target_names[13], TYPE_F16, 4, {L, shape[1], bank.dims[2], bank.dims[3]}},
-        {target_names[14], TYPE_F64, 2, {L, nB}},
-        {target_names[15], TYPE_U32, 2, {nB, sizeof(ckvc_bank_use) / sizeof(uint32_t)}},
+        {target_names[9], TYPE_F64, 2, {L, nB}},
+        {target_names[10], TYPE_F64, 2, {nB, sizeof(ckvc_c_min) / sizeof(double)}},
+        {target_names[11], TYPE_U32, 2, {nB, sizeof(ckvc_score) / sizeof(uint32_t)}},
+        {target_names[12], TYPE_F32, 3, {L, G, D}},
+        {target_names[13], TYPE_F64, 2, {L, G}},
+        {target_names[14], TYPE_F16, 4, {L, shape[1], bank.dims[2], bank.dims[3]}},
+        {target_names[15], TYPE_F64, 2, {L, nB}},
+        {target_names[16], TYPE_U32, 2, {nB, sizeof(ckvc_bank_use) / sizeof(uint32_t)}},
     };
     section sections[TARGETS];
     bool wanted[TARGETS];
@@ -419,10 +422,10 @@ int ckvc_table_parse(const char *name, const void *bytes, size_t size, ckvc_tabl
         FAIL_IF(r, i >= TARGET_BANK && there && !r->bank,
                 "byte 24: section %s is there, but flag 0x%x is not set", target_names[i],
                 FLAG_BANK);
-        wanted[i] = i < TARGETS_PAPER ||
-                    (i >= TARGET_BANK    ? r->bank
-                     : i >= TARGET_THETA ? learned
-                                         : r->shares && (there || i != TARGET_LAYER_SHARE));
+        const bool may_miss = i == TARGET_LAYER_SHARE || i == TARGET_LENGTH_SHARE;
+        wanted[i] = i < TARGETS_PAPER || (i >= TARGET_BANK    ? r->bank
+                                          : i >= TARGET_THETA ? learned
+                                                              : r->shares && (there || !may_miss));
         if (wanted[i] && check_section(r, &targets[i], &sections[i])) { return -1; }
     }
 
@@ -430,6 +433,7 @@ int ckvc_table_parse(const char *name, const void *bytes, size_t size, ckvc_tabl
                                       n_actions[0], n_actions[1]);
     if (t) { t->n_query_heads = shape[1]; }
     if (!t || (r->shares && ckvc_table_add_shares(t, wanted[TARGET_LAYER_SHARE])) ||
+        (wanted[TARGET_LENGTH_SHARE] && ckvc_table_add_lengths(t)) ||
         (learned && ckvc_table_add_learned(t, (uint32_t)D)) ||
         (r->bank && ckvc_table_add_bank(t, (uint32_t)bank.dims[2], (uint32_t)bank.dims[3]))) {
         ckvc_table_free(t);
@@ -442,8 +446,9 @@ int ckvc_table_parse(const char *name, const void *bytes, size_t size, ckvc_tabl
     t->op = r->op;
     void *const values[TARGETS] = {t->budgets,     t->head_grid,     t->gate_grid, t->weight,
                                    t->tau,         t->edges_entropy, t->edges_ppl, t->share,
-                                   t->layer_share, t->c_min,         t->score,     t->theta,
-                                   t->mass,        t->bank,          t->ridge,     t->bank_use};
+                                   t->layer_share, t->length_share,  t->c_min,     t->score,
+                                   t->theta,       t->mass,          t->bank,      t->ridge,
+                                   t->bank_use};
     for (int i = 0; i < TARGETS; i++) {
         if (wanted[i]) { decode_section(r, &sections[i], values[i]); }
     }

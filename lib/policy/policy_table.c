@@ -83,6 +83,20 @@ int ckvc_table_add_shares(ckvc_table *t, int with_layers) {
     return 0;
 }
 
+int ckvc_table_add_lengths(ckvc_table *t) {
+    double *share = array4(t->n_layers, t->n_budgets, 1, 1, sizeof *share);
+    assert(t->share && !t->length_share);
+    t->length_share = share;
+    return share ? 0 : -1;
+}
+
+const double *ckvc_table_shares(const ckvc_table *t, ckvc_mode mode) {
+    return mode == CKVC_MODE_HEADS     ? t->share
+           : mode == CKVC_MODE_LAYERS  ? t->layer_share
+           : mode == CKVC_MODE_LENGTHS ? t->length_share
+                                       : NULL;
+}
+
 int ckvc_table_add_learned(ckvc_table *t, uint32_t n_features) {
     float *theta = array4(t->n_layers, t->n_heads, n_features, 1, sizeof *theta);
     double *mass = array4(t->n_layers, t->n_heads, 1, 1, sizeof *mass);
@@ -138,13 +152,17 @@ static int copy_bank(ckvc_table *t, const ckvc_table *from) {
 int ckvc_table_copy_shares(ckvc_table *t, const ckvc_table *from) {
     const size_t heads = (size_t)from->n_layers * from->n_heads, nB = from->n_budgets;
     if (ckvc_table_add_shares(t, from->layer_share != NULL)) { return -1; }
-    if ((from->theta && ckvc_table_add_learned(t, from->n_features)) ||
+    if ((from->length_share && ckvc_table_add_lengths(t)) ||
+        (from->theta && ckvc_table_add_learned(t, from->n_features)) ||
         (from->bank && copy_bank(t, from))) {
         return -1;
     }
     memcpy(t->share, from->share, heads * nB * sizeof *t->share);
     if (t->layer_share) {
         memcpy(t->layer_share, from->layer_share, from->n_layers * nB * sizeof *t->layer_share);
+    }
+    if (t->length_share) {
+        memcpy(t->length_share, from->length_share, from->n_layers * nB * sizeof *t->length_share);
     }
     memcpy(t->c_min, from->c_min, nB * sizeof *t->c_min);
     memcpy(t->score, from->score, nB * sizeof *t->score);
@@ -190,6 +208,7 @@ void ckvc_table_free(ckvc_table *table) {
     free(table->tau);
     free(table->share);
     free(table->layer_share);
+    free(table->length_share);
     free(table->c_min);
     free(table->score);
     free(table->theta);
@@ -372,8 +391,9 @@ static int check_score(const ckvc_table *t, uint32_t b, char *message, size_t me
             s->kind);
     FAIL_IF(s->mode >= CKVC_MODE_COUNT, "SCORE[%u]: mode %u is none that this reader knows", b,
             s->mode);
-    FAIL_IF(s->mode == CKVC_MODE_LAYERS && !t->layer_share,
-            "SCORE[%u]: mode layers, but section SHARELAY is missing", b);
+    FAIL_IF(s->mode != CKVC_MODE_SHARED && !ckvc_table_shares(t, (ckvc_mode)s->mode),
+            "SCORE[%u]: mode %s, but section %s is missing", b, ckvc_mode_name((ckvc_mode)s->mode),
+            s->mode == CKVC_MODE_LAYERS ? "SHARELAY" : "SHARELEN");
     FAIL_IF(s->kind == CKVC_SCORE_WINDOW && (s->window < 1 || s->pool % 2 == 0 || s->norm > 1),
             "SCORE[%u]: window %u, pool %u, norm %u: want at least one row, an odd pool, 0 or 1", b,
             s->window, s->pool, s->norm);
@@ -430,7 +450,9 @@ static int check_budgets_of_heads(const ckvc_table *t, char *message, size_t mes
     if (check_shares("SHARE", t->share, (size_t)t->n_layers * t->n_heads, t->n_budgets, message,
                      message_size) ||
         (t->layer_share && check_shares("SHARELAY", t->layer_share, t->n_layers, t->n_budgets,
-                                        message, message_size))) {
+                                        message, message_size)) ||
+        (t->length_share && check_shares("SHARELEN", t->length_share, t->n_layers, t->n_budgets,
+                                         message, message_size))) {
         return -1;
     }
     for (uint32_t b = 0; b < t->n_budgets; b++) {

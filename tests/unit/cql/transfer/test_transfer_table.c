@@ -53,6 +53,12 @@ TEST(shares_by_depth_and_place) {
     }
     near(t->layer_share[0], 0.5); /* 0.5 and 1.5, of mean 1 */
     near(t->layer_share[NB], 1.5);
+    assert_null(t->length_share);
+    assert_int_equal(ckvc_table_add_lengths(from->table), 0);
+    for (size_t l = 0; l < L * NB; l++) { from->table->length_share[l] = (double)(l / NB); }
+    CKVC_AUTO(table_file_free_at) table_file *lengths = mapped_to(from, 2, 3);
+    near(lengths->table->length_share[0], 0); /* 0 and 2, of mean 1 */
+    near(lengths->table->length_share[NB], 2);
     assert_memory_equal(t->c_min, from->table->c_min, NB * sizeof *t->c_min);
     assert_memory_equal(t->score, from->table->score, NB * sizeof *t->score);
     assert_int_equal(t->op, CKVC_OPERATOR_NO_THRESHOLD);

@@ -83,6 +83,16 @@ static table_file *sample_with_shares(void) {
     return t;
 }
 
+/* The same with shares of lengths, by which the first budget is divided. */
+static table_file *sample_with_lengths(void) {
+    table_file *t = sample_with_shares();
+    assert_int_equal(ckvc_table_add_lengths(t->table), 0);
+    t->table->length_share[0] = 1.0;
+    t->table->length_share[1] = 0.75;
+    t->table->score[0].mode = CKVC_MODE_LENGTHS;
+    return t;
+}
+
 /* The same with a learned ranking of keys of two numbers, which the first budget recommends. */
 static table_file *sample_with_features(uint32_t version) {
     table_file *t = sample_with_shares();
@@ -167,6 +177,7 @@ static void round_trip(table_file *t) {
 TEST(round_trip) {
     round_trip(sample());
     round_trip(sample_with_shares());
+    round_trip(sample_with_lengths());
     round_trip(sample_with_theta());
     table_file *t = sample_with_shares(); /* without layer shares, without intervals */
     free(t->table->layer_share), free(t->share_interval);
@@ -271,6 +282,7 @@ TEST(golden_files) {
     } files[] = {{"tests/golden/table/one-layer.ckvt", one_layer},
                  {"tests/golden/table/evidence.ckvt", sample},
                  {"tests/golden/table/shares.ckvt", sample_with_shares},
+                 {"tests/golden/table/lengths.ckvt", sample_with_lengths},
                  {"tests/golden/table/learned.ckvt", sample_with_theta},
                  {"tests/golden/table/learned2.ckvt", sample_without_rows},
                  {"tests/golden/table/bank.ckvt", sample_with_bank}};
@@ -348,6 +360,10 @@ TEST(describe_shares) {
           "'layers', 'score': 'paper', 'window': 0, 'pool': 0, 'norm': false, 'features': 0}]}");
     holds(cells, "", "{'SCORE': [{}, {}], 'sSHARE': {}}");
     assert_null(json_object_get(d, "features"));
+    assert_null(json_object_get(d, "length_shares"));
+    CKVC_AUTO(table_file_free_at) table_file *lengths = sample_with_lengths();
+    json_auto_t *of = table_file_describe(lengths, false);
+    holds(of, "", "{'length_shares': [[1.0, 0.75]], 'score.0.mode': 'lengths'}");
 }
 
 TEST(describe_learned) {
@@ -800,7 +816,8 @@ TEST(share_refusals) {
         {"SCORE", 0, 2, "section SCORE[0]: features of version 0 are none"},
         {"SCORE", 4, 1, "section SCORE[0]: features of version 1, but section THETA is missing"},
         {"SCORE", 1, 0, "section SCORE[0]: window 0, pool 7"},
-        {"SCORE", 5, 3, "section SCORE[0]: mode 3 is none that this reader knows"},
+        {"SCORE", 5, 3, "section SCORE[0]: mode lengths, but section SHARELEN is missing"},
+        {"SCORE", 5, 4, "section SCORE[0]: mode 4 is none that this reader knows"},
         {"sSHARE", 1, 0, "section sSHARE[0] is 1.625 ... 0"},
         {"sSHARE", 6, NAN, "section sSHARE[3] is nan"},
         {"sSHARE", 6, -0.5, "section sSHARE[3] is -0.5"});
@@ -809,6 +826,8 @@ TEST(share_refusals) {
     refuse_without(sample_with_shares, true, "SCORE", "section SCORE is missing");
     refuse_without(sample_with_shares, true, "SHARELAY",
                    "SCORE[1]: mode layers, but section SHARELAY is missing");
+    refuse_without(sample_with_lengths, true, "SHARELEN",
+                   "SCORE[0]: mode lengths, but section SHARELEN is missing");
     refuse_without(sample_with_shares, false, "",
                    "byte 24: section SHARE is there, but flag 0x4 is not set");
     kit *k = take_apart(sample_with_shares);

@@ -20,7 +20,8 @@ static int close_rig(void **state) {
 }
 
 /* Shares from the demand of prompt i; those of layers go up by 1, 2, 3, 4. */
-/* How many positions each set of a prompt may hold under block b, [L][G] or [L]. */
+/* How many positions each set of a prompt may hold under block b, [L][G] or [L]: those of a length
+ * for each layer are those of layer shares, of equal shares the least. */
 static void capacities_of(const ckvc_table *t, uint32_t b, ckvc_mode mode, uint32_t T,
                           uint32_t *c) {
     const bool heads = mode == CKVC_MODE_HEADS;
@@ -30,6 +31,15 @@ static void capacities_of(const ckvc_table *t, uint32_t b, ckvc_mode mode, uint3
                                      heads ? t->n_layers * t->n_heads : t->n_layers, t->n_budgets,
                                      B, T, least, c),
                      0);
+    if (mode == CKVC_MODE_LENGTHS) {
+        for (uint32_t l = 0; l < L; l++) {
+            for (uint32_t k = 0; k < L; k++) {
+                const bool alike =
+                    t->length_share[k * N_BUDGETS + b] == t->length_share[l * N_BUDGETS + b];
+                if (alike && c[k] < c[l]) { c[l] = c[k]; }
+            }
+        }
+    }
 }
 
 static table_file *table_of(size_t i, ckvc_mode mode, ckvc_score_kind kind) {
@@ -47,6 +57,11 @@ static table_file *table_of(size_t i, ckvc_mode mode, ckvc_score_kind kind) {
         t->score[b] = kind == CKVC_SCORE_WINDOW
                           ? (ckvc_score){kind, .window = 32, .pool = 7, .norm = 1, .mode = mode}
                           : (ckvc_score){kind, .mode = mode};
+    }
+    if (mode == CKVC_MODE_LENGTHS) { /* layers 1 and 3 are alike */
+        assert_int_equal(ckvc_table_add_lengths(t), 0);
+        memcpy(t->layer_share + 3 * N_BUDGETS, t->layer_share + N_BUDGETS, sizeof budgets);
+        memcpy(t->length_share, t->layer_share, L * sizeof budgets);
     }
     return table_file_around(t, false);
 }
@@ -143,8 +158,10 @@ static bool holds(const policy_kept *kept, uint32_t l, uint32_t g, uint32_t t) {
 
 /* Beside a table with shares: its capacities under other scores, or by one threshold; sinks. */
 TEST(counterparts) {
-    for (int layers = 0; layers < 2; layers++) {
-        const ckvc_mode mode = layers ? CKVC_MODE_LAYERS : CKVC_MODE_HEADS;
+    static const ckvc_mode modes[] = {CKVC_MODE_HEADS, CKVC_MODE_LAYERS, CKVC_MODE_LENGTHS};
+    for (int m = 0; m < 3; m++) {
+        const ckvc_mode mode = modes[m];
+        const bool layers = mode == CKVC_MODE_LAYERS;
         CKVC_AUTO(table_file_free_at) table_file *t = table_of(0, mode, CKVC_SCORE_PAPER);
         const asked_policy list[] = {
             {.kind = POLICY_TABLE, .table = t},   {.kind = POLICY_TOP_K, .table = t},
@@ -178,7 +195,7 @@ TEST(counterparts) {
                     for (uint32_t l = 0; l < L; l++) {
                         for (uint32_t g = 0; g < kept->n_sets; g++) {
                             if (i < MATCHED) {
-                                assert_int_equal(size_of(kept, l, g), layers ? c[l] : c[l * G + g]);
+                                assert_int_equal(size_of(kept, l, g), m > 0 ? c[l] : c[l * G + g]);
                             }
                             for (uint32_t k = 1; k <= 8; k++) {
                                 assert_true(holds(kept, l, g, T - k) || i == 5);
@@ -278,6 +295,7 @@ TEST(references_by_layer) {
     uint32_t n_uneven = 0;
     for (ckvc_mode mode = 0; mode < CKVC_MODE_COUNT; mode++) {
         CKVC_AUTO(close_keeper) keeper w;
+        const bool of_heads = ckvc_mode_by_head(mode); /* rules keep their own lengths then */
         open_keeper(&w, list, 3);
         w.choice.mode = mode;
         enter(&w, p);
@@ -294,10 +312,10 @@ TEST(references_by_layer) {
         for (uint32_t i = 0; i < 3 * N_BUDGETS; i++) {
             const uint32_t b = i % N_BUDGETS, B = (uint32_t)budgets[b];
             const policy_kept *kept = decide(&w, i / N_BUDGETS, b, T);
-            assert_int_equal(kept->mode, mode);
-            assert_int_equal(kept->n_sets, mode == CKVC_MODE_HEADS ? G : 1);
+            assert_int_equal(kept->mode, of_heads ? CKVC_MODE_HEADS : mode);
+            assert_int_equal(kept->n_sets, of_heads ? G : 1);
             assert_int_equal(kept->entries, L * G * B);
-            for (uint32_t l = 0; l < L && mode != CKVC_MODE_HEADS; l++) {
+            for (uint32_t l = 0; l < L && !of_heads; l++) {
                 const bool even = i / N_BUDGETS != 1 || mode == CKVC_MODE_SHARED;
                 n_uneven += size_of(kept, l, 0) != B;
                 assert_true(size_of(kept, l, 0) == B || !even);

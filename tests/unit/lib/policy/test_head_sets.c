@@ -71,6 +71,20 @@ TEST(capacities_hold) {
         assert_int_equal(sum, room < N ? room : N);
         assert_int_equal(ckvc_capacities(spread, n, 2, B, T, m, again), 0);
         assert_memory_equal(c, again, n * sizeof *c);
+        /* of equal shares: the least; no more than one class loses, and each of it one */
+        ckvc_even_lengths(spread, n, 2, again);
+        double losing = -1;
+        for (uint32_t i = 0; i < n; i++) {
+            uint32_t least = c[i];
+            for (uint32_t j = 0; j < n; j++) {
+                if (share[j] == share[i] && c[j] < least) { least = c[j]; }
+            }
+            assert_int_equal(again[i], least);
+            if (again[i] == c[i]) { continue; }
+            assert_true(losing < 0 || share[i] == losing);
+            assert_int_equal(again[i] + 1, c[i]);
+            losing = share[i];
+        }
     }
 }
 
@@ -183,6 +197,7 @@ TEST(table) {
     ckvc_table *const all[] = {t, plain, bare, shares, learned, clone};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) { ckvc_table_free(all[i]); }
     assert_string_equal(ckvc_mode_name(CKVC_MODE_HEADS), "heads");
+    assert_string_equal(ckvc_mode_name(CKVC_MODE_LENGTHS), "lengths");
     assert_string_equal(ckvc_score_name(CKVC_SCORE_WINDOW), "window");
 }
 
@@ -215,6 +230,15 @@ TEST(table_check) {
     ckvc_table_free(t);
     t = table_with_shares(1);
     BREACH(t->layer_share[2], -1.0, "SHARELAY[2] is -1");
+    BREACH(t->score[0].mode, CKVC_MODE_LENGTHS, "SCORE[0]: mode lengths, but section SHARELEN is");
+    assert_int_equal(ckvc_table_add_lengths(t), 0);
+    for (int i = 0; i < 4; i++) { t->length_share[i] = 1.0; }
+    t->score[0].mode = CKVC_MODE_LENGTHS;
+    assert_int_equal(ckvc_table_check(t, message, sizeof message), 0);
+    BREACH(t->length_share[2], -1.0, "SHARELEN[2] is -1");
+    ckvc_table *clone = ckvc_table_clone(t);
+    assert_memory_equal(clone->length_share, t->length_share, 4 * sizeof(double));
+    ckvc_table_free(clone);
     ckvc_table_free(t);
     t = table_with_theta();
     assert_int_equal(ckvc_table_check(t, message, sizeof message), 0);

@@ -135,6 +135,10 @@ static ckvc_table *make_table(const rig *r, const kind *k, bool shares) {
     for (size_t i = 0; i < (size_t)r->L * N_BUDGETS; i++) {
         t->layer_share[i] = 2 * ckvc_rng_double(&rng);
     }
+    if (k->mode == CKVC_MODE_LENGTHS) {
+        assert_int_equal(ckvc_table_add_lengths(t), 0);
+        memcpy(t->length_share, t->layer_share, r->L * N_BUDGETS * sizeof(double));
+    }
     for (uint32_t b = 0; b < N_BUDGETS; b++) {
         t->c_min[b] = (ckvc_c_min){0.2, 8};
         t->score[b] = ckvc_default_score(k->score, k->features);
@@ -281,9 +285,9 @@ TEST(sets) {
     for (int visible = 0; visible < 2; visible++) {
         prefill(&r, visible ? CKVC_ALPHA_VISIBLE : CKVC_ALPHA_PAPER);
         compare_table(&r, &(kind){.visible = visible, .keep_window = visible ? 5 : 0}, false);
-        for (uint32_t i = 0; i < 12; i++) {
-            const bool learned = i / 3 >= 2;
-            const kind k = {i % 3, learned ? CKVC_SCORE_LEARNED : i / 3, learned ? i / 3 - 1 : 0,
+        for (uint32_t i = 0; i < 16; i++) {
+            const bool learned = i / 4 >= 2;
+            const kind k = {i % 4, learned ? CKVC_SCORE_LEARNED : i / 4, learned ? i / 4 - 1 : 0,
                             visible, 0};
             compare_table(&r, &k, true);
         }
