@@ -28,6 +28,9 @@ json_t *fitted_demand_json(const fitted_demand *d, const double *budgets) {
         json_t *of =
             json_pack("{s:f, s:o, s:o}", "budget", budgets[b], "heads",
                       units_numbers(&block->heads), "layers", units_numbers(&block->layers));
+        if (block->lengths.n) {
+            json_object_set_new(of, "lengths", units_numbers(&block->lengths));
+        }
         if (block->mix > 0) { json_object_set_new(of, "mix", json_real(block->mix)); }
         json_array_append_new(list, JSON_NUMBERS(of, {"prompts", block->n_prompts}));
     }

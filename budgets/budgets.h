@@ -20,9 +20,11 @@ typedef struct budgets_options {
     /* The share of the budget that every set keeps at least. Where the demand was counted with a
      * higher floor, that one holds. */
     double c_min;
+    /* In mode `lengths`: in how many classes of one share the layers are; 0: each has its own. */
+    uint32_t classes;
 } budgets_options;
 
-/* What was found out about the budgets of heads, or about those of layers. */
+/* What was found out about the budgets of heads, or about those of layers in one of their modes. */
 typedef struct demand_units {
     /* how many units there are; how many have an interval that holds an equal share */
     size_t n, undecided;
@@ -32,6 +34,8 @@ typedef struct demand_block { /* what was found out about one budget */
     double mix;               /* the weight w of its demand */
     size_t n_prompts;         /* how many prompts it leaves a choice in */
     demand_units heads, layers;
+    /* of the mode `lengths`, before layers are put into classes; n is 0 in other modes */
+    demand_units lengths;
 } demand_block;
 typedef struct fitted_demand {
     bool fitted;  /* whether there were records of it */

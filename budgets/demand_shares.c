@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "budgets/length_classes.h"
 #include "lib/base/memory.h"
 #include "lib/base/order.h"
 #include "lib/base/hash.h"
@@ -16,11 +17,24 @@ static size_t head_counts(const shard_header *h) {
     return (size_t)h->n_budgets * h->n_layers * h->n_kv_heads;
 }
 static size_t layer_counts(const shard_header *h) { return (size_t)h->n_budgets * h->n_layers; }
+/* Returns how many counts a prompt has for one weight w. */
+static size_t all_counts(const shard_header *h) { return head_counts(h) + 2 * layer_counts(h); }
+
+/* Puts one prompt's counts for one weight behind each other. */
+static uint32_t *put_counts(uint32_t *to, const shard_header *h, const uint32_t *heads,
+                            const uint32_t *layers, const uint32_t *lengths) {
+    const size_t n = layer_counts(h);
+    memcpy(to, heads, head_counts(h) * sizeof *to);
+    to += head_counts(h);
+    memcpy(to, layers, n * sizeof *to);
+    memcpy(to + n, lengths, n * sizeof *to);
+    return to + 2 * n;
+}
 
 ckvc_status demand_records_add(demand_records *d, const shard *s, size_t p, uint64_t hash,
                                size_t memory_max, const char *where, ckvc_err *err) {
     const shard_header *h = &s->h;
-    const size_t heads = head_counts(h), layers = layer_counts(h), each = heads + layers,
+    const size_t heads = head_counts(h), layers = layer_counts(h), each = all_counts(h),
                  n_mixes = shard_has_features(h) ? SHARD_N_MIXES : 0;
     /* Beside the counts, the shares of one budget are held for all prompts as doubles. */
     const size_t bytes =
@@ -30,15 +44,15 @@ ckvc_status demand_records_add(demand_records *d, const shard *s, size_t p, uint
                  d->n_prompts + 1, bytes);
     CKVC_GROW(d->prompts, d->capacity, d->n_prompts + 1);
     uint32_t *counts = ckvc_alloc(each * (1 + n_mixes), sizeof *counts), *to = counts;
-    memcpy(to, s->demand + p * heads, heads * sizeof *to);
-    memcpy(to + heads, s->layer_demand + p * layers, layers * sizeof *to);
+    to = put_counts(to, h, s->demand + p * heads, s->layer_demand + p * layers,
+                    s->length_demand + p * layers);
     for (size_t i = 0; i < n_mixes; ++i) {
         const size_t row = p * SHARD_N_MIXES + i;
-        to += each;
-        memcpy(to, s->mixed_demand + row * heads, heads * sizeof *to);
-        memcpy(to + heads, s->mixed_layer_demand + row * layers, layers * sizeof *to);
+        to = put_counts(to, h, s->mixed_demand + row * heads, s->mixed_layer_demand + row * layers,
+                        s->mixed_length_demand + row * layers);
     }
     d->plain |= n_mixes == 0;
+    d->without_slots |= s->length_demand[p * layers] == 0;
     d->prompts[d->n_prompts++] =
         (struct demand_prompt){.hash = hash,
                                .key = ckvc_rng_key(shard_prompt_cluster(&s->prompts[p])),
@@ -97,12 +111,13 @@ static ckvc_status find_mix(const demand_records *d, double w, size_t *at, ckvc_
                  "%s: --mix %g was not logged. This run has %s; choose one, or calibrate again",
                  d->where, w,
                  d->plain ? "0 alone, as an older ckvc logged it" : "0, 0.25, 0.5, 0.75 and 1");
-    *at = w > 0 ? (1 + i) * (head_counts(&d->first) + layer_counts(&d->first)) : 0;
+    *at = w > 0 ? (1 + i) * all_counts(&d->first) : 0;
     return CKVC_OK;
 }
 
-ckvc_status demand_records_shares(demand_records *d, const resampling *r, const double *mix,
-                                  table_file *t, fitted_demand *out, ckvc_err *err) {
+ckvc_status demand_records_shares(demand_records *d, const budgets_options *o, const resampling *r,
+                                  const double *mix, table_file *t, fitted_demand *out,
+                                  ckvc_err *err) {
     const shard_header *h = &d->first;
     const uint32_t nB = h->n_budgets;
     const size_t L = h->n_layers, G = h->n_kv_heads;
@@ -127,6 +142,11 @@ ckvc_status demand_records_shares(demand_records *d, const resampling *r, const 
         s.X = 1;
         gather(d, b, at + head_counts(h) + b * L, L, shares, keys);
         put_entry(&s, r, b, nB, t->table->layer_share, NULL, &block->layers);
+        double *lengths = t->table->length_share;
+        if (!lengths) { continue; }
+        gather(d, b, at + head_counts(h) + layer_counts(h) + b * L, L, shares, keys);
+        put_entry(&s, r, b, nB, lengths, NULL, &block->lengths);
+        if (o->classes) { length_classes(lengths + b, L, nB, o->classes); }
     }
     return CKVC_OK;
 }
@@ -137,7 +157,15 @@ ckvc_status demand_records_table(demand_records *d, const budgets_options *o, co
     const shard_header *h = &d->first;
     const size_t entries = head_counts(h);
     ckvc_table *table = t->table;
-    if (ckvc_table_add_shares(table, 1)) { ckvc_out_of_memory(entries, sizeof(double)); }
+    CKVC_FAIL_IF(
+        o->mode == CKVC_MODE_LENGTHS && d->without_slots, err, CKVC_E_DATA,
+        "%s: was logged by an older ckvc, which did not count what --mode lengths divides; "
+        "calibrate again, or choose another mode",
+        d->where);
+    if (ckvc_table_add_shares(table, 1) ||
+        (o->mode == CKVC_MODE_LENGTHS && ckvc_table_add_lengths(table))) {
+        ckvc_out_of_memory(entries, sizeof(double));
+    }
     t->share_interval = ckvc_alloc(2 * entries, sizeof(double));
     for (uint32_t b = 0; b < h->n_budgets; ++b) {
         table->c_min[b] = (ckvc_c_min){fmax(h->setting.floor, o->c_min), h->setting.recent};
@@ -146,7 +174,7 @@ ckvc_status demand_records_table(demand_records *d, const budgets_options *o, co
         table->score[b] = ckvc_default_score(paper ? CKVC_SCORE_PAPER : CKVC_SCORE_WINDOW, 0);
         table->score[b].mode = o->mode;
     }
-    return demand_records_shares(d, r, mix, t, out, err);
+    return demand_records_shares(d, o, r, mix, t, out, err);
 }
 
 void demand_records_fini(demand_records *d) {

@@ -116,7 +116,7 @@ static void add_loss(const softmax_prompt *prompts, size_t n, uint32_t F, const 
  */
 static double mass_of(const learned_records *l, size_t head, ckvc_mode mode) {
     double mass = 0.0;
-    if (mode != CKVC_MODE_HEADS) { return 1.0; }
+    if (!ckvc_mode_by_head(mode)) { return 1.0; }
     for (size_t k = 0; k < l->n_fitted; ++k) {
         mass += l->prompts[k].mass[head] / (double)l->n_fitted;
     }

@@ -65,7 +65,7 @@ static const char fit_form[] =
     "{demand&demand: {prompts} prompts{documents? of {documents} documents}; undecided: the 95% "
     "interval of {replicates} resamples holds an equal share\n"
     "{by_budget#  budget {budget:g}, {prompts} prompts: heads {heads&" UNITS
-    "}; layers {layers&" UNITS "}\n}}"
+    "}; layers {layers&" UNITS "}{lengths&; lengths " UNITS "}\n}}"
     "{learned&learned ranking: {prompts} prompts, {positions} positions of each head; "
     "cross-entropy "
     "of the attention to come {cross_entropy:.4f} nats (gradient left {gradient:.1g})\n"
@@ -132,6 +132,8 @@ static ckvc_status fit(const verb_call *call, ckvc_err *err) {
     const fit_cli *c = call->options;
     USAGE_IF(call->n == 0, "no records are named; give run directories or shard files");
     USAGE_IF(!c->out, "--out T.ckvt is needed: the table to write");
+    USAGE_IF(opts_said("classes") && c->fit.budgets.mode != CKVC_MODE_LENGTHS,
+             "--classes belongs to --mode lengths: leave it out, or give that, too");
     CKVC_TRY(ckvc_publish_check(c->out, c->force,
                                 err)); /* so that a file in the way is known before the work */
     CKVC_AUTO(table_file_free_at) table_file *incoming = NULL;

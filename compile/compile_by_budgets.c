@@ -20,6 +20,9 @@ static json_t *plan_of_run(const compile_options *o) {
                                   "bootstrap", (json_int_t)o->fit->resampled.n_replicates, "label",
                                   o->fit->label));
     json_object_set_new(json, "select", json_real(o->plan->prompt_options->select));
+    if (b->mode == CKVC_MODE_LENGTHS) {
+        json_object_set_new(json_object_get(json, "fit"), "classes", json_integer(b->classes));
+    }
     if (b->score == CKVC_SCORE_LEARNED) { JSON_NUMBERS(json, {"features", b->features}); }
     return json;
 }

@@ -416,7 +416,8 @@ void fit_mixes_free(fit_mixes *m) {
 ckvc_status fit_mixes_take(fit_mixes *m, const double *mix, table_file *t, fitted_demand *found,
                            ckvc_err *err) {
     free(found->blocks);
-    CKVC_TRY(demand_records_shares(&m->pool.demand, &m->o.resampled, mix, t, found, err));
+    CKVC_TRY(
+        demand_records_shares(&m->pool.demand, &m->o.budgets, &m->o.resampled, mix, t, found, err));
     json_object_set_new(json_object_get(t->meta, "diagnostics"), "demand",
                         fitted_demand_json(found, t->table->budgets));
     return CKVC_OK;

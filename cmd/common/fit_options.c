@@ -14,10 +14,14 @@ const opt opts_fit[] = {
     OPT_COUNT("bootstrap", resampled.n_replicates, "R", 0, 100000,
               "Fit again over R resamples of the prompts and store how often each action is "
               "chosen; 0 means none for actions and 400 for shares."),
-    OPT_ENUM("mode", budgets.mode, "uniform|heads|layers",
+    OPT_ENUM("mode", budgets.mode, "uniform|heads|layers|lengths",
              "Give a budget and a kept set of its own to each KV head (heads) or to each layer "
-             "(layers), or give every layer one set of the same budget (uniform).",
+             "(layers); or give each layer a budget, and each of its heads a set of that length "
+             "(lengths); or give every layer one set of the same budget (uniform).",
              .preset = "heads", .word_was = {"shared", "uniform"}),
+    OPT_COUNT("classes", budgets.classes, "K", 0, 64,
+              "With --mode lengths, put the layers into K classes of one length each, for engines "
+              "that group layers; 0 gives every layer a length of its own."),
     OPT_ENUM("ranking", budgets.score, "paper|window|learned",
              "Rank entries by this ranking; learned needs logged features, and without them window "
              "is taken.",

@@ -53,7 +53,7 @@ const setting_field setting_fields[] = {
 #undef X
         LIST("layer-budgets", layer_budgets, 1e9, SETTING_LAYERS | SETTING_LOGGED, "?layer_budgets",
              "?layer_budgets", "?layer_budgets", "?layer_budgets", NULL),
-    NAME("mode", mode, "shared|heads|layers|lengths", 2, SETTING_SETS, "?mode %s", NULL, NULL, NULL,
+    NAME("mode", mode, "shared|heads|layers|lengths", 3, SETTING_SETS, "?mode %s", NULL, NULL, NULL,
          "?mode", NULL),
     NAME("ranking", score, "paper|window|learned", 2, SETTING_SETS, "?%s score", NULL, NULL, NULL,
          "?score", NULL),

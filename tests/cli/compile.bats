@@ -448,8 +448,8 @@ paper = ["--mode", "uniform", "--ranking", "paper"]
 refused(loop, "--mode uniform --ranking paper", [])
 refused(loop, "--mode uniform --ranking paper", ["--mode", "layers"])
 refused(demand, "tables by demand (not --mode uniform --ranking paper)", paper)
-refused(shares, "--mode heads or layers", paper)
-refused(shares, "--mode heads or layers", ["--mode", "uniform"])
+refused(shares, "--mode heads, layers or lengths", paper)
+refused(shares, "--mode heads, layers or lengths", ["--mode", "uniform"])
 refused(learned, "tables by demand with --ranking learned", ["--ranking", "window"])
 refused(learned, "tables by demand with --ranking learned", paper)
 for mode, options in ([], loop), (paper, {**demand, **shares}), (["--mode", "uniform"], shares): # a config file's are another compile's

@@ -76,6 +76,47 @@ TEST(means_leave_out_the_held_out_and_the_short) {
     assert_int_equal(json_array_size(json_object_get(said, "by_budget")), NB);
 }
 
+/* Counts of slots make shares in mode `lengths` alone, and need runs that have them. */
+TEST(lengths) {
+    shard *s = fixture_of("demand", 0, 4);
+    double want[NB][L] = {{0}};
+    for (size_t i = 0; i < 4 * NB * L; i++) { s->length_demand[i] = 1 + (uint32_t)(i * 7 % 60); }
+    for (size_t p = 0; p < 4; p++) {
+        for (uint32_t b = 0; b < NB; b++) {
+            const uint32_t B = ckvc_budget_tokens(s->h.budgets[b], s->prompts[p].n_tokens);
+            for (size_t l = 0; l < L; l++) {
+                want[b][l] += s->length_demand[(p * NB + b) * L + l] / (4.0 * B);
+            }
+        }
+    }
+    const char *path = fit_shard(s, "slots.h5");
+    CKVC_AUTO(fit_result_free_at) fit_result *heads = fit_one(path);
+    assert_null(heads->table->table->length_share);
+    o.budgets.mode = CKVC_MODE_LENGTHS;
+    CKVC_AUTO(fit_result_free_at) fit_result *r = fit_one(path);
+    o.budgets.classes = 1;
+    CKVC_AUTO(fit_result_free_at) fit_result *one = fit_one(path);
+    o.budgets.classes = 0;
+    for (uint32_t b = 0; b < NB; b++) {
+        const double *share = r->table->table->length_share + b,
+                     *alike = one->table->table->length_share + b;
+        assert_float_equal(share[0], want[b][0], 1e-14);
+        assert_float_equal(share[NB], want[b][1], 1e-14);
+        assert_true(alike[0] == alike[NB] && alike[0] == (share[0] + share[NB]) / 2);
+        assert_int_equal(r->table->table->score[b].mode, CKVC_MODE_LENGTHS);
+    }
+    assert_memory_equal(r->table->table->share, heads->table->table->share,
+                        L * G * NB * sizeof(double));
+    const json_t *said = json_object_get(json_object_get(r->table->meta, "diagnostics"), "demand"),
+                 *of = json_array_get(json_object_get(said, "by_budget"), 0);
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(of, "lengths"), "entries")),
+                     L);
+    table_file_free(written(r, "slots.ckvt"));
+    refused(fit_shard(fixture_of("demand", 0, 4), "no-slots.h5"), NULL, CKVC_E_DATA,
+            "did not count what --mode lengths divides; calibrate again");
+    o.budgets.mode = CKVC_MODE_HEADS;
+}
+
 /* No budget leaves a choice: equal shares, nothing decided. */
 TEST(budgets_without_a_choice) {
     shard *s = fixture_of("demand", 0, 4);
