@@ -296,7 +296,7 @@ static int fill_capacities(ckvc_prefill *p, note to) {
     if (shared ? p->budget < least
                : ckvc_capacities(share, n, t->n_budgets, p->budget, p->T, least, p->c)) {
         return refuse(to, "a budget of %u tokens is below what every %s must keep; the least is %u",
-                      p->budget, ckvc_mode_by_head(mode) ? "head" : "layer", least);
+                      p->budget, mode == CKVC_MODE_HEADS ? "head" : "layer", least);
     }
     for (uint32_t l = 0; shared && l < p->L; l++) { p->c[l] = p->budget; }
     if (mode == CKVC_MODE_LENGTHS) {

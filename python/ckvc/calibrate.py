@@ -103,6 +103,14 @@ def demand_counts(score: torch.Tensor, budget: int, floor: float, recent: int) -
     return counts + above + taken
 
 
+def slots(score: torch.Tensor, recent: int) -> torch.Tensor:
+    """The scores of layers' slots [L, T] from those of heads [L, G, T]: slot j has the j-th best entry of each head, and its score is their sum, the highest
+    first. The slots of the forced positions, the first and the `recent` last, have score 0 and stand where these do (demand_meter.h)."""
+    end = max(score.shape[2] - recent, 1)
+    free = score[:, :, 1:end].sort(dim=2, descending=True).values.sort(dim=1, descending=True).values
+    return torch.nn.functional.pad(sum(free.unbind(1)), (1, score.shape[2] - end))
+
+
 def mixed(y_r: torch.Tensor, y_c: torch.Tensor, w: float) -> torch.Tensor:
     """The mixed scores of heads: w y_c / sum y_c + (1 - w) y_r / sum y_r. If one of them is 0 everywhere, or its weight is 0, the result is the other as it
     is."""
@@ -291,8 +299,8 @@ class Meter:
             return "the full-cache loss, a risk or a head's attention is not finite"
         for i, w in enumerate((0.0, *MIXES)):
             score = mixed(self.y_r, self.y_c, w)
-            for of_heads, units in ((True, score.flatten(0, 1)), (False, score.amax(dim=1))):
-                name = "demand" if of_heads else "layer_demand"
+            of_slots = slots(score, self.o.recent)
+            for name, units in ("demand", score.flatten(0, 1)), ("layer_demand", score.amax(dim=1)), ("length_demand", of_slots):
                 to = columns["mixed_" + name][0, i - 1] if i else columns[name][0]
                 for b, budget in enumerate(self.o.budgets):
                     to[b] = demand_counts(units, budget_tokens(budget, T), self.o.floor, self.o.recent).reshape(to[b].shape)
@@ -308,6 +316,7 @@ def empty_columns(g: Any, o: Options, n: int, documents: bool) -> Dict[str, Arra
         **{k: ("<f8", ()) for k in ("r_struct", "r_sem", "loss_full")}, **{k: ("<u2", ()) for k in ("bin_entropy", "bin_perplexity")},
         **{k: ("<f8", (L, G)) for k in ("rho_sd", "own_recent", "own_entropy", "mass", "target")},
         "demand": ("<u4", (B, L, G)), "layer_demand": ("<u4", (B, L)), "mixed_demand": ("<u4", (4, B, L, G)), "mixed_layer_demand": ("<u4", (4, B, L)),
+        "length_demand": ("<u4", (B, L)), "mixed_length_demand": ("<u4", (4, B, L)),
         "target_features": ("<f8", (L, G, F)), "features": ("<f4", (L, G, o.positions, F))}
     return {k: np.zeros((n, *shape), kind) for k, (kind, shape) in shapes.items()}
 

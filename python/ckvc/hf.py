@@ -496,7 +496,7 @@ def compress(model: torch.nn.Module, table: Union[Table, FilePath], budget: Opti
     the prompt, a second turn's text included, is kept whole until `recompress`.
 
     budget: how many positions a head keeps on average: tokens from 1 up, or a share of the prompt below 1. None: the only budget of the table. mode: `heads`,
-    `layers` or `shared`, in place of the one that the table recommends.
+    `layers`, `lengths` or `shared`, in place of the one that the table recommends.
 
     An Error of one line says that the table is for another model or has no shares for the mode. During the prefill it says that the budget is too low, or that
     the model's attention implementation is neither sdpa nor eager. If the table's score reads no attention (`ckvc fit --features 2`), any implementation may

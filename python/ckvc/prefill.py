@@ -13,7 +13,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from .table import FEATURES, Array, Table, bin_index, budget_tokens
+from .table import BY_HEAD, FEATURES, Array, Table, bin_index, budget_tokens
 
 MOST_LEFT = 1280  # in features (T - t)/1024 and log²(T - t), positions farther back count as this far
 
@@ -48,7 +48,8 @@ class Geometry:
 
 @dataclasses.dataclass
 class Kept:
-    """What is kept of a prompt. positions [L][G]: ascending. In the modes `layers` and `shared` all heads of a layer have the same array."""
+    """What is kept of a prompt. positions [L][G]: ascending. In the modes `layers` and `shared` all heads of a layer have the same array, and in
+    the mode `lengths` arrays of one length."""
     mode: str
     n_tokens: int
     positions: List[List[Array]]
@@ -222,29 +223,29 @@ class Prefill:
         cell = (bin_index(t.edges_entropy, r_struct) if t.n_entropy_bins > 1 else 0, bin_index(t.edges_ppl, r_sem) if self.needs_r_sem else 0)
         scores = torch.stack([self._finished(layer, alpha) for layer in range(len(self._scores))]).cpu()
         sets = [[p.numpy() for p in of_layer] for of_layer in self._sets(scores, cell, alpha)]
-        if self.mode != "heads":
+        if self.mode not in BY_HEAD:
             sets = [of_layer * g.n_kv_heads for of_layer in sets]
         if self._held:  # a head may hold fewer positions than its capacity
             sets = [[p[held[p]] for p, held in zip(*of_layer)] for of_layer in zip(sets, self._held)]
         return Kept(self.mode, self.n_tokens, sets, r_struct, r_sem)
 
     def _sets(self, scores: torch.Tensor, cell: Tuple[int, int], alpha: Optional[Array]) -> List[List[torch.Tensor]]:
-        """The kept positions, ascending: [L][G] in mode `heads`, [L][1] in the others. scores [L, G, T]: as _finished gives them."""
+        """The kept positions, ascending: [L][G] in the modes `heads` and `lengths`, [L][1] in the others. scores [L, G, T]: as _finished gives them."""
         t, b, T = self.table, self.block, self.n_tokens
         if self.score.kind == "paper":
-            weight = np.ones((t.n_layers, t.n_heads)) if self.mode == "heads" else t.head_grid[t.head_action[:, :, b]]
+            weight = np.ones((t.n_layers, t.n_heads)) if self.mode in BY_HEAD else t.head_grid[t.head_action[:, :, b]]
             products = torch.from_numpy(alpha.astype(np.float32)).double() * scores.float().double() * torch.from_numpy(weight)[..., None]
             if self.mode == "shared":
                 tau = [-math.inf if t.operator == "no-threshold" else t.gate_grid[at] for at in t.gate_action[:, cell[0], cell[1], b]]
                 return [[_candidates(u, of_layer, budget_tokens(self.budget, T), t.keep_window)] for u, of_layer in zip(products.amax(dim=1), tau)]
             scores = products.log()
-        if self.mode != "heads":
+        if self.mode not in BY_HEAD:
             scores = scores.nan_to_num(nan=-math.inf, posinf=math.inf, neginf=-math.inf).amax(dim=1, keepdim=True)
         recent, position = int(t.c_min[b][1]), torch.arange(T)
         first = (position == 0) | (position >= T - recent)
         counts: Sequence[Any] = [[min(budget_tokens(self.budget, T), T)]] * t.n_layers
         if self.mode != "shared":
-            counts = t.capacities(b, T, self.mode, self.budget).reshape(t.n_layers, -1)
+            counts = np.broadcast_to(t.capacities(b, T, self.mode, self.budget).reshape(t.n_layers, -1), scores.shape[:2])
         return [[_largest(s, first, int(n)) for s, n in zip(*of_layer)] for of_layer in zip(scores, counts)]
 
     def _finished(self, layer: int, alpha: Optional[Array]) -> torch.Tensor:

@@ -17,7 +17,7 @@ from transformers.cache_utils import Cache, DynamicLayer
 from .files import Error, FilePath, publish, read, refuse
 from .hf import Compression
 from .prefill import Kept
-from .table import FILE_MAX, Table
+from .table import BY_HEAD, FILE_MAX, Table
 
 TABLE, CONFIG = "table.ckvt", "press_config.json"
 
@@ -30,7 +30,7 @@ class _Pressing(Compression):
         (kept,) = self.kept
         attention = {m.layer_idx: m for m in self.model.base_model.modules() if hasattr(m, "layer_idx") and hasattr(m, "num_key_value_groups")}
         lengths = {len(p) for of_layer in kept.positions for p in of_layer}
-        if len(lengths) == 1 and (kept.mode != "heads" or kept.whole) and all(type(cache.layers[l]) is DynamicLayer for l in self._rows):
+        if len(lengths) == 1 and (kept.mode not in BY_HEAD or kept.whole) and all(type(cache.layers[l]) is DynamicLayer for l in self._rows):
             self.holds = "cut"
             for layer, of_layer in zip((cache.layers[l] for l in self._rows), kept.positions):
                 t = torch.from_numpy(of_layer[0].astype("int64")).to(layer.keys.device)
@@ -50,7 +50,7 @@ class CompilerKVPress(BasePress):
     """Keeps what a compiled table says.
 
     table: a Table, or the path of a .ckvt file. compression_ratio: the share of entries that is dropped, as in every press. The rest is the budget, and the
-    table's nearest block serves it. mode: `heads`, `layers` or `shared`, in place of the one that the table recommends.
+    table's nearest block serves it. mode: `heads`, `layers`, `lengths` or `shared`, in place of the one that the table recommends.
 
     After a prefill, kept is a Kept with positions [L][G]. holds is `cut` if all sets have one size: the cache's tensors then hold only what is kept. Otherwise
     it is `masked`: kvpress's patched attention hides the evicted keys, as for its AdaKV press, and they stay in memory."""

@@ -34,7 +34,7 @@ from .json_text import canonical
 from .manifest_prompts import Prompt, digest, plain_ids, read_prompts
 from .prefill import Geometry, Kept, Prefill, _largest, _pool, attention_rows, log_softmax
 from .run_writer import LINES_MAX, Lines
-from .table import FEATURES, Score, Table, budget_tokens
+from .table import BY_HEAD, FEATURES, Score, Table, budget_tokens
 
 REFERENCES = ("full", "top-k", "snapkv", "adakv")
 # KVzapPress keeps by a count, DMSPress by a threshold. Like KVzip, both also keep the first SINKS positions, and some of the last.
@@ -190,17 +190,18 @@ class Scoring(Compression):
         """The line of a policy (formats/lines/scores.md), without the model and the manifest."""
         p, rows, made, inside = self.p, None, {}, None
         T, B = p.n_tokens, min(budget_tokens(budget, p.n_tokens), p.n_tokens)
+        by_rule = "heads" if mode in (None, "lengths") else mode  # rules by head keep their own lengths
         if policy in ("table", "top-k"):
             kept, made = self._by_table(table, budget, mode if policy == "table" else None)
         elif policy == "full" or T <= self.window:
-            kept = Kept("shared" if policy == "full" else mode or "heads", T, self.whole)
+            kept = Kept("shared" if policy == "full" else by_rule, T, self.whole)
         elif policy in REFERENCES:
-            kept = self._by_head(policy, B, mode or "heads")
+            kept = self._by_head(policy, B, by_rule)
         elif self.kvzap and policy in KVZAP:
             kept = self._by_kvzap(policy, budget, B)
         else:
             kept, rows = self._pressed(policy, B)
-        by_set = (lambda x: [of[0] for of in x]) if kept.mode != "heads" else list
+        by_set = (lambda x: [of[0] for of in x]) if kept.mode not in BY_HEAD else list
         if rows is None:
             inside = by_set([[int((s >= T - self.window).sum()) for s in of] for of in kept.positions])
             rows = self.full if kept.whole else self._from(kept)
@@ -370,6 +371,7 @@ def compiled(a: Any, model: PreTrainedModel, tokenizer: Any) -> str:
     prompts, sha = read_prompts(a.manifest, tokenizer, limits_of(model.config.get_text_config(), o, len(plain_ids(tokenizer, "\n\n" + o.repeat))))
 
     def fit(path: str, *more: str) -> Table:
+        more = ("--mode", a.mode, *(("--classes", a.classes) if a.classes else ()), *more)
         said[0] = run(a.ckvc, "fit", demand, "--features", a.features, *(("--leak-check", a.leak_check) if a.leak_check else ()), *more, "--force", "--out", path)
         return Table.read(path)
 
@@ -406,7 +408,8 @@ def main(verb: str, words: List[str]) -> str:
     if scores:
         for name in ("table", "split"):
             p.add_argument("--" + name, **several, default=[], metavar="X,...")
-        p.add_argument("--mode", word_was=("shared", "uniform"), choices=("heads", "layers", "uniform"), help="Use this mode instead of the one that a table recommends.")
+        p.add_argument("--mode", word_was=("shared", "uniform"), choices=("heads", "layers", "lengths", "uniform"),
+                       help="Use this mode instead of the one that a table recommends.")
         p.add_argument("--ranking", was="--score", choices=("window", "learned", "paper"), help="Rank by this ranking instead of the one that a table recommends.")
         p.add_argument("--kept-floor", was="--c-min", type=float, metavar="F", help="Keep at least this share of the budget in every head, instead of what a table recommends.")
         p.add_argument("--kvzap", metavar="FOLDER", help="Use the model that scripts/kvzap.py put here, for KVzapPress (best of all heads and layers) and DMSPress (by threshold).")
@@ -415,6 +418,8 @@ def main(verb: str, words: List[str]) -> str:
         p.add_argument("-f", "--force", action="store_true", help="Overwrite the output.")
     else:
         p.add_argument("--features", default="1", choices=("1", "2"), help="Fit the learned ranking on this set of features; set 2 is without the attention of the last rows.")
+        p.add_argument("--mode", default="heads", choices=("heads", "layers", "lengths"), help="Make a table of this mode (ckvc fit).")
+        p.add_argument("--classes", metavar="K", help="With --mode lengths, put the layers into K classes of one length each (ckvc fit).")
         p.add_argument("--leak-check", metavar="CHECK.json", help="Keep this record of ckvc manifest check in the table.")
         p.add_argument("--ckvc", default=os.environ.get("CKVC", "ckvc"), help="Run this as the C program; without this option %(default)s.")
         p.set_defaults(kvzap=None)

@@ -22,21 +22,21 @@ HEADER, ENTRY = struct.Struct("<8s4H4Q2I32sI28s2I"), struct.Struct("<8s4H5Q2Q32s
 TYPES = [np.dtype("u1"), np.dtype("<f4"), np.dtype("<f8"), np.dtype("<u4"), np.dtype("<u8"), np.dtype("<f2")]
 REQUIRED = ("SHAPE", "BUDGET", "GRIDHEAD", "GRIDGATE", "WEIGHT", "TAU", "EDGEENT", "EDGEPPL", "META")
 EVIDENCE = ("QHEAD", "QGATE", "NHEAD", "NGATE", "MHEAD", "MGATE", "LGATE")
-SHARES = ("SHARE", "CMIN", "SCORE")  # a table has all or none of these; with them may come SHARELAY, and LEARNED, both or neither
+SHARES = ("SHARE", "CMIN", "SCORE")  # a table has all or none of these; with them may come SHARELAY, SHARELEN, and LEARNED, both or neither
 LEARNED = ("THETA", "MASS")
-BANK = ("BANK", "RIDGE", "BANKUSE")  # reference queries, by which values are fitted; a table has all or none of these
-RAW = REQUIRED + SHARES + ("SHARELAY",) + LEARNED + BANK
+BANK = ("BANK", "RIDGE", "BANKUSE")  # reference queries, by which entries are fitted; a table has all or none of these
+RAW = REQUIRED + SHARES + ("SHARELAY", "SHARELEN") + LEARNED + BANK
 # A section's type and dimensions: L layers, G KV heads, E and P bins, e and p their inner edges, B budgets, h and g actions, D features, H query
 # heads, b queries of the bank, d numbers of such a query, S numbers of SHAPE.
 SPECS = dict(SHAPE="3S", BUDGET="2B", GRIDHEAD="2h", GRIDGATE="2g", WEIGHT="1LGB", TAU="1LEPB", EDGEENT="2e", EDGEPPL="2p", SHARE="2LGB",
-             SHARELAY="2LB", CMIN="2B2", SCORE="3B6", THETA="1LGD", MASS="2LG", BANK="5LHbd", RIDGE="2LB", BANKUSE="3B2",
+             SHARELAY="2LB", SHARELEN="2LB", CMIN="2B2", SCORE="3B6", THETA="1LGD", MASS="2LG", BANK="5LHbd", RIDGE="2LB", BANKUSE="3B2",
              QHEAD="2LGBh", QGATE="2LEPBg", NHEAD="4LGBh", NGATE="4LEPBg", MHEAD="2LGBh", MGATE="2LEPBg", LGATE="2LEPBg",
              sHEAD="1LGBh", sGATE="1LEPBg", sSHARE="2LGB2", hSIG="2LG3", META="0", pROV="0", xFER="0", mODEL="0")
 RULES = {  # what the values of sections must be
     "BUDGET": ("whole tokens from 1 up, or shares of the prompt between 0 and 1", lambda x: (x > 0) & (x < 2**32) & ((x < 1) | (x == np.floor(x)))),
     "GRIDHEAD GRIDGATE": ("values are finite, from 0 up, ascending in float32", lambda x: (x >= 0) & (np.diff(x.astype("f4"), append=np.inf) > 0)),
     "EDGEENT EDGEPPL": ("bin edges are finite and do not descend", lambda x: np.isfinite(x) & (x[1:] >= x[:-1]).all()),
-    "SHARE SHARELAY": ("shares are finite, from 0 up, and not all 0 in a block", lambda x: np.isfinite(x) & (x >= 0) & (x.reshape(-1, x.shape[-1]).max(0) > 0)),
+    "SHARE SHARELAY SHARELEN": ("shares are finite, from 0 up, and not all 0 in a block", lambda x: np.isfinite(x) & (x >= 0) & (x.reshape(-1, x.shape[-1]).max(0) > 0)),
     "sSHARE": ("want intervals of finite shares", lambda x: np.isfinite(x) & (x >= 0) & (x[..., :1] <= x[..., 1:])),
     "MASS RIDGE": ("values are finite, from 0 up", lambda x: np.isfinite(x) & (x >= 0)),
     "THETA BANK MHEAD MGATE LGATE hSIG": ("values are finite", np.isfinite),
@@ -48,7 +48,8 @@ OPERATORS = ("paper", "no-utility", "no-threshold", "mean-pool")  # the header's
 FLAG_SHARES, FLAG_RELATIVE, FLAG_BANK = 4, 8, 16  # the second is refused
 FEATURES = {1: (24, 64), 2: (11, 0)}  # by version: how many features there are beside those of the key, and how many last rows of attention they read
 SHAPE = ("n_layers", "n_heads", "n_kv_heads", "n_entropy_bins", "n_perplexity_bins", "n_budgets", "window", "head_axis")  # the names of its values in META
-SCORES, MODES = ("paper", "window", "learned"), ("shared", "heads", "layers")
+SCORES, MODES = ("paper", "window", "learned"), ("shared", "heads", "layers", "lengths")
+BY_HEAD = ("heads", "lengths")  # the modes in which each KV head has a set of its own
 
 Score = collections.namedtuple("Score", "kind window pool norm features mode")  # what a table recommends for a budget
 PAPER_SCORE = Score("paper", 0, 0, False, 0, "shared")
@@ -114,13 +115,18 @@ def _unpack(packed, raw_size):
     return zstandard.ZstdDecompressor().decompress(packed, allow_extra_data=False)
 
 
+def even_lengths(share: Array, kept: Array) -> Array:
+    """The capacities `kept` of units, lowered so that units of the same share have the same: the least among them. The mode `lengths` does this with layers."""
+    return np.array([kept[share == x].min() for x in share])
+
+
 class Table:
     """A table that was read and checked.
 
-    weight [L, G, nB], tau [L, E, P, nB] and budgets [nB] are there always. share [L, G, nB], layer_share [L, nB], c_min [nB, 2] (floor, recent), theta [L, G,
-    D] and mass [L, G] are None if the table has none, and so are bank [L, H, b, D], ridge [L, nB] and bank_use [nB, 2]. score: a Score for each budget.
-    sections: {name: array}, as they are in the file. skipped: names of sections that were not read. meta, prov, xfer: the objects of META, pROV and xFER, or
-    None."""
+    weight [L, G, nB], tau [L, E, P, nB] and budgets [nB] are there always. share [L, G, nB], layer_share and length_share [L, nB], c_min [nB, 2] (floor,
+    recent), theta [L, G, D], mass [L, G], bank [L, H, b, D], ridge [L, nB] and bank_use [nB, 2] are None if the table has none. score: a Score for each
+    budget. sections: {name: array}, as they are in the file. skipped: names of sections that were not read. meta, prov, xfer: the objects of META, pROV and
+    xFER, or None."""
 
     def __init__(self, name: str, data: bytes):
         """data: the bytes of the file. name stands for it in messages."""
@@ -187,7 +193,7 @@ class Table:
         together = [group for group in (EVIDENCE, LEARNED) if any(x in packed_of for x in group)]
         for name in sum(together, REQUIRED + (SHARES if self.has_shares else ()) + (BANK if self.has_bank else ())):
             self._refuse(name not in packed_of, f"section {name} is missing")
-        for name in () if self.has_shares else (*SHARES, *LEARNED, "SHARELAY", "sSHARE"):
+        for name in () if self.has_shares else (*SHARES, *LEARNED, "SHARELAY", "SHARELEN", "sSHARE"):
             self._refuse(name in packed_of, f"section {name} is there, but byte 24 does not say so: flag {FLAG_SHARES:#x} is not set")
         for name in () if self.has_bank else BANK:
             self._refuse(name in packed_of, f"section {name} is there, but byte 24 does not say so: flag {FLAG_BANK:#x} is not set")
@@ -261,10 +267,10 @@ class Table:
             raise Error(f"{self.name}: section META: probe is {probe}, but the header's flags say the operator {self.operator}")
 
     def _check_shares(self):
-        """Checks the shares and the score of each budget, and sets share, layer_share, c_min, theta, mass and score."""
+        """Checks the shares and the score of each budget, and sets share, layer_share, length_share, c_min, theta, mass and score."""
         s, nB = self.sections, self.n_budgets
-        self.share, self.layer_share, self.c_min, self.theta, self.mass = (s.get(name) for name in ("SHARE", "SHARELAY", "CMIN", *LEARNED))
-        self.bank, self.ridge, self.bank_use = (s.get(name) for name in BANK)
+        self.share, self.layer_share, self.length_share, self.c_min, self.theta, self.mass, self.bank, self.ridge, self.bank_use = (
+            s.get(name) for name in ("SHARE", "SHARELAY", "SHARELEN", "CMIN", *LEARNED, *BANK))
         self._refuse(self.has_bank and not ((1 <= self.bank_use) & (self.bank_use <= (self.bank.shape[2], 65535))).all(),
                      "section BANKUSE: want queries of the bank, and positions from 1 to 65535")
         self.score = [PAPER_SCORE] * nB
@@ -279,7 +285,8 @@ class Table:
         for b, (kind, window, pool, norm, features, mode) in enumerate(s["SCORE"].tolist()):
             at = f"section SCORE[{b}]"
             self._refuse(kind >= len(SCORES) or mode >= len(MODES), f"{at}: score {kind} or mode {mode} is none that this reader knows")
-            self._refuse(MODES[mode] == "layers" and self.layer_share is None, f"{at}: mode layers, but section SHARELAY is missing")
+            if mode and self._shares(MODES[mode]) is None:
+                raise Error(f"{self.name}: {at}: mode {MODES[mode]}, but section {'SHARELAY' if MODES[mode] == 'layers' else 'SHARELEN'} is missing")
             self._refuse(features != first, f"{at}: features of version {features}, but of version {first} in SCORE[0]")
             self._refuse((features or self.theta is not None or SCORES[kind] == "learned") and features not in FEATURES,
                          f"{at}: features of version {features} are none that this reader knows")
@@ -293,6 +300,10 @@ class Table:
         if self.theta is not None:
             D, n = self.theta.shape[2], FEATURES[first][0]
             self._refuse(D < n + 2 or (D - n) % 2, f"section THETA: {D} features, version {first} has {n} and those of a key of even length")
+
+    def _shares(self, mode: str) -> Optional[Array]:
+        """The shares by which a mode divides a budget: [L, G, nB] of `heads`, [L, nB] of `layers` and `lengths`; None if the table has none."""
+        return {"heads": self.share, "layers": self.layer_share, "lengths": self.length_share}.get(mode)
 
     def _on_grid(self, name, grid):
         values, rounded = self.sections[name], grid.astype(np.float32)
@@ -317,15 +328,17 @@ class Table:
         return int(np.lexsort((have, np.maximum(have, want) / np.minimum(have, want), self.budgets != budget))[0])
 
     def capacities(self, b: int, n_tokens: int, mode: Optional[str] = None, budget: Optional[float] = None) -> Array:
-        """How many positions each head (mode `heads`, [L, G]) or layer (mode `layers`, [L]) keeps of a prompt, by the shares and the floor of block b. budget
-        (tokens, or a share below 1) takes the place of the block's own, and mode that of the mode that it recommends."""
+        """How many positions each head (mode `heads`, [L, G]) or layer (mode `layers`, [L]; `lengths`, [L], for each of its heads) keeps of a prompt, by
+        the shares and the floor of block b. budget (tokens, or a share below 1) takes the place of the block's own, and mode that of the mode that it
+        recommends."""
         mode = mode or self.score[b].mode
-        share = {"heads": self.share, "layers": self.layer_share}.get(mode)
+        share = self._shares(mode)
         refuse(share is None, f"{self.name}: no shares for mode {mode}")
         clamp = budget_tokens(self.budgets[b] if budget is None else budget, n_tokens)
         f, recent = self.c_min[b]
         try:
-            return capacities(share[..., b], clamp, n_tokens, head_floor(f, int(recent), clamp, n_tokens))
+            c = capacities(share[..., b], clamp, n_tokens, head_floor(f, int(recent), clamp, n_tokens))
+            return even_lengths(share[:, b], c) if mode == "lengths" else c
         except Error as problem:
             raise Error(f"{self.name}: {problem}")
 

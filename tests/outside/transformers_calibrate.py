@@ -105,7 +105,7 @@ def parity(path, name, tokenizer=tok, window=32, continuation=32):
     for i in x:
         T = int(x[i]["n_tokens"])
         for mix in range(5):
-            for name in ("demand", "layer_demand"):
+            for name in ("demand", "layer_demand", "length_demand"):
                 for b in range(len(BUDGETS)):
                     p, q = (z[i]["mixed_" + name][mix - 1, b] if mix else z[i][name][b] for z in (x, y))
                     off, near = np.abs(p.astype(int) - q).ravel(), next(told).numpy()

@@ -33,10 +33,12 @@ def tables():
     for name, *args in (("window", demand, "--ranking", "window"), ("paper-scores", demand, "--ranking", "paper"), ("learned", demand, score),
                         ("learned2", demand, score, "--features", 2), ("wide", tmp / "demand-wide", tmp / "score-wide")):
         outside.run(a.ckvc, "fit", *args, "--out", tmp / f"{name}.ckvt", "-q")
+    outside.run(a.ckvc, "fit", demand, score, "--mode", "lengths", "--classes", 3, "--out", tmp / "lengths.ckvt", "-q")
     outside.run(a.ckvc, "calibrate", "--side", "gate", "--bins", "3,2", "--variants", 40, *common, "--out", tmp / "bins")
     outside.run(a.ckvc, "fit", tmp / "bins", "--out", tmp / "bins.ckvt", "-q")
     every = ("heads", "layers", "shared")
-    return [("window", every), ("learned", every), ("wide", ("heads",)), ("learned2", ("heads",)), ("paper-scores", ("heads", "layers")), ("bins", ("shared",))]
+    return [("window", every), ("learned", every), ("wide", ("heads",)), ("learned2", ("heads",)), ("paper-scores", ("heads", "layers")),
+            ("lengths", ("lengths", "heads")), ("bins", ("shared",))]
 
 
 fitted = outside.manifest([{"id": f"f{i}", "tokens": ids[10000 + 300 * i : 10300 + 300 * i]} for i in range(8)])
@@ -64,7 +66,7 @@ for name, modes in tables():
                     got = model.generate(torch.tensor([prompt]), max_new_tokens=16, do_sample=False)[0, len(prompt):].tolist()
                 kept = c.kept[0]
                 for l, of_layer in enumerate(want[f"p{i}", budget]):
-                    for g, s in enumerate(of_layer if mode == "heads" else [of_layer] * G):
+                    for g, s in enumerate(of_layer if mode in ckvc.table.BY_HEAD else [of_layer] * G):
                         n_sets += 1
                         differ += s != kept.positions[l][g].tolist()
                 n_tokens += len(got)

@@ -49,7 +49,7 @@ def watched(under=ckvc.score.Scoring.under):
         self.kept = None
         line = under(self, *of)
         kept = self.kept and self.kept[0]
-        sets[line["id"], line["policy"], line["table"], line["budget"]] = kept and [list(map(int, head)) for layer in kept.positions for head in layer[: None if kept.mode == "heads" else 1]]
+        sets[line["id"], line["policy"], line["table"], line["budget"]] = kept and [list(map(int, head)) for layer in kept.positions for head in layer[: None if kept.mode in ckvc.table.BY_HEAD else 1]]
         return line
     ckvc.score.Scoring.under = again
     return sets
@@ -96,11 +96,11 @@ def report(run, table, scores):
     return int("the best simple reference" not in out)
 
 
-def choices():
+def choices(*options):
     """Differences between the two compiles: divergences of the candidates; what they recommend."""
-    theirs, ours = tmp / "compile-c", tmp / "compile-torch"
-    outside.run(a.ckvc, "compile", "--model", MODELS[1], "--manifest", prompts.name, *COMMON, "--budget", "0.125,0.25", "--out", theirs, "-q", "-t", 1)
-    said = own("compile", MODELS[1], "--budget", "0.125,0.25", "--ckvc", a.ckvc, "--out", ours)
+    theirs, ours = tmp / f"compile-c{len(options)}", tmp / f"compile-torch{len(options)}"
+    outside.run(a.ckvc, "compile", "--model", MODELS[1], "--manifest", prompts.name, *COMMON, "--budget", "0.125,0.25", "--out", theirs, "-q", "-t", 1, *options)
+    said = own("compile", MODELS[1], "--budget", "0.125,0.25", "--ckvc", a.ckvc, "--out", ours, *options)
     x, y = (ckvc.Table.read(run / "table.ckvt") for run in (theirs, ours))
     p, q = (t.meta["select"] for t in (x, y))
     kl = max(abs(u - v) for c, d in zip(p["candidates"], q["candidates"]) for u, v in zip(c["kl"], d["kl"]) if u is not None)
@@ -295,10 +295,12 @@ REFERENCES = ("--policy", ",".join(ckvc.score.REFERENCES))
 for model in MODELS:
     common = ["--model", model, "--manifest", prompts.name, *COMMON, "--budget", "0.125,0.25", "-q", "-t", 1]
     outside.run(a.ckvc, "calibrate", "--side", "demand", *common, "--out", tmp / model.name)
-    learned, mixed = (tmp / f"{kind}-{model.name}.ckvt" for kind in ("learned", "mixed"))
+    learned, mixed, lengths = (tmp / f"{kind}-{model.name}.ckvt" for kind in ("learned", "mixed", "lengths"))
+    outside.run(a.ckvc, "fit", tmp / model.name, "--mode", "lengths", "--classes", 2, "--out", lengths, "-q")
     outside.run(a.ckvc, "fit", tmp / model.name, "--out", learned, "-q")
     outside.run(a.ckvc, "fit", tmp / model.name, "--features", 2, "--mix", 0.5, "--out", mixed, "-q")
     cases = [("references", "--table", learned, *REFERENCES), ("layers", "--table", learned, *REFERENCES, "--mode", "layers"),
+             ("lengths", "--table", lengths, *REFERENCES), ("asked lengths", "--table", lengths, "--policy", "snapkv", "--mode", "lengths", "--kept-floor", 0.05),
              ("shared", "--table", learned, "--policy", "snapkv,adakv", "--mode", "uniform"),
              ("window", "--table", learned, "--ranking", "window", "--kept-floor", 0.05), ("paper", "--table", mixed, "--ranking", "paper"), ("no rows", "--table", mixed)]
     if model == MODELS[0]:
@@ -321,9 +323,10 @@ if smollm2.is_dir():
         parity(smollm2, name, *common, *options)
 else:
     print(f"no {smollm2}: its prompts are compared where `make model-smollm2` made it")
-kl, wrong = choices()
-outside.at_most("compile: divergences of what is tried, beside ckvc compile", kl, 1e-5)
-outside.at_most("compile: another choice, or other words", wrong, 0)
+for options in (), ("--mode", "lengths", "--classes", 3):
+    kl, wrong = choices(*options)
+    outside.at_most(f"compile {' '.join(map(str, options))}: divergences of what is tried, beside ckvc compile", kl, 1e-5)
+    outside.at_most(f"compile {' '.join(map(str, options))}: another choice, or other words", wrong, 0)
 outside.at_most("what should be refused with its line and is not", refused(), 0)
 outside.at_most("--beside: another name than the lines', or what is not refused", beside(), 0)
 outside.at_most("stopped and resumed: lines that differ, or what is not refused", resumed(), 0)

@@ -87,6 +87,8 @@ def test_against_library():
                 assert said == f"a budget of {B} tokens is below what every head must keep; the least is {floor}"
                 continue
             assert np.array_equal(ckvc.capacities(share, B, T, floor), counts)
+            c.ckvc_even_lengths(at(share), L * G, 1, at(counts))
+            assert np.array_equal(ckvc.table.even_lengths(share.ravel(), ckvc.capacities(share, B, T, floor).ravel()), counts.ravel())
             ragged += len(set(counts.ravel().tolist())) > 1
         assert below > 20 and ragged > 100
 
@@ -123,7 +125,7 @@ def test_library_prefill():
     """ckvc.library.Prefill: sets of every mode from its own scores and the table's capacities, other scores and budgets, what is refused."""
     rng = np.random.default_rng(9)
     with policy_library():
-        for name in ("shares", "learned", "learned2"):
+        for name in ("shares", "lengths", "learned", "learned2"):
             its = library.Table.read(golden(name))
             H, G, inv_freq = its.n_query_heads, its.n_heads, rng.random(4 if its.theta is None else 1)
             for T in (65, 200):
@@ -132,18 +134,18 @@ def test_library_prefill():
                 p = handed(library.Prefill(its, H, D, T, 0.25, inv_freq), rows, keys, values)
                 assert p.rows == its.score[b].window and p.scores(0, 0) is None and not p.needs_r_sem
                 kept, recent = kept_by(p), int(its.c_min[b][1])
-                assert kept == [largest(p.scores(0, g), recent, n) for g, n in enumerate(its.capacities(b, T)[0])]
+                assert kept == [largest(p.scores(0, g), recent, n) for g, n in enumerate(np.broadcast_to(its.capacities(b, T)[0], G))]
                 assert handed(library.Prefill(its, H, D, T, 0.25, inv_freq), rows, keys, values, 1).keep()[0][G - 1].tolist() == kept[G - 1]
                 p.again(0.24, 1.0)  # a floor of all: every head the same
                 assert [len(s) for s in p.keep()[0]] == G * [int(0.24 * T)]
-                for mode in ("heads", "layers", "shared"):
-                    if mode == "layers" and its.layer_share is None:
+                for mode in ("heads", "layers", "lengths", "shared"):
+                    if mode == "lengths" and its.length_share is None:
                         continue
                     asked = its.score[b]._replace(mode=mode)
                     p = handed(library.Prefill(its, H, D, T, 0.25, inv_freq, score=asked), rows, keys, values)
                     kept, s = kept_by(p), [p.scores(0, g) for g in range(G)]
-                    if mode == "heads":
-                        assert kept == [largest(s[g], recent, n) for g, n in enumerate(its.capacities(b, T, mode)[0])]
+                    if mode in ckvc.table.BY_HEAD:
+                        assert kept == [largest(s[g], recent, n) for g, n in enumerate(np.broadcast_to(its.capacities(b, T, mode)[0], G))]
                     else:
                         n = its.capacities(b, T, mode)[0] if mode == "layers" else T // 4
                         assert kept == G * [largest(np.fmax.reduce(s), recent, n)]
@@ -242,6 +244,17 @@ def test_shares():
         refused("", of.capacities, 0, 100, **more)
 
 
+def test_lengths():
+    t = ckvc.Table.read(golden("lengths"))
+    assert t.score[0].mode == "lengths" and t.length_share.tolist() == [[1, 0.75]] and ckvc.Table.read(golden("shares")).length_share is None
+    assert t.capacities(0, 100).tolist() == [25] and t.capacities(0, 100, mode="heads").tolist() == [[41, 9]]
+    t.length_share = np.tile([1.0, 0.5, 1.0, 1.0], (2, 1)).T  # 40 z thrice and 20 z hold 160: 45 and 22, one more for the second and two for three, who do without
+    assert t.capacities(0, 100, budget=40).tolist() == [45, 23, 45, 45]
+    refused("mode lengths, but section SHARELEN is missing", ckvc.Table, "x", changed(bytes_of("shares"), "SCORE", 5, 3))
+    refused("no shares for mode lengths", ckvc.Table.read(golden("shares")).capacities, 0, 100, mode="lengths")
+    refused("section SHARELEN: shares are finite", ckvc.Table, "x", changed(bytes_of("lengths"), "SHARELEN", 0, -1))
+
+
 def test_learned():
     t = ckvc.Table.read(golden("learned"))
     assert t.score[0] == ckvc.Score("learned", 64, 0, False, 1, "heads") and t.score[1].kind == "paper"
@@ -321,7 +334,7 @@ def test_bad_sections():
         ("SHARELAY", 0, np.inf, "section SHARELAY: "),
         ("SHARELAY", 1, 0, "not all 0 in a block"), ("CMIN", 0, 1.25, "section CMIN[0]"), ("CMIN", 1, 0.5, "section CMIN[0]"),
         ("CMIN", 3, 64, "c_min is 65, above the 64 tokens"), ("SCORE", 0, 3, "score 3"), ("SCORE", 0, 2, "features of version 0"),
-        ("SCORE", 4, 1, "features of version 1, but section THETA is missing"), ("SCORE", 1, 0, "window 0"), ("SCORE", 5, 3, "mode 3"),
+        ("SCORE", 4, 1, "features of version 1, but section THETA is missing"), ("SCORE", 1, 0, "window 0"), ("SCORE", 5, 4, "mode 4"),
     ):
         refused(message, ckvc.Table, "x", changed(shares, name, index, value))
     ckvc.Table("x", changed(good, "THETA", 0, 0.5))
@@ -450,7 +463,7 @@ def test_nearest_budget():
 
 
 def test_damage():
-    for name in ("one-layer", "evidence", "shares", "learned"):
+    for name in ("one-layer", "evidence", "shares", "lengths", "learned"):
         good = bytes_of(name)
         damaged = [good[:n] for n in range(len(good))] + [good + b"\0"]
         damaged += [good[:i] + bytes([good[i] ^ flip]) + good[i + 1 :] for i in range(len(good)) for flip in (1, 0x80)]
@@ -488,7 +501,7 @@ def test_rules_of_keys():
 def test_python_example():
     example = os.path.join(ROOT, "python", "examples", "keep_library.py")
     with policy_library():
-        for name, words in (("one-layer", "mode shared, score paper"), ("shares", "mode heads, score window"), ("learned", "mode heads, score learned")):
+        for name, words in (("one-layer", "mode shared, score paper"), ("shares", "mode heads, score window"), ("lengths", "mode lengths, score window"), ("learned", "mode heads, score learned")):
             out = subprocess.run([sys.executable, example, golden(name)], capture_output=True, text=True, check=True).stdout
             assert words in out and "layer 0: " in out, out
 

@@ -21,7 +21,10 @@ TYPES = {
                "loss": "<f8", "n_candidates": "<u4", "n_kept": "<u4", "set_hash": "<u8"},
 }
 STATISTICS = {"rho_sd": "<f8", "own_recent": "<f8", "own_entropy": "<f8"}
-L, G, B = 2, 2, 3
+L, G, B, F, P = 2, 2, 3, 26, 6
+LATER = {**{k: "<u4" for k in ("length_demand", "mixed_demand", "mixed_layer_demand", "mixed_length_demand")}, "mass": "<f8", "target": "<f8",
+         "target_features": "<f8", "features": "<f4"}
+WIDE = {"mixed_demand": (4, B, L, G), "mixed_layer_demand": (4, B, L), "mixed_length_demand": (4, B, L), "target_features": (L, G, F), "features": (L, G, P, F)}
 
 
 def check_group(f, name, types):
@@ -35,7 +38,7 @@ def check_group(f, name, types):
         if d.ndim == 1:
             assert d.chunks == (max(1, min(65536, rows)),)
         else:
-            assert d.shape[1:] == {"demand": (B, L, G), "layer_demand": (B, L)}.get(column, (L, G)[: d.ndim - 1])
+            assert d.shape[1:] == {"demand": (B, L, G), "layer_demand": (B, L), "length_demand": (B, L), **WIDE}.get(column, (L, G)[: d.ndim - 1])
             assert d.chunks == (max(1, 65536 // int(np.prod(d.shape[1:]))),) + d.shape[1:]
         assert unfolded(d).shape == d.shape
     return rows
@@ -81,7 +84,7 @@ def test_scan():
 
 
 def test_demand():
-    for name, statistics in ("demand.h5", {}), ("demand2.h5", STATISTICS):
+    for name, statistics in ("demand.h5", {}), ("demand2.h5", STATISTICS), ("demand3.h5", {**STATISTICS, **LATER}):
         with h5py.File(os.path.join(GOLDEN, name), "r") as f:
             a = f.attrs
             assert a["pass"] == b"demand" and "start_tau" not in a and "head_actions" not in a and a["budgets"].tolist() == [0.25, 32.125, 64.0]
