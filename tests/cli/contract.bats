@@ -87,7 +87,7 @@ PY
     [ -s "$DIR/differ" ]
     # and names every knob of a calibration or a fit that has a default, but for what concerns a machine or one run
     for v in calibrate fit; do "$CKVC" "$v" --print-config | sed -n 's/^\([a-z-]*\) = .*/\1/p'; done | sort -u |
-        grep -vxE 'backend|threads|memory|quiet|json|resume|dry-run|limit-time|force|no-prov|rollouts|check-rollouts|bootstrap|shrink|no-repeat|mode|ranking|kept-floor|pass' |
+        grep -vxE 'backend|threads|memory|quiet|json|resume|dry-run|limit-time|force|no-prov|rollouts|check-rollouts|bootstrap|shrink|no-repeat|mode|classes|ranking|kept-floor|pass' |
         while read -r knob; do grep -q "^$knob = " configs/default.conf || { echo "$knob"; return 1; }; done
 }
 

@@ -57,6 +57,8 @@ static ckvc_table *make_table(stream *s, uint32_t L, uint32_t G, uint32_t group,
         t->score[b] = ckvc_default_score((ckvc_score_kind)(next(s) % CKVC_SCORE_COUNT), features);
         t->score[b].mode = next(s) % CKVC_MODE_COUNT;
     }
+    must(!ckvc_table_add_lengths(t));
+    for (size_t i = 0; i < (size_t)L * 2; i++) { t->length_share[i] = next(s) % 4; } /* classes */
     return t;
 }
 
