@@ -71,6 +71,7 @@ static inline double ckvc_get_f64(const uint8_t *p) {
     memcpy(&v, &bits, 8);
     return v;
 }
+static inline bool ckvc_f16_is_finite(uint16_t half) { return (half & 0x7C00u) != 0x7C00u; }
 
 /* Whether n bytes begin as a Git LFS pointer does: the small text file that a clone without Git LFS
  * has in the place of a large file (docs/spec.md of git-lfs). */

@@ -12,6 +12,7 @@
 #include "lib/base/json.h"
 #include "lib/base/bytes.h"
 #include "lib/base/files.h"
+#include "lib/base/bytes.h"
 #include "lib/base/hash.h"
 #include "lib/base/memory.h"
 #include "lib/base/pool.h"
@@ -92,6 +93,27 @@ TEST(rng) {
 enum { TASKS = 1000 };
 static void count_task(void *ctx, int64_t task, int worker) {
     atomic_fetch_add(&((atomic_int *)ctx)[task], 1);
+}
+
+/* Every float16 keeps its bits. A number between two goes to the nearer one, and from half-way to
+ * the even one; the bits of positive ones ascend with their values. */
+TEST(half) {
+    for (uint32_t bits = 0; bits < 0x10000; bits++) {
+        const uint16_t h = (uint16_t)bits, next = (uint16_t)(h + 1);
+        if (!ckvc_f16_is_finite(h)) { continue; }
+        assert_int_equal(ckvc_f16_of_f32(ckvc_f32_of_f16(h)), h);
+        const float value = ckvc_f32_of_f16(h),
+                    after =
+                        ckvc_f16_is_finite(next) ? ckvc_f32_of_f16(next) : copysignf(65536, value),
+                    middle = (value + after) / 2; /* exact in float32 */
+        assert_int_equal(ckvc_f16_of_f32(middle), h % 2 ? next : h);
+        assert_int_equal(ckvc_f16_of_f32(nextafterf(middle, value)), h);
+        assert_int_equal(ckvc_f16_of_f32(nextafterf(middle, after)), next);
+    }
+    assert_true(ckvc_f32_of_f16(0x3c01) == 1.0009765625f && ckvc_f32_of_f16(0x8001) == -0x1p-24f);
+    assert_int_equal(ckvc_f16_of_f32(INFINITY), 0x7c00);
+    assert_int_equal(ckvc_f16_of_f32(-1e30f), 0xfc00);
+    assert_true(!ckvc_f16_is_finite(ckvc_f16_of_f32(NAN)) && ckvc_f16_of_f32(NAN) != 0x7c00);
 }
 
 TEST(pool) {
