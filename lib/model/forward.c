@@ -86,6 +86,12 @@ static const double *frequencies(const forward_pass *p, int32_t il) {
     return p->inv_freq + layer_base(p->m, il) * p->m->shape->head_dim / 2;
 }
 
+static void rotate_queries(const forward_pass *p, int32_t il, const progress *at) {
+    const be_attention_shape s = layer_attention(p->m, il);
+    const be_rows rows = {at->row0, at->rows.n, 1};
+    p->m->be->ops->rope(p->m->be, &s, frequencies(p, il), &rows, p->act->q);
+}
+
 /* Attention of a prompt's active rows, whose queries are computed and whose keys are cached. */
 static ckvc_status prompt_attends(const forward_pass *p, int32_t il, const progress *at,
                                   ckvc_err *err) {
@@ -93,8 +99,7 @@ static ckvc_status prompt_attends(const forward_pass *p, int32_t il, const progr
     const activations *a = p->act;
     const be_cache *cache = &p->prefill.cache[il];
     const be_attention_shape s = layer_attention(m, il);
-    const be_rows rows = {at->row0, at->rows.n, 1};
-    m->be->ops->rope(m->be, &s, frequencies(p, il), &rows, a->q);
+    rotate_queries(p, il, at);
     m->be->ops->attention_causal(m->be, &s, at->row0, at->rows.n, a->q, cache, a->mix);
     return p->tap ? p->tap(p->tap_ctx, il, a->q, at->row0, cache, err) : CKVC_OK;
 }
@@ -114,6 +119,11 @@ static ckvc_status prompt_attention(const forward_pass *p, int32_t il, progress 
 
     cache_prompt(p, il);
     if (il == m->shape->n_layers - 1 && forward_top_row(p) > 0) {
+        if (p->prefill.all_queries) {
+            project(m, il, W_Q, a->norm, &at->rows, a->q);
+            rotate_queries(p, il, at);
+            CKVC_TRY(p->prefill.all_queries(p->tap_ctx, il, a->q, 0, &p->prefill.cache[il], err));
+        }
         /* whole tiles are dropped, so that the bits of the other rows stay the same */
         at->row0 = forward_top_row(p);
         at->rows.n = p->n_rows - at->row0;

@@ -44,6 +44,9 @@ typedef struct prefill_rows {
     /* The first row whose result is read. The last layer does no more for earlier tiles than to
      * compute their keys and values. */
     int64_t first_row;
+    /* Called for the last layer with the queries of all rows, where those of the rows before
+     * first_row are not in the tap's; its context is the tap's. NULL: nobody wants them. */
+    layer_tap all_queries;
 } prefill_rows;
 
 /* The rows of every lane are the positions n_prompt ... after a prompt. */

@@ -121,6 +121,17 @@ typedef struct prefill_watcher {
     void *ctx;
 } prefill_watcher;
 
+/* Rows of a pass whose queries are wanted, and where they go. A query is given before the rotation:
+ * it is the vector whose pairs (i, i + D/2), turned at position t by the angles t * frequency
+ * (session_key_frequencies), are what the model multiplies with cached keys. So it contains the
+ * family's bias and query norm, and not the scale of the product. The rotated float32 vector is
+ * turned back in double, because the values beside it have seen no other. */
+typedef struct query_rows {
+    const uint32_t *rows; /* [n] counted from the pass's first row */
+    int64_t n;            /* 0: none are wanted */
+    float *out;           /* [n][L][H][D] */
+} query_rows;
+
 typedef struct prefill_input {
     const int32_t *tokens; /* [n] */
     int64_t n;             /* T */
@@ -132,6 +143,8 @@ typedef struct prefill_input {
     ckvc_alpha_kind alpha_kind;
     /* or NULL; the statistics have the same bits with and without one */
     const prefill_watcher *watcher;
+    /* of positions; for them the last layer computes the queries of all rows, and nothing else */
+    query_rows queries;
 } prefill_input;
 typedef struct prefill_job {
     session *session;
@@ -197,6 +210,7 @@ typedef struct rollout_job {
      * which the prompt's last row predicts. `full` is the first lane where that lane has the full
      * cache; else it is the latest such lane for this continuation. Needs limits.divergence. */
     double *kl;
+    query_rows queries; /* row i is position T + i; only together with `targets` */
 } rollout_job;
 ckvc_status sessions_rollouts(const rollout_job *jobs, int64_t n, ckvc_err *err) CKVC_MUST_CHECK;
 
@@ -209,6 +223,7 @@ typedef struct target_input {
     bool largest;      /* take the largest over the rows and the group, not the mean */
     /* The prompt's positions that are counted: one set, n <= max_counted; NULL: all T. */
     const kept_set *counted;
+    query_rows queries; /* row i is position T + i */
 } target_input;
 /* Computes what later rows attend to (docs/method.md, section 3). A job's out [L][G][T] is the mean
  * over the rows of tokens first_row ... n-1 and over the group's query heads of A[h][row][t], for

@@ -275,6 +275,43 @@ static int64_t first_query(const prefill_watcher *watcher, int64_t n) {
     return head_watch_first_row(watcher, n, n) / BE_ROW_TILE * BE_ROW_TILE;
 }
 
+/* Turns a row's queries [H][D] back by the angles of its position. */
+static void turn_back(const be_attention_shape *s, const double *inv_freq, int64_t position,
+                      float *row) {
+    const int32_t half = s->head_dim / 2;
+    for (int32_t i = 0; i < half; i++) {
+        const double angle = (double)position * inv_freq[i], c = cos(angle), sine = sin(angle);
+        for (float *q = row + i; q < row + s->n_heads * s->head_dim; q += s->head_dim) {
+            const double x = (double)q[0], y = (double)q[half];
+            q[0] = (float)(x * c + y * sine);
+            q[half] = (float)(y * c - x * sine);
+        }
+    }
+}
+
+/* Takes the wanted queries of a layer. q has the queries of all rows of the pass, rotated; its
+ * first row is position row0. */
+static ckvc_status take_queries(session *s, const query_rows *of, int32_t layer, const be_buf *q,
+                                int64_t row0, ckvc_err *err) {
+    backend *be = s->m->be;
+    const be_attention_shape attention = layer_attention(s->m, layer);
+    const double *inv_freq = s->inv_freq + layer_base(s->m, layer) * attention.head_dim / 2;
+    const size_t width = (size_t)attention.n_heads * (size_t)attention.head_dim;
+    for (int64_t i = 0; i < of->n; i++) {
+        float *out = of->out + (size_t)(i * s->m->shape->n_layers + layer) * width;
+        CKVC_TRY(be->ops->read(be, q, of->rows[i] * width, out, width, err));
+        turn_back(&attention, inv_freq, row0 + of->rows[i], out);
+    }
+    return CKVC_OK;
+}
+
+static ckvc_status queries_tap(void *ctx, int32_t layer, const be_buf *q, int64_t row0,
+                               const be_cache *cache, ckvc_err *err) {
+    const stats_ctx *of = ctx;
+    (void)cache;
+    return take_queries(of->s, &of->in->queries, layer, q, row0, err);
+}
+
 static ckvc_status stats_tap(void *ctx, int32_t layer, const be_buf *q, int64_t row0,
                              const be_cache *cache, ckvc_err *err) {
     const prefill_input *in = ((stats_ctx *)ctx)->in;
@@ -285,6 +322,7 @@ static ckvc_status stats_tap(void *ctx, int32_t layer, const be_buf *q, int64_t 
     CKVC_TRY(be->ops->window_mass(be, &attention, &window, q, cache, s->stats.mass, err));
     CKVC_TRY(be->ops->value_norms(be, &attention, in->n, cache, s->stats.norm, err));
     window_stats_layer(&s->stats, layer, in->n, window.window);
+    if (row0 == 0) { CKVC_TRY(take_queries(s, &in->queries, layer, q, row0, err)); }
     const layer_seen seen = {layer, in->n, row0, q, cache, s->stats.norm};
     if (!in->watcher) { return CKVC_OK; }
     if (!in->watcher->later) { return head_watch_layer(s->shown, s->m, in->watcher, &seen, err); }
@@ -332,6 +370,7 @@ static ckvc_status prefill_pass(const prefill_job *job, stats_ctx *ctx, forward_
     *out = pass_over(s, in->tokens, n, first_row);
     out->tap = stats_tap;
     out->tap_ctx = ctx;
+    if (in->queries.n > 0) { out->prefill.all_queries = queries_tap; }
     return CKVC_OK;
 }
 
@@ -429,6 +468,7 @@ static ckvc_status target_tap(void *ctx, int32_t layer, const be_buf *q, int64_t
     const be_continuation rows = {
         .n_rows = in->n, .n_prompt = row0, .q = q, .prompt = s->prompt[layer], .own = *own};
     const be_target_rows counted = {in->first_row, in->largest};
+    CKVC_TRY(take_queries(s, &in->queries, layer, q, row0, err));
     be_attention_shape seen = attention;
     be_continuation counting = rows;
     if (in->counted) {
@@ -550,7 +590,9 @@ ckvc_status sessions_rollouts(const rollout_job *jobs, int64_t n, ckvc_err *err)
         if (b->targets) {
             assert(b->n_lanes == 1 && !b->lanes->sets && !b->errors);
             seen[i] =
-                (target_job){b->session, {.tokens = b->continuation, .n = b->n - 1}, b->targets};
+                (target_job){b->session,
+                             {.tokens = b->continuation, .n = b->n - 1, .queries = b->queries},
+                             b->targets};
             tap_targets(pass, &seen[i]);
         }
     }

@@ -100,7 +100,13 @@ static inline prefill_stats prefill_of(session *s, const int32_t *ids, int64_t n
  * NULL. */
 static inline void rollouts_of(session *s, const int32_t *ids, int64_t n, const rollout_lane *lanes,
                                int64_t n_lanes, double *nll, double *kl) {
-    const rollout_job job = {s, ids, n, lanes, n_lanes, nll, NULL, NULL, kl};
+    const rollout_job job = {.session = s,
+                             .continuation = ids,
+                             .n = n,
+                             .lanes = lanes,
+                             .n_lanes = n_lanes,
+                             .nll = nll,
+                             .kl = kl};
     OK(sessions_rollouts(&job, 1, &err));
 }
 

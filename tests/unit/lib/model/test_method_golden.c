@@ -97,7 +97,11 @@ TEST(alpha_identities) {
         }
         assert_true(fabs(own - recent / sum) < 1e-9);
 
-        const prefill_input in = {ids, n, n + 1, window, CKVC_ALPHA_VISIBLE, NULL};
+        const prefill_input in = {.tokens = ids,
+                                  .n = n,
+                                  .n_total = n + 1,
+                                  .window = window,
+                                  .alpha_kind = CKVC_ALPHA_VISIBLE};
         OK(sessions_prefill(&(prefill_job){b.s, in, &st}, 1, &err));
         double visible[150], want_sum = 0;
         for (int64_t t = 0; t < n; t++) {
