@@ -57,9 +57,10 @@ static unsigned groups_of(const shard_header *a, const shard_header *b, int side
                           const setting *ours, setting *theirs) {
     const shard_kind x = shard_kind_of(a), y = shard_kind_of(b);
     if (x == SHARD_SCAN || y == SHARD_SCAN) { return SETTING_WINDOW; }
-    if (side == POOL_SCORE) { /* a score pass knows no floor and no recent positions */
+    if (side == POOL_SCORE) { /* a score pass knows no floor, no recent positions and no queries */
         theirs->floor = ours->floor;
         theirs->recent = ours->recent;
+        theirs->queries = ours->queries;
         return SETTING_ATTENTION | SETTING_DEMAND | SETTING_LEARNED;
     }
     if (x == SHARD_SCORE || y == SHARD_SCORE) { return SETTING_WINDOW; }

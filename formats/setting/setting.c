@@ -73,6 +73,8 @@ const setting_field setting_fields[] = {
           NULL, NULL, NULL),
     COUNT("n-features", n_features, 0, 0, 1 << 16, SETTING_LEARNED, NULL, NULL, "!n_features", NULL,
           NULL, NULL),
+    COUNT("queries", queries, 0, 0, 1024, SETTING_LEARNED, NULL, "?queries", "?queries", NULL, NULL,
+          NULL),
 };
 const size_t setting_n_fields = sizeof setting_fields / sizeof *setting_fields;
 _Static_assert(sizeof(ckvc_alpha_kind) == sizeof(uint32_t), "names are read as uint32_t");

@@ -60,6 +60,9 @@ typedef struct setting {
      * many positions of a head are logged, the version of their features, and how many numbers a
      * feature vector has, which the version and the model's heads decide. */
     uint32_t positions, features, n_features;
+    /* of demand passes: of how many positions of the prompt, and of as many of the continuation,
+     * query vectors are logged */
+    uint32_t queries;
     /* bit i says that row i of the table was not given, as in META of other programs */
     uint32_t unknown;
 } setting;

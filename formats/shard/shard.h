@@ -43,11 +43,14 @@ typedef struct shard_header {
     } side[CKVC_SIDE_COUNT]; /* indexed by ckvc_side */
 } shard_header;
 
+/* The parts of a sequence whose queries are logged. */
+typedef enum shard_part { SHARD_PROMPT, SHARD_CONTINUATION, SHARD_PARTS } shard_part;
+
 /* The columns of a shard. Indices of prompts, baselines and records count within the shard. The
  * shard owns its arrays; shard_append makes them grow. */
 typedef struct shard {
     shard_header h;
-    size_t capacity[3]; /* how many rows of prompts, baselines and records fit */
+    size_t capacity[4]; /* how many rows of prompts, baselines, records and queries fit */
     size_t n_prompts;
     struct shard_prompt {
         char id[SHARD_STRING], source[SHARD_STRING], split[SHARD_STRING];
@@ -102,6 +105,16 @@ typedef struct shard {
         uint32_t n_candidates, n_kept;
         uint64_t set_hash;
     } * records;
+    /* In demand shards whose setting.queries is above 0, else none. The rows ascend by prompt, then
+     * by part, then by position. */
+    size_t n_queries;
+    struct shard_query {
+        uint32_t prompt;
+        uint8_t part;      /* a shard_part */
+        uint32_t position; /* in the sequence; the continuation's begin at n_tokens */
+    } * queries;
+    /* [n_queries][L][H][D] float16, finite: the query vectors before the rotation */
+    uint16_t *query_vectors;
 } shard;
 
 /* Returns the name by which a prompt is drawn: that of its document, whose prompts are all drawn
@@ -133,6 +146,9 @@ extern const double shard_mixes[SHARD_N_MIXES];
 /* Tells whether the shard has what a learned ranking is fitted to, which the first demand shards do
  * not have. */
 bool shard_has_features(const shard_header *h);
+/* Returns D, the length of a head's query, key and value, as the features' number tells it; 0 where
+ * there are no features. */
+uint32_t shard_head_dim(const shard_header *h);
 typedef struct shard_pass {
     const char *name; /* "scan", "demand", "score"; of passes that log sides "head", ... */
     shard_kind kind;
@@ -162,6 +178,7 @@ bool shard_layer_budget(const shard_header *h, uint32_t budget, uint32_t layer, 
 size_t shard_add_prompt(shard *s, const struct shard_prompt *p);
 size_t shard_add_baseline(shard *s, const struct shard_baseline *b);
 size_t shard_add_record(shard *s, const struct shard_record *r);
+size_t shard_add_query(shard *s, const struct shard_query *q);
 /* Appends all rows of src, which has the same header, behind dst's, and shifts their prompt
  * indices. */
 void shard_append(shard *dst, const shard *src);

@@ -91,13 +91,13 @@ static void move_documents(codec *c, struct shard_prompt *prompts, size_t n) {
 void shard_encode(const shard *s, ckvc_buffer *out) {
     codec c = {.out = out};
     assert(out); /* without `out` it would read */
-    for (int k = 0; k < SHARD_GROUPS; k++) {
+    for (int k = 0; k < shard_n_groups(&s->h); k++) {
         ckvc_buffer_u32(out, (uint32_t)shard_rows(s, &shard_groups[k]));
     }
     ckvc_buffer_u32(out, s->h.n_layers);
     ckvc_buffer_u32(out, s->h.n_kv_heads);
     ckvc_buffer_u8(out, (uint8_t)shard_kind_of(&s->h));
-    for (int k = 0; k < SHARD_GROUPS; k++) {
+    for (int k = 0; k < shard_n_groups(&s->h); k++) {
         for (size_t i = 0; i < shard_rows(s, &shard_groups[k]); i++) {
             move_row(&c, ckvc_unconst(s), &shard_groups[k], i);
         }
@@ -121,18 +121,18 @@ static size_t row_bytes(const shard_group *g, const shard_header *h) {
 /* Reads the counts of rows, and makes room for them. */
 static ckvc_status decode_counts(shard *s, ckvc_cursor *c, uint32_t rows[SHARD_GROUPS],
                                  ckvc_err *err) {
-    for (int k = 0; k < SHARD_GROUPS; k++) { rows[k] = ckvc_cursor_u32(c); }
+    for (int k = 0; k < shard_n_groups(&s->h); k++) { rows[k] = ckvc_cursor_u32(c); }
     const uint32_t n_layers = ckvc_cursor_u32(c), n_kv_heads = ckvc_cursor_u32(c);
     const uint8_t kind = ckvc_cursor_u8(c), wanted = (uint8_t)shard_kind_of(&s->h);
     static const char *const kinds[] = {"", " (scan)", " (demand)", " (score)"};
-    CKVC_FAIL_IF(c->failed, err, CKVC_E_DATA, "shard rows: %zu bytes, the counts alone need 21",
-                 (size_t)c->size);
+    CKVC_FAIL_IF(c->failed, err, CKVC_E_DATA, "shard rows: %zu bytes, the counts alone need %d",
+                 (size_t)c->size, 4 * shard_n_groups(&s->h) + 9);
     CKVC_FAIL_IF(
         n_layers != s->h.n_layers || n_kv_heads != s->h.n_kv_heads || kind != wanted, err,
         CKVC_E_DATA, "shard rows: made for %u layers and %u KV heads%s, this pass has %u and %u%s",
         n_layers, n_kv_heads, kind < sizeof kinds / sizeof *kinds ? kinds[kind] : " (unknown)",
         s->h.n_layers, s->h.n_kv_heads, kinds[wanted]);
-    for (int k = 0; k < SHARD_GROUPS; k++) {
+    for (int k = 0; k < shard_n_groups(&s->h); k++) {
         const shard_group *g = &shard_groups[k];
         const size_t least = row_bytes(g, &s->h);
         assert(least > 0);
@@ -150,14 +150,13 @@ ckvc_status shard_decode(shard *s, const uint8_t *bytes, size_t n, ckvc_err *err
     codec c = {.in = &in};
     uint32_t rows[SHARD_GROUPS];
     CKVC_TRY(decode_counts(s, &in, rows, err));
-    for (int k = 0; k < SHARD_GROUPS && !in.failed; k++) {
+    for (int k = 0; k < shard_n_groups(&s->h) && !in.failed; k++) {
         const shard_group *g = &shard_groups[k];
         const size_t before = shard_rows(s, g);
         for (size_t i = 0; i < rows[k] && !in.failed; i++) {
             move_row(&c, s, g, before + i);
             if (k == SHARD_GROUP_PROMPT || in.failed) { continue; }
-            uint32_t *prompt = k == SHARD_GROUP_BASELINE ? &s->baselines[before + i].prompt
-                                                         : &s->records[before + i].prompt;
+            uint32_t *prompt = shard_prompt_of(s, k, before + i);
             if (*prompt >= rows[SHARD_GROUP_PROMPT]) { /* prompts are numbered within these bytes */
                 return ckvc_fail(err, CKVC_E_DATA, "shard rows: %s row %zu names prompt %u of %u",
                                  g->name, i, *prompt, rows[SHARD_GROUP_PROMPT]);
@@ -171,7 +170,9 @@ ckvc_status shard_decode(shard *s, const uint8_t *bytes, size_t n, ckvc_err *err
     CKVC_FAIL_IF(in.failed || in.pos != n, err, CKVC_E_DATA, "shard rows: %s at byte %llu of %zu",
                  in.failed ? "cut short or damaged" : "bytes left over", (unsigned long long)in.pos,
                  n);
-    for (int k = 0; k < SHARD_GROUPS; k++) { *shard_count(s, &shard_groups[k]) += rows[k]; }
+    for (int k = 0; k < shard_n_groups(&s->h); k++) {
+        *shard_count(s, &shard_groups[k]) += rows[k];
+    }
     return CKVC_OK;
 }
 
@@ -194,8 +195,10 @@ static const part *part_of(const shard_attribute *a) {
                                  {"operator", 8, false},
                                  {"compute", 16, false},
                                  {"loss_reduction", 128, true},
-                                 {"sketch", 0, false}, /* not part of the header's hash */
-                                 {NULL, 32, false}};   /* all attributes that were added later */
+                                 /* not part of the header's hash; a run's plan has the second */
+                                 {"sketch", 0, false},
+                                 {"queries", 0, false},
+                                 {NULL, 32, false}}; /* all attributes that were added later */
     const part *p = parts;
     while (p->key && strcmp(a->m.name, p->key) != 0) { p++; }
     return p;

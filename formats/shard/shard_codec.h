@@ -1,10 +1,11 @@
 /* Shard rows and header as plain bytes, which serve the durable prompt log, the hash of a pass's
  * header and the pipe from the child that reads foreign files.
  *
- * The layout of rows (formats/run/run.md): u32 n_prompts, n_baselines, n_records, L, G, u8 kind of
- * pass; then the rows of each kind, field after field in the order of the column tables, strings as
- * a u8 length and their bytes. Each row is followed by its wide values. Behind all rows stand the
- * prompts' documents, if any prompt has one. */
+ * The layout of rows (formats/run/run.md): u32 n_prompts, n_baselines, n_records, and where
+ * queries are logged n_queries; u32 L, G, u8 kind of pass; then the rows of each kind, field after
+ * field in the order of the column tables, strings as a u8 length and their bytes. Each row is
+ * followed by its wide values. Behind all rows stand the prompts' documents, if any prompt has one.
+ */
 #pragma once
 
 #include "formats/shard/shard.h"

@@ -253,7 +253,7 @@ ckvc_status shard_h5_image(const shard *s, uint8_t **out, size_t *n, ckvc_err *e
     }
     if (file < 0) { return h5_fail(err, CKVC_E_SYSTEM, "a shard: cannot be made in memory"); }
     CKVC_TRY(write_header(file, &s->h, err));
-    for (int k = 0; k < SHARD_GROUPS; k++) {
+    for (int k = 0; k < shard_n_groups(&s->h); k++) {
         CKVC_TRY(write_group(file, s, &shard_groups[k], err));
     }
     return take_image(file, out, n, err);

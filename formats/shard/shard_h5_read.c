@@ -482,7 +482,8 @@ ckvc_status shard_h5_read_here(const shard_bytes *from, shard **out, ckvc_err *e
     BROKEN_IF(&r, file < 0, "%s: not a readable HDF5 file", path);
     CKVC_TRY(check_links(&r, file, ""));
     CKVC_TRY(read_header(&r));
-    for (int k = 0; k < SHARD_GROUPS; k++) { CKVC_TRY(read_group(&r, k)); }
+    const int n = shard_n_groups(&s->h);
+    for (int k = 0; k < n; k++) { CKVC_TRY(read_group(&r, k)); }
     CKVC_TRY(shard_rows_check(s, path, err));
     *out = ckvc_take(&s);
     return CKVC_OK;

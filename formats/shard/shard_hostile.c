@@ -153,8 +153,9 @@ static _Noreturn void child(const shard_bytes *file, int out, unsigned cpu_s) {
     const ckvc_status st = shard_h5_read_here(file, &s, &err);
     if (st == CKVC_OK) {
         shard_header_encode(&s->h, &body);
-        /* which stands in no encoded header, because it is no part of a header's hash */
+        /* which stand in no encoded header, because they are no part of a header's hash */
         ckvc_buffer_append(&body, s->h.sketch, SKETCH_TEXT);
+        ckvc_buffer_u32(&body, s->h.setting.queries);
         shard_encode(s, &body);
     } else {
         head[0] = 1;
@@ -220,6 +221,7 @@ static ckvc_status decode_shard(const message *m, const char *path, shard **out,
     CKVC_TRY(shard_header_decode(&s->h, &c, err));
     const uint8_t *sketch = ckvc_cursor_take(&c, SKETCH_TEXT);
     if (sketch) { memcpy(s->h.sketch, sketch, SKETCH_TEXT); }
+    s->h.setting.queries = ckvc_cursor_u32(&c);
     CKVC_TRY(shard_header_check(&s->h, path, err));
     CKVC_TRY(shard_decode(s, m->body + c.pos, m->size - (size_t)c.pos, err));
     CKVC_TRY(shard_rows_check(s, path, err));

@@ -8,6 +8,7 @@
 #include "formats/shard/shard.h"
 #include "formats/shard/shard_schema.h"
 #include "formats/side/side.h"
+#include "lib/base/bytes.h"
 #include "lib/base/utf8.h"
 
 /* ---- the header ---- */
@@ -94,7 +95,9 @@ void shard_free(shard *s) {
     free(s);
 }
 
-void shard_clear(shard *s) { s->n_prompts = s->n_baselines = s->n_records = 0; }
+void shard_clear(shard *s) {
+    for (int k = 0; k < SHARD_GROUPS; k++) { *shard_count(s, &shard_groups[k]) = 0; }
+}
 
 /* Returns the values of a column with several a row, and in *bytes how many bytes a row has.
  * Returns NULL when the column has one value a row, or when it is absent. */
@@ -146,6 +149,10 @@ size_t shard_add_record(shard *s, const struct shard_record *r) {
     return append_row(s, SHARD_GROUP_RECORD, r);
 }
 
+size_t shard_add_query(shard *s, const struct shard_query *q) {
+    return append_row(s, SHARD_GROUP_QUERY, q);
+}
+
 void shard_append(shard *dst, const shard *src) {
     assert(dst->h.n_layers == src->h.n_layers && dst->h.n_kv_heads == src->h.n_kv_heads);
     assert(shard_kind_of(&dst->h) == shard_kind_of(&src->h));
@@ -164,9 +171,8 @@ void shard_append(shard *dst, const shard *src) {
             char *to = wide_values(dst, &g->columns[i], &bytes);
             if (from) { memcpy(to + *count * bytes, from, more * bytes); }
         }
-        for (size_t i = *count; i < *count + more; i++) {
-            if (k == SHARD_GROUP_BASELINE) { dst->baselines[i].prompt += shift; }
-            if (k == SHARD_GROUP_RECORD) { dst->records[i].prompt += shift; }
+        for (size_t i = *count; k != SHARD_GROUP_PROMPT && i < *count + more; i++) {
+            *shard_prompt_of(dst, k, i) += shift;
         }
         *count += more;
     }
@@ -246,6 +252,8 @@ static ckvc_status check_counts(const shard_header *h, const char *where,
     BAD_IF(kind == SHARD_SCORE && !s->positions, "attribute positions is 0, must be 1 at least");
     BAD_IF(features && !fixed, "attribute features is %u, a version that this reader does not know",
            s->features);
+    BAD_IF(s->queries && (kind != SHARD_DEMAND || !features),
+           "attribute queries is %u, must be 0 where there is no demand with features", s->queries);
     BAD_IF(features && (s->n_features < fixed + 2 || (s->n_features - fixed) % 2),
            "attribute n_features is %u, must be %u and the even length of a key", s->n_features,
            fixed);
@@ -379,6 +387,37 @@ static ckvc_status check_records(const shard *s, const char *where, ckvc_err *er
     return CKVC_OK;
 }
 
+/* Checks the queries: their order, in which no row is there twice, and that they are numbers. */
+static ckvc_status check_queries(const shard *s, const char *where, ckvc_err *err) {
+    const shard_header *h = &s->h;
+    const size_t most = h->setting.queries,
+                 values = (size_t)h->n_layers * h->n_heads * shard_head_dim(h);
+    for (size_t i = 0; i < s->n_queries; i++) {
+        const struct shard_query *q = &s->queries[i], *last = i ? q - 1 : NULL,
+                                 *first = i >= most ? q - most : NULL;
+        INDEX("query/prompt", q->prompt, s->n_prompts);
+        INDEX("query/part", q->part, SHARD_PARTS);
+        const struct shard_prompt *p = &s->prompts[q->prompt];
+        const uint64_t begin = q->part == SHARD_PROMPT ? 0 : p->n_tokens,
+                       end = begin + (q->part == SHARD_PROMPT ? p->n_tokens : p->n_continuation);
+        BAD_IF(q->position < begin || q->position >= end,
+               "query/position, row %zu, is %u, must be from %llu and below %llu", i, q->position,
+               (unsigned long long)begin, (unsigned long long)end);
+        const bool same_prompt = last && last->prompt == q->prompt;
+        BAD_IF(last && (last->prompt > q->prompt ||
+                        (same_prompt && (last->part > q->part || last->position >= q->position))),
+               "query, row %zu, does not ascend by prompt, part and position", i);
+        BAD_IF(first && first->prompt == q->prompt && first->part == q->part,
+               "query, row %zu, is one more than the %zu (queries) of its prompt and part", i,
+               most);
+        size_t k = 0;
+        const uint16_t *v = s->query_vectors + i * values;
+        while (k < values && ckvc_f16_is_finite(v[k])) { k++; }
+        BAD_IF(k < values, "query/vectors, row %zu, number %zu is not finite", i, k);
+    }
+    return CKVC_OK;
+}
+
 ckvc_status shard_rows_check(const shard *s, const char *where, ckvc_err *err) {
     CKVC_TRY(check_prompts(s, where, err));
     for (size_t i = 0; i < s->n_baselines; i++) {
@@ -388,5 +427,6 @@ ckvc_status shard_rows_check(const shard *s, const char *where, ckvc_err *err) {
         LOSS("baseline/loss", b->loss);
     }
     CKVC_TRY(check_wide(s, SHARD_GROUP_BASELINE, where, err));
+    CKVC_TRY(check_queries(s, where, err));
     return check_records(s, where, err);
 }

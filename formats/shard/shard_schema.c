@@ -47,6 +47,7 @@ const char *shard_pass_name(shard_kind kind, unsigned sides) {
 #define P(key, type, field, need) C(shard_prompt, key, type, field, need)
 #define B(key, type, field)       C(shard_baseline, key, type, field, ALL)
 #define R(key, type, field, need) C(shard_record, key, type, field, need)
+#define Q(key, field)             C(shard_query, key, COUNT, field, ALL)
 #define W(field, of_type, of_kind, of_axes, of_need, lo, hi)                                       \
     {                                                                                              \
         .m = ARRAY(shard, #field, field, .type = RECORD_##of_type, .least = lo, .most = hi),       \
@@ -100,7 +101,17 @@ static const shard_column record_columns[] = {
     R("loss", REAL, loss, ALL),       R("n_candidates", COUNT, n_candidates, OURS),
     R("n_kept", COUNT, n_kept, OURS), R("set_hash", COUNT, set_hash, OURS),
 };
+static const shard_column query_columns[] = {
+    Q("prompt", prompt),
+    Q("part", part),
+    Q("position", position),
+    {.m = ARRAY(shard, "vectors", query_vectors, .type = RECORD_COUNT),
+     .need = SHARD_OF_ALL,
+     .axes = "LHD",
+     .kind = SHARD_ANY},
+};
 #undef W
+#undef Q
 #undef R
 #undef B
 #undef P
@@ -112,7 +123,13 @@ const shard_group shard_groups[SHARD_GROUPS] = {
      offsetof(shard, baselines), offsetof(shard, n_baselines), SHARD_MAX_BASELINES},
     {"record", record_columns, N_OF(record_columns), sizeof(struct shard_record),
      offsetof(shard, records), offsetof(shard, n_records), SHARD_MAX_RECORDS},
+    {"query", query_columns, N_OF(query_columns), sizeof(struct shard_query),
+     offsetof(shard, queries), offsetof(shard, n_queries), SHARD_MAX_QUERIES},
 };
+
+int shard_n_groups(const shard_header *h) {
+    return h->setting.queries ? SHARD_GROUPS : SHARD_GROUP_QUERY;
+}
 
 bool shard_has_column(const shard_column *c, const shard_header *h) {
     if (!c->axes || c->kind == SHARD_ANY) { return true; }
@@ -129,10 +146,14 @@ const char *shard_axis(char axis, const shard_header *h, size_t *extent) {
         const char *name;
         uint32_t extent;
         char axis;
-    } axes[] = {
-        {"budgets", h->n_budgets, 'B'},           {"mixes", SHARD_N_MIXES, 'W'},
-        {"n_layers", h->n_layers, 'L'},           {"n_kv_heads", h->n_kv_heads, 'G'},
-        {"positions", h->setting.positions, 'P'}, {"n_features", h->setting.n_features, 'F'}};
+    } axes[] = {{"budgets", h->n_budgets, 'B'},
+                {"mixes", SHARD_N_MIXES, 'W'},
+                {"n_layers", h->n_layers, 'L'},
+                {"n_kv_heads", h->n_kv_heads, 'G'},
+                {"n_heads", h->n_heads, 'H'},
+                {"head_dim", shard_head_dim(h), 'D'},
+                {"positions", h->setting.positions, 'P'},
+                {"n_features", h->setting.n_features, 'F'}};
     int i = 0;
     while (axes[i].axis != axis) { i++; }
     *extent = axes[i].extent;
@@ -166,6 +187,16 @@ size_t *shard_count(shard *s, const shard_group *g) {
 
 size_t shard_rows(const shard *s, const shard_group *g) {
     return *(const size_t *)(const void *)((const char *)s + g->count_offset);
+}
+
+uint32_t *shard_prompt_of(shard *s, int group, size_t row) {
+    _Static_assert(offsetof(struct shard_baseline, prompt) == 0 &&
+                       offsetof(struct shard_record, prompt) == 0 &&
+                       offsetof(struct shard_query, prompt) == 0,
+                   "a row begins with its prompt");
+    const shard_group *g = &shard_groups[group];
+    if (group == SHARD_GROUP_PROMPT) { return NULL; }
+    return (uint32_t *)(void *)(shard_array(s, g->rows_offset) + row * g->row_size);
 }
 
 /* ---- attributes ---- */
@@ -341,6 +372,7 @@ json_t *shard_describe(const shard *s) {
                   "baselines", (json_int_t)s->n_baselines, "records", (json_int_t)s->n_records,
                   "head_records", (json_int_t)records[CKVC_SIDE_HEAD], "gate_records",
                   (json_int_t)records[CKVC_SIDE_GATE]));
+    if (h->setting.queries) { JSON_NUMBERS(out, {"query_rows", s->n_queries}); }
     if (s->demand) { json_object_set_new(out, "shares", mean_shares(s)); }
     return out;
 }
@@ -353,4 +385,9 @@ shard_kind shard_kind_of(const shard_header *h) {
 bool shard_has_features(const shard_header *h) {
     const shard_kind kind = shard_kind_of(h);
     return kind == SHARD_SCORE || (kind == SHARD_DEMAND && h->setting.positions);
+}
+
+uint32_t shard_head_dim(const shard_header *h) {
+    const uint32_t beside = ckvc_features_count(h->setting.features, 0);
+    return shard_has_features(h) ? h->setting.n_features - beside : 0;
 }

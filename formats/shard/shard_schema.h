@@ -10,6 +10,7 @@
 #define SHARD_MAX_PROMPTS   ((size_t)1 << 20)
 #define SHARD_MAX_BASELINES ((size_t)1 << 22)
 #define SHARD_MAX_RECORDS   ((size_t)1 << 24)
+#define SHARD_MAX_QUERIES   ((size_t)1 << 20)
 #define SHARD_MAX_LAYERS    1024u
 #define SHARD_MAX_HEADS     1024u
 #define SHARD_MAX_BUDGETS   256u
@@ -53,12 +54,23 @@ typedef struct shard_group {
     size_t max_rows;
 } shard_group;
 
-enum { SHARD_GROUP_PROMPT, SHARD_GROUP_BASELINE, SHARD_GROUP_RECORD, SHARD_GROUPS };
+enum {
+    SHARD_GROUP_PROMPT,
+    SHARD_GROUP_BASELINE,
+    SHARD_GROUP_RECORD,
+    SHARD_GROUP_QUERY,
+    SHARD_GROUPS
+};
 extern const shard_group shard_groups[SHARD_GROUPS];
+/* Returns how many of the groups a shard has, the first ones: all, or all but that of queries. */
+int shard_n_groups(const shard_header *h);
+/* Returns where row `row` of a group has the number of its prompt, which is its first member; NULL
+ * for prompts themselves. */
+uint32_t *shard_prompt_of(shard *s, int group, size_t row);
 
 bool shard_has_column(const shard_column *c, const shard_header *h);
-/* Writes the extent of an axis (B budgets, L layers, G KV heads, P positions, F features), and
- * returns what the file calls it. */
+/* Writes the extent of an axis (B budgets, W mixes, L layers, G KV heads, H query heads, D
+ * numbers of a head, P positions, F features), and returns what the file calls it. */
 const char *shard_axis(char axis, const shard_header *h, size_t *extent);
 enum { SHARD_MAX_RANK = 5 };
 /* Writes the extents of a row into dims[1] and on, and returns the column's rank. */

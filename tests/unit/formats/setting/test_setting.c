@@ -51,7 +51,8 @@ static setting unusual(void) {
                      .repeat = "Say it again.",
                      .positions = 32,
                      .features = 1,
-                     .n_features = 88};
+                     .n_features = 88,
+                     .queries = 8};
 }
 
 /* Every place that has a key gives the value back; what is neutral leaves no sparse key. */

@@ -261,6 +261,50 @@ TEST(optional_header) {
     ckvc_buffer_fini(&plain), ckvc_buffer_fini(&full), shard_free(s), shard_free(t);
 }
 
+/* A demand shard of 3 prompts, two of which have 2 queries of the prompt and one of the
+ * continuation. */
+static shard *with_queries(void) {
+    shard *s = fixture_one_pass(3);
+    s->h.setting.queries = 2;
+    for (uint32_t p = 0; p < 3; p += 2) {
+        const uint32_t T = s->prompts[p].n_tokens, positions[] = {p, T - 1, T + 3};
+        for (uint32_t k = 0; k < 3; k++) {
+            const size_t row = shard_add_query(s, &(struct shard_query){p, k == 2, positions[k]});
+            for (uint16_t i = 0; i < 2 * 4 * 2; i++) { /* L H D */
+                s->query_vectors[row * 16 + i] = (uint16_t)((i + k) << 8 | p | (i % 2) << 15);
+            }
+        }
+    }
+    return s;
+}
+
+/* Queries go through the file, the plain bytes and a join; a shard that logs none has no byte of
+ * them. */
+TEST(queries) {
+    CKVC_AUTO(shard_free_at) shard *s = with_queries(), *t = through_file(s, true);
+    CKVC_AUTO(shard_free_at) shard *joined = with_queries(), *u = with_queries();
+    assert_int_equal(t->h.setting.queries, 2);
+    assert_int_equal(t->n_queries, 6);
+    assert_memory_equal(t->query_vectors, s->query_vectors, 6 * 16 * sizeof(uint16_t));
+    shard_append(joined, s);
+    assert_int_equal(joined->queries[6].prompt, 3);
+    OK(shard_rows_check(joined, "here", &err));
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer bytes = {0};
+    shard_encode(s, &bytes);
+    OK(shard_decode(u, bytes.data, bytes.size, &err));
+    assert_true(fixture_same(joined, u));
+    json_auto_t *about = shard_describe(t);
+    holds(about, "", "{'queries': 2, 'query_rows': 6}");
+    hid_t file = H5Fopen(in_temp_folder("a.h5"), H5F_ACC_RDONLY, H5P_DEFAULT);
+    check_column(file, "query/vectors", H5T_STD_U16LE, 65536 / 16);
+    H5Fclose(file);
+    CKVC_AUTO(shard_free_at) shard *plain = fixture_one_pass(3);
+    write_shard(plain, in_temp_folder("a.h5"));
+    file = H5Fopen(in_temp_folder("a.h5"), H5F_ACC_RDONLY, H5P_DEFAULT);
+    assert_true(H5Lexists(file, "query", H5P_DEFAULT) == 0 && H5Aexists(file, "queries") == 0);
+    H5Fclose(file);
+}
+
 /* ---- refusals: one change to a good shard, and a word of the message that must name it ---- */
 #define BENT(pass, n_records, step, want, word, ...)                                               \
     do {                                                                                           \
@@ -359,6 +403,33 @@ TEST(refusals_without_rollouts) {
     REFUSED_OF("score", "n_features is 25", h->setting.n_features--);
     REFUSED_OF("score", "1 records in a score shard",
                shard_add_record(s, &(struct shard_record){0}));
+}
+
+#define BAD_QUERY(word, ...)                                                                       \
+    do {                                                                                           \
+        CKVC_AUTO(shard_free_at) shard *s = with_queries();                                        \
+        struct shard_query *q = s->queries;                                                        \
+        (void)q;                                                                                   \
+        __VA_ARGS__;                                                                               \
+        SAYS(image_of(s), CKVC_E_BUG, word);                                                       \
+    } while (0)
+
+TEST(refused_queries) {
+    BAD_QUERY("attribute queries is 1025, must be", s->h.setting.queries = 1025);
+    BAD_QUERY("attribute queries is 2, must be 0 where there is no demand with features",
+              s->h.setting.positions = 0);
+    BAD_QUERY("query/prompt, row 5, is 3, must be below 3", q[5].prompt = 3);
+    BAD_QUERY("query/part, row 5, is 2, must be below 2", q[5].part = 2);
+    BAD_QUERY("query/position, row 1, is 100, must be from 0 and below 100", q[1].position = 100);
+    BAD_QUERY("query/position, row 2, is 99, must be from 100 and below 116", q[2].position = 99);
+    BAD_QUERY("query/position, row 2, is 116, must be from 100", q[2].position = 116);
+    BAD_QUERY("query, row 1, does not ascend", q[1].position = q[0].position);
+    BAD_QUERY("query, row 3, does not ascend", q[2].prompt = 2; q[2].position += 10;
+              q[3].prompt = 0);
+    BAD_QUERY("query, row 1, is one more than the 1 (queries)", s->h.setting.queries = 1);
+    BAD_QUERY("query/vectors, row 4, number 15 is not finite",
+              s->query_vectors[4 * 16 + 15] = 0xfc00);
+    BAD_QUERY("query/vectors, row 0, number 0 is not finite", s->query_vectors[0] = 0x7e00);
 }
 
 /* Every column of numbers at what it cannot hold. */
