@@ -48,6 +48,7 @@ setting calibrate_setting(const calibrate_options *o, const model_shape *shape) 
     }
     s.floor = 0;
     s.recent = 0;
+    s.queries = 0;
     return s;
 }
 
@@ -117,7 +118,8 @@ static void learn(void *greedy, const shard *rows) { epsilon_greedy_learn(greedy
 static void pass_close(pass *s) {
     if (s->until) { s->o->watch->close(s->until); }
     for (int64_t i = 0; s->demand && i < s->all.n; i++) { demand_meter_close(&s->demand[i]); }
-    free(s->demand);
+    for (int64_t i = 0; s->queries && i < s->all.n; i++) { query_log_close(&s->queries[i]); }
+    CKVC_FREE(s->demand, s->queries);
     workers_close(&s->all);
     position_sampler_close(&s->sampler);
     shard_free(s->rows);
@@ -444,14 +446,16 @@ ckvc_status calibrate_repeat_dry_run(const calibrate_inputs *in, const calibrate
     const double shared_s = s.kind->forwards * out->copy_s * (1 - 1 / (double)out->memory.prompts);
     out->prompt_s = fmax(out->prompt_s - shared_s, 1e-6);
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer row = {0};
+    s.rows->n_queries = 0; /* they are counted below, because the prompt may be held out */
     shard_encode(s.rows, &row);
     out->bytes = row.size;
     choose_prompts(&s);
-    const double n = s.n;
+    const double n = s.n, each_queries = s.queries ? (double)query_log_bytes(s.queries) : 0;
     out->hours = n * out->prompt_s / 3600;
-    out->disk_bytes = n * (double)out->bytes + shard_files(o, n);
+    out->query_bytes = (double)(in->prompts->n - in->prompts->n_heldout) * each_queries;
+    out->disk_bytes = n * (double)out->bytes + out->query_bytes + shard_files(o, n);
     /* Its rows and HDF5's image of them as it grows take 2.5 times what is logged, as measured. */
-    out->shard_bytes = 2.5 * fmin(n, o->shard_prompts) * (double)out->bytes;
+    out->shard_bytes = 2.5 * fmin(n, o->shard_prompts) * ((double)out->bytes + each_queries);
     return CKVC_OK;
 }
 

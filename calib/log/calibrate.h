@@ -51,7 +51,8 @@ typedef struct repeat_dry_run {
     double compute_s; /* seconds of a prefill without these copies */
     size_t bytes;     /* bytes that the prompt logs, before they are compressed */
     memory_plan memory;
-    double hours, disk_bytes; /* upper bounds for all prompts */
+    /* Upper bounds for all prompts; query_bytes is the part of disk_bytes that queries take. */
+    double hours, disk_bytes, query_bytes;
     /* bytes of memory that are held beside the plan's while a shard is written */
     double shard_bytes;
 } repeat_dry_run;

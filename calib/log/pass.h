@@ -5,6 +5,7 @@
 
 #include "calib/demand/demand_meter.h"
 #include "calib/demand/position_sampler.h"
+#include "calib/demand/query_log.h"
 #include "calib/log/pass_options.h"
 
 typedef struct pass_type pass_type;
@@ -22,7 +23,8 @@ typedef struct pass {
     worker *w;            /* the worker of the prompt in hand */
     demand_meter *demand; /* [all.n] in demand and score passes */
     position_sampler sampler;
-    shard *rows; /* rows of one prompt */
+    query_log *queries; /* [all.n] in demand passes that log queries, else NULL */
+    shard *rows;        /* rows of one prompt */
     /* how many prompts the pass takes; how many of them fall to this part of a run */
     uint32_t n, n_ours;
     uint32_t *prompts; /* [n] indices of these prompts in in->prompts */

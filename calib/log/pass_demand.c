@@ -11,14 +11,21 @@ static demand_options demand_of(const pass *s) {
     return (demand_options){s->o->setting, s->o->instruction, s->o->n_instruction};
 }
 
+/* Returns of how many positions the pass logs queries; see setting.queries. */
+static uint32_t logged_queries(const pass *s) {
+    return s->kind == &pass_demand ? s->o->setting.queries : 0;
+}
+
 /* Asks for workers that can look at what a prompt's repetition attends to. */
 static void need_repeats(pass *s, worker_options *options) {
     const demand_options demand = demand_of(s);
     demand_need(&demand, s->in, options);
     position_sampler_need(s->o->setting.positions, s->in, options);
+    query_log_need(logged_queries(s), s->in, options);
 }
 
-/* Opens a demand meter for each worker, and the sampler of positions. */
+/* Opens a demand meter for each worker, the sampler of positions, and where queries are logged a
+ * log of them for each worker. */
 static ckvc_status open_repeats(pass *s, ckvc_err *err) {
     const demand_options demand = demand_of(s);
     s->demand = ckvc_calloc((size_t)s->all.n, sizeof *s->demand);
@@ -26,6 +33,11 @@ static ckvc_status open_repeats(pass *s, ckvc_err *err) {
         CKVC_TRY(demand_meter_open(&s->demand[i], &demand, s->in, err));
     }
     position_sampler_open(&s->sampler, s->o->setting.positions, s->in);
+    if (logged_queries(s) == 0) { return CKVC_OK; }
+    s->queries = ckvc_calloc((size_t)s->all.n, sizeof *s->queries);
+    for (int64_t i = 0; i < s->all.n; i++) {
+        query_log_open(&s->queries[i], logged_queries(s), s->in);
+    }
     return CKVC_OK;
 }
 
@@ -45,6 +57,7 @@ static ckvc_status measure_demand(pass *s, worker *const *w, const prompt *const
     for (int64_t i = 0; i < n; i++) {
         if (!has_rows(s, p[i])) { continue; }
         w[i]->watcher = &s->sampler.watcher;
+        if (s->queries) { query_log_draw(&s->queries[i], p[i], w[i]); }
         meters[n_going] = &s->demand[i];
         going[n_going] = w[i];
         their[n_going++] = p[i];
@@ -96,6 +109,7 @@ static ckvc_status repeated_prompt(pass *s, const prompt *p, const char **bad, c
         *bad = "the full-cache loss, a risk or a head's attention is not finite";
         return CKVC_OK;
     }
+    if (s->queries) { query_log_add(&s->queries[w - s->all.items], w, at, s->rows); }
     return CKVC_OK;
 }
 

@@ -148,7 +148,8 @@ ckvc_status workers_prefill(worker *const *w, const prompt *const *prompts, int6
                                        .n_total = (int64_t)p->n_tokens + behind,
                                        .window = w[i]->o.setting.window,
                                        .alpha_kind = w[i]->o.setting.alpha,
-                                       .watcher = w[i]->watcher},
+                                       .watcher = w[i]->watcher,
+                                       .queries = w[i]->prompt_queries},
                                 .stats = &w[i]->stats};
     }
     return sessions_prefill(jobs, n, err);
@@ -163,7 +164,8 @@ ckvc_status workers_full(worker *const *w, int64_t n, ckvc_err *err) {
         w[i]->losses.full = NAN;
         if (r->n_continuation == 0) { continue; }
         jobs[n_jobs] = rollouts_job(&w[i]->scratch, r, &full, 1);
-        jobs[n_jobs++].targets = w[i]->attended;
+        jobs[n_jobs].targets = w[i]->attended;
+        jobs[n_jobs++].queries = w[i]->continuation_queries;
     }
     if (n_jobs > 0) { CKVC_TRY(sessions_rollouts(jobs, n_jobs, err)); }
     for (int64_t i = 0; i < n; i++) {

@@ -69,6 +69,9 @@ typedef struct worker {
     /* [L][G][T] receives what the rows of the next full-cache loss attend to (rollout_job.targets);
      * or NULL. */
     double *attended;
+    /* The rows whose queries are wanted of the next prefill, and of the next full-cache loss with
+     * `attended`. */
+    query_rows prompt_queries, continuation_queries;
     /* How many tokens are fed behind the next prompt, where they are more than its continuation. */
     uint32_t fed;
     /* The prompt in hand: */

@@ -48,6 +48,10 @@ const opt opts_repeat[] = {
     OPT_SETTING("positions", inputs.setting, "N", 32, 65536,
                 "Log the features of N positions of each head, for a learned ranking.",
                 .preset = "128"),
+    OPT_SETTING("queries", inputs.setting, "N", 0, 1024,
+                "With --side demand, log the query vectors of N positions of each prompt, and of N "
+                "of its continuation.",
+                .preset = "8"),
     {0}};
 
 const opt opts_bins[] = {
@@ -353,12 +357,13 @@ void forecast_print(json_t *o, bool json, const memory_plan *m, double copy_s, d
 }
 
 json_t *run_setup_repeat_json(const run_setup *j, const repeat_dry_run *d) {
-    return JSON_NUMBERS(json_pack("{s:s}", "pass", calibrate_sides(&j->options)),
-                        {"prompts", j->e.prompts->n}, {"held_out", j->e.prompts->n_heldout},
-                        {"longest", d->n_tokens}, {"prefill_s", d->prefill_s},
-                        {"prompt_s", d->prompt_s}, {"hours", d->hours},
-                        {"memory_bytes", (double)d->memory.total + d->shard_bytes},
-                        {"disk_bytes", round(d->disk_bytes)});
+    json_t *o = JSON_NUMBERS(json_pack("{s:s}", "pass", calibrate_sides(&j->options)),
+                             {"prompts", j->e.prompts->n}, {"held_out", j->e.prompts->n_heldout},
+                             {"longest", d->n_tokens}, {"prefill_s", d->prefill_s},
+                             {"prompt_s", d->prompt_s}, {"hours", d->hours},
+                             {"memory_bytes", (double)d->memory.total + d->shard_bytes},
+                             {"disk_bytes", round(d->disk_bytes)});
+    return d->query_bytes > 0 ? JSON_NUMBERS(o, {"query_bytes", d->query_bytes}) : o;
 }
 
 ckvc_status run_setup_begin_run(const run_setup_options *c, run_setup *j, const json_t *whole,

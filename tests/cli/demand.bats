@@ -46,7 +46,7 @@ for s in shards:
     killed "0.05 0.1 0.15 0.2 0.25 0.3" demand "$DIR/killed"
     diff <(shard_sums "$DIR/run") <(shard_sums "$DIR/killed")
     "$CKVC" verify "$DIR/killed"
-    for changed in "--demand-floor 0.3" "--recent 4" "--no-repeat" "--repeat Again." "--budget 24"; do
+    for changed in "--queries 4" "--queries 0" "--demand-floor 0.3" "--recent 4" "--no-repeat" "--repeat Again." "--budget 24"; do
         fails 65 '' demand "$DIR/killed" --resume $changed
     done
 }
@@ -82,6 +82,39 @@ for s in shards:
     "$CKVC" calibrate "${DEMAND[@]}" --manifest "$DIR/short.jsonl" --out "$DIR/short-repeat"
 }
 
+@test "query vectors: N of the prompt and of the continuation, of prompts that are fitted; with 0 nothing of them" {
+    needs_h5py
+    demand "$DIR/without" --queries 0
+    demand "$DIR/many" --queries 15
+    py "$DIR" <<'PYTHON'
+import numpy as np
+from unfolded import File
+def read(run):
+    plan, out, held, columns = load(f"{run}/run.json"), {}, set(), {}
+    for path in sorted(glob.glob(f"{run}/pass-01-demand/*.h5")):
+        s = File(path)
+        ids = s["prompt/id"]
+        held |= {i for i, split in zip(ids, s["prompt/split"]) if split == b"heldout"}
+        columns.update({(path[-8:], k): s[f"prompt/{k}"].tobytes() for k in s.file["prompt"]})
+        assert s.attrs.get("queries", 0) == plan.get("queries", 0) and ("query" in s.file) == ("queries" in plan), plan
+        for p, part, at, v in zip(*(s[f"query/{k}"] for k in ("prompt", "part", "position", "vectors")) if "query" in s.file else ()):
+            assert (at >= s["prompt/n_tokens"][p]) == part
+            out[ids[p], part, at] = v.view("f2").astype("f4")
+    return plan, out, held, columns
+(plan, some, held, columns), (_, none, _, of_none), (_, many, _, of_many) = (read(f"{sys.argv[1]}/{r}") for r in ("run", "without", "many"))
+assert plan["queries"] == 8 and not none and columns == of_none == of_many  # no other record notices
+fitted = {i for i, *_ in some}
+assert len(held) == 3 and len(fitted) == 9 and not held & fitted
+for rows, n in (some, 8), (many, 15):
+    assert collections.Counter(k[:2] for k in rows) == {(i, part): n for i in fitted for part in (0, 1)}
+v = np.stack(list(some.values()))
+assert v.shape[1:] == (4, 6, 32) and np.isfinite(v).all() and (np.abs(v).max(axis=(0, 3)) > 0.1).all()
+shared = set(some) & set(many)  # a position's vectors do not depend on what else is logged
+assert shared and all((some[k] == many[k]).all() for k in shared)
+PYTHON
+    "$CKVC" inspect "$DIR/run/pass-01-demand/shard-00000.h5" --json | check 's = json.load(sys.stdin); assert s["queries"] == 8 and s["query_rows"] % 16 == 0, s'
+}
+
 @test "usage: what does not go with demand, and budgets below what every head keeps" {
     refused() { fails 64 "$1" demand "$DIR/refused" "${@:2}" && [ ! -e "$DIR/refused" ]; }
     "$CKVC" scan "${OVER[@]}" --out "$DIR/scan" -q
@@ -93,6 +126,7 @@ for s in shards:
     refused "one line of text" --repeat $'a\nb'
     refused "continuation" --no-repeat --continuation 1
     refused "floor" --demand-floor 1.5
+    refused "queries" --queries 1025
 }
 
 @test "who reads runs: a report shows its prompts, what wants records or a scan says that there are none" {
@@ -104,8 +138,10 @@ for s in shards:
 @test "dry run: sizes and times, nothing written" {
     run -0 "$CKVC" calibrate "${DEMAND[@]}" --manifest "$DIR/prompts.jsonl" --dry-run
     [[ $output == *memory* && $output == *"demand"* ]]
-    "$CKVC" calibrate "${DEMAND[@]}" --manifest "$DIR/prompts.jsonl" --dry-run --json |
-        check 'd = json.load(sys.stdin); assert d["prompts"] == 12 and min(d["prompt_s"], d["prefill_s"]) > 0, d'
+    dry() { "$CKVC" calibrate "${DEMAND[@]}" --manifest "$DIR/prompts.jsonl" --dry-run --json "$@"; }
+    dry | check 'd = json.load(sys.stdin); assert d["prompts"] == 12 and min(d["prompt_s"], d["prefill_s"]) > 0, d
+assert d["query_bytes"] == 9 * 16 * (4 * 6 * 32 * 2 + 9) < d["disk_bytes"], d'
+    dry --queries 0 | check 'd = json.load(sys.stdin); assert "query_bytes" not in d, d'
 }
 
 @test "beyond the context: in chunks where these fit, cut and said where they do not" {
