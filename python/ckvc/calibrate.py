@@ -41,9 +41,10 @@ MASK = 1 << 25  # the largest mask that transformers may make, in cells: rows th
 MIXES = (0.25, 0.5, 0.75, 1.0)  # the weights w of mixed_demand; column demand has the weight 0
 SINKS = 4  # how many first positions are not counted, because they attract attention whatever they hold
 ROWS, LATE, FIXED = 64, 10, 24  # of features of version 1: last rows that they read, number of the first late one, and how many there are beside the key's
-RANGES = (("window", 1, 10**6), ("continuation", 1, 10**6), ("floor", 0, 1), ("recent", 0, 10**6), ("positions", 32, 65536), ("judges", 0, 10**9),
+RANGES = (("window", 1, 10**6), ("continuation", 1, 10**6), ("floor", 0, 1), ("recent", 0, 10**6), ("positions", 32, 65536), ("queries", 0, 1024), ("judges", 0, 10**9),
           ("seed", 0, 2**53 - 1), ("max_tokens", 0, 10**9), ("max_failures", 0, 10**9))
-DRAW = 0x5C000000  # the number of the random stream for a head's sample
+DRAW, DRAW_QUERIES = 0x5C000000, 0x71750000  # the numbers of the random streams for a head's sample, and for the logged queries of a prompt
+FIRST = 200  # positions of a prompt whose queries are not logged, unless it has fewer than twice as many
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +59,7 @@ class Options:
     recent: int = 8
     repeat: str = REPEAT
     positions: int = 128
+    queries: int = 8
     judges: int = 8
     seed: int = 1
     max_tokens: int = 0
@@ -154,6 +156,20 @@ def draw_positions(target: Array, P: int, seed: int, prompt_id: str, head: int) 
     return np.array(sample)
 
 
+def draw_queries(N: int, p: Prompt, seed: int) -> List[int]:
+    """The positions in the sequence whose queries are logged of a prompt, ascending: at most N of the prompt, and at most N of its continuation's rows. A
+    prompt that is held out has none. The draw is that of query_log.c: in its step for the number i it takes a number up to i, or i itself if it has that."""
+    T, drawn = p.n_tokens, []
+    for part, (first, end) in enumerate(((FIRST if T >= 2 * FIRST else 0, T), (T, len(p.tokens) - 1))):
+        n, taken = 0 if p.heldout else max(min(N, end - first), 0), set()
+        numbers = iter(philox(seed, xxhash.xxh64_intdigest(p.id.encode()), DRAW_QUERIES + part, n + 8))
+        for i in range(end - first - n, end - first):
+            v = next(v for v in numbers if v >= 2**64 % (i + 1)) % (i + 1)
+            taken.add(first + (i if first + v in taken else v))
+        drawn += sorted(taken)
+    return drawn
+
+
 class Meter:
     """Measures prompts on a model, one after the other. Meanwhile the model attends by the method `attention`."""
 
@@ -218,16 +234,27 @@ class Meter:
         return out.cpu()
 
     def _look(self, cache: DynamicCache, p: Prompt) -> Tuple[float, float]:
-        """Reads a prompt, its continuation and its repetition. Fills the cache, self.y_r and self.y_c [L, G, T], and self.last, which has L tensors [H, rows,
-        D] of the last queries. Returns the perplexity of the window, and the loss of the continuation."""
+        """Reads a prompt, its continuation and its repetition. Fills the cache, self.y_r and self.y_c [L, G, T], self.last, which has L tensors [H, rows, D]
+        of the last queries, and self.queries [n, L, H, D], those of the positions self.wanted before rotation. Returns the perplexity of the window, and the
+        loss of the continuation."""
         g, T, W, ids, behind = self.g, p.n_tokens, self.o.window, p.tokens[: p.n_tokens], p.tokens[p.n_tokens :]
         self.y_r, self.y_c = (torch.zeros(g.n_layers, g.n_kv_heads, T, dtype=torch.float64) for _ in range(2))
         self.last: List[torch.Tensor] = [torch.zeros(0)] * g.n_layers
 
+        self.wanted = draw_queries(self.o.queries, p, self.o.seed)
+        self.queries = torch.zeros(len(self.wanted), g.n_layers, g.n_query_heads, g.head_dim)
+
+        def take_queries(first: int, layer: int, q: torch.Tensor) -> None:
+            for i, t in enumerate(self.wanted):
+                if 0 <= t - first < q.shape[1]:
+                    self.queries[i, layer] = g.before_rotation(layer, q[:, t - first], positions=torch.full((len(q),), t)).float().cpu()
+
         def remember(start: int, layer: int, q: torch.Tensor, k: torch.Tensor) -> None:
+            take_queries(start, layer, q)
             self.last[layer] = (torch.cat([self.last[layer], q], dim=1) if start else q)[:, -max(ROWS, W) :].clone()
 
         def of_continuation(start: int, layer: int, q: torch.Tensor, k: torch.Tensor) -> None:
+            take_queries(T + start, layer, q)
             self.y_c[layer] += self._tiles(layer, q, k, T, True) / (self.group * (len(behind) - 1))
 
         def of_repetition(start: int, layer: int, q: torch.Tensor, k: torch.Tensor) -> None:
@@ -297,6 +324,12 @@ class Meter:
         self.y_c *= norms
         if not all(np.isfinite(v).all() for v in columns.values() if v.dtype.kind == "f") or not bool((self.y_r + self.y_c).isfinite().all()):
             return "the full-cache loss, a risk or a head's attention is not finite"
+        if self.o.queries:
+            bits = self.queries.half()  # which is infinite where a number is beyond its range
+            rows = [i for i, x in enumerate(bits) if bool(x.isfinite().all())]
+            at = np.array([self.wanted[i] for i in rows], "<u4")
+            columns.update({"query/prompt": np.zeros(len(rows), "<u4"), "query/part": (at >= T).astype("u1"), "query/position": at,
+                            "query/vectors": bits[rows].numpy().view("<u2")})
         for i, w in enumerate((0.0, *MIXES)):
             score = mixed(self.y_r, self.y_c, w)
             of_slots = slots(score, self.o.recent)
@@ -308,7 +341,7 @@ class Meter:
 
 
 def empty_columns(g: Any, o: Options, n: int, documents: bool) -> Dict[str, Array]:
-    """The columns of /prompt (formats/shard/shard.md) for n rows, filled with zeros."""
+    """The columns of /prompt (formats/shard/shard.md) for n rows, filled with zeros, and those of /query, by "query/NAME", without rows."""
     L, G, B, F = g.n_layers, g.n_kv_heads, len(o.budgets), FIXED + g.head_dim
     text = ("id", "source", "split") + (("document",) if documents else ())
     shapes: Dict[str, Tuple[str, Tuple[int, ...]]] = {
@@ -318,7 +351,8 @@ def empty_columns(g: Any, o: Options, n: int, documents: bool) -> Dict[str, Arra
         "demand": ("<u4", (B, L, G)), "layer_demand": ("<u4", (B, L)), "mixed_demand": ("<u4", (4, B, L, G)), "mixed_layer_demand": ("<u4", (4, B, L)),
         "length_demand": ("<u4", (B, L)), "mixed_length_demand": ("<u4", (4, B, L)),
         "target_features": ("<f8", (L, G, F)), "features": ("<f4", (L, G, o.positions, F))}
-    return {k: np.zeros((n, *shape), kind) for k, (kind, shape) in shapes.items()}
+    queries = {"query/prompt": ("<u4", ()), "query/part": ("u1", ()), "query/position": ("<u4", ()), "query/vectors": ("<u2", (L, g.n_query_heads, g.head_dim))}
+    return {k: np.zeros((0 if k in queries else n, *shape), kind) for k, (kind, shape) in {**shapes, **(queries if o.queries else {})}.items()}
 
 
 def limits_of(config: Any, o: Options, n_instruction: int) -> Limits:
@@ -348,7 +382,7 @@ def _header(o: Options, g: Any, model: PreTrainedModel, tokenizer: Any, manifest
     folder = os.path.normpath(folder_of(model) or type(model).__name__)
     of_hub = os.path.basename(os.path.dirname(folder)) == "snapshots"
     counts = dict(n_layers=g.n_layers, n_heads=g.n_query_heads, n_kv_heads=g.n_kv_heads, window=o.window, continuation=o.continuation, keep_window=0,
-                  positions=o.positions, features=1, n_features=FIXED + g.head_dim, **({"recent": o.recent} if o.recent else {}))
+                  positions=o.positions, features=1, n_features=FIXED + g.head_dim, **{k: getattr(o, k) for k in ("recent", "queries") if getattr(o, k)})
     return {"format": "ckvc-shard", "version": np.uint32(1), "ckvc_version": __version__, "fingerprint": fingerprint(model),
             "sketch": sketch(model, tokenizer), "manifest": manifest,
             "model_name": os.path.basename(model.config._name_or_path if of_hub else folder)[:255], "family": model.config.model_type, "pass": "demand",
@@ -361,7 +395,7 @@ def _plan(o: Options, header: Dict[str, Any], model: PreTrainedModel, tokenizer:
     """The plan of a run, for run.json: everything that decides what the records are."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     words = backend.to_str() if backend is not None else repr(sorted(tokenizer.get_vocab().items()))
-    options = {k: v for k, v in dataclasses.asdict(o).items() if k not in ("budgets", "part", "resume", "quiet")}
+    options = {k: v for k, v in dataclasses.asdict(o).items() if k not in ("budgets", "part", "resume", "quiet") and (v or k != "queries")}
     return {**options, "schema": "ckvc-plan-1", "verb": "calibrate", "engine": "transformers", "dtype": str(model.dtype)[6:], "side": "demand", "split": [],
             "model": header["fingerprint"], "model_name": header["model_name"], "tokenizer": sha256(words),
             "manifest": header["manifest"], "prompts": digest(prompts), "n_prompts": len(prompts), "chat_template": "own" if tokenizer.chat_template else "none",

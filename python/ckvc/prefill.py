@@ -32,14 +32,15 @@ class Geometry:
     unrotated: Tuple[int, ...] = ()
     interleaved: bool = False
 
-    def before_rotation(self, row: int, keys: torch.Tensor, first_position: int = 0) -> torch.Tensor:
-        """Cached keys [T, D] of a row as they were before rotation, [T, D] float64. Their values are in the order of the C program, whose pairs are (i, i + D
-        / 2). If n is below D / 2, the values behind the first 2 n were not rotated, and become the last pairs."""
+    def before_rotation(self, row: int, keys: torch.Tensor, first_position: int = 0, positions: Optional[torch.Tensor] = None) -> torch.Tensor:
+        """Cached keys [T, D] of a row as they were before rotation, [T, D] float64. They are those of `positions` [T], or of all from first_position on. Their
+        values are in the order of the C program, whose pairs are (i, i + D / 2). If n is below D / 2, the values behind the first 2 n were not rotated, and
+        become the last pairs."""
         keys = keys.double()
         if self.inv_freq is None or row in self.unrotated:
             return keys
-        n, t = len(self.inv_freq), torch.arange(len(keys), device=keys.device)
-        angle = (first_position + t[:, None]).float() * self.inv_freq.to(keys.device).float()  # in float32, because models rotate in float32
+        n, t = len(self.inv_freq), first_position + torch.arange(len(keys)) if positions is None else positions
+        angle = t[:, None].to(keys.device).float() * self.inv_freq.to(keys.device).float()  # in float32, because models rotate in float32
         c, s, rotated = angle.cos().double(), angle.sin().double(), keys[:, : 2 * n]
         a, b = rotated.unflatten(1, (n, 2)).unbind(2) if self.interleaved else rotated.chunk(2, dim=1)
         first, second = keys[:, 2 * n :].chunk(2, dim=1)

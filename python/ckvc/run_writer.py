@@ -64,7 +64,8 @@ class Lines:
 
 
 def shard_image(header: Dict[str, Any], columns: Dict[str, Array]) -> bytes:
-    """The bytes of a shard. header: its attributes, which are text or numpy values. columns: those of /prompt, [rows, ...]."""
+    """The bytes of a shard. header: its attributes, which are text or numpy values. columns: those of /prompt, [rows, ...], and of other groups by
+    "group/name"."""
     packed = dict(compression=32015, compression_opts=(3,)) if h5py.h5z.filter_avail(32015) else dict(compression="gzip")
     image = io.BytesIO()
     with h5py.File(image, "w", libver=("v110", "v110")) as f:
@@ -76,7 +77,7 @@ def shard_image(header: Dict[str, Any], columns: Dict[str, Array]) -> bytes:
                 f.attrs[name] = value
         none = {k: np.zeros(0, t) for t, names in NONE.items() for k in names.split()}
         none.update((f"baseline/{k}", np.zeros((0, int(header["n_layers"])), "<u4")) for k in OF_LAYERS.split())
-        for name, data in {**{f"prompt/{k}": v for k, v in columns.items()}, **none}.items():
+        for name, data in {**{k if "/" in k else f"prompt/{k}": v for k, v in columns.items()}, **none}.items():
             chunk = [max(1, min(65536, len(data)) if data.ndim == 1 else 65536 // math.prod(data.shape[1:])), *data.shape[1:]]
             while math.prod(chunk) * data.itemsize > 32 << 20:  # readers refuse chunks of more than 64 MiB
                 widest = chunk.index(max(chunk))

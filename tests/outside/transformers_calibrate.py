@@ -54,6 +54,16 @@ def rows(run):
     return out
 
 
+def queries(run):
+    """The logged vectors [L, H, D] by prompt's id, part and position."""
+    out = {}
+    for path in sorted((run / "pass-01-demand").glob("*.h5")):
+        with h5py.File(path) as f:
+            ids, (p, part, at, v) = unfolded(f["prompt/id"]), (unfolded(f[f"query/{k}"]) for k in ("prompt", "part", "position", "vectors"))
+            out.update({(ids[p[i]].decode(), int(part[i]), int(at[i])): v[i].view(np.float16).astype(float) for i in range(len(p))})
+    return out
+
+
 def fitted(run, *more):
     table = tmp / f"{run.name}.ckvt"
     outside.run(a.ckvc, "fit", run, *more, "--out", table, "-q", "--force")
@@ -117,6 +127,11 @@ def parity(path, name, tokenizer=tok, window=32, continuation=32):
     f, g = zip(*((by_position(x[i]), by_position(y[i])) for i in x))
     outside.at_most(f"{path.name}: share of logged positions that are in one alone", sum(len(set(p) - set(q)) for p, q in zip(f, g)) / sum(map(len, f)), 0.002)
     outside.at_most(f"{path.name}: features", max(np.abs(p[k] - q[k]).max() for p, q in zip(f, g) for k in set(p) & set(q)), 2e-4)
+    u, v = queries(theirs), queries(ours)
+    held = [i for i in x if x[i]["split"] == b"heldout"]
+    outside.at_most(f"{path.name}: logged queries that are in one alone, or of a prompt that is held out", len(set(u) ^ set(v)) + sum(k[0] in held for k in u), 0)
+    # a step of float16 is 2^-10 of a number at most, and before rounding two programs differ by 1e-4 as their features do
+    outside.at_most(f"{path.name}: queries, beyond a step of float16", max((np.abs(u[k] - v[k]) - 2**-10 * np.abs(u[k])).max() for k in u), 1e-4)
     s, t = fitted(theirs), fitted(ours)
     outside.at_most(f"{path.name}: 1 - rho of the tables' shares", 1 - min(rho(s.share[..., b], t.share[..., b]) for b in range(2)), 1e-3)
     outside.at_most(f"{path.name}: fingerprints that differ", s.meta["fingerprint"] != t.meta["fingerprint"], 0)
