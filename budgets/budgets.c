@@ -50,6 +50,16 @@ json_t *fitted_learned_json(const fitted_learned *l) {
     return o;
 }
 
+const char *bank_of_name(bank_of of) {
+    static const char *const names[] = {"prompt", "continuation", "both"};
+    return names[of];
+}
+
+json_t *fitted_bank_json(const fitted_bank *b) {
+    return JSON_NUMBERS(json_pack("{s:s}", "of", bank_of_name(b->of)), {"queries", b->n},
+                        {"prompts", b->n_prompts}, {"rows", b->n_rows});
+}
+
 double budgets_mix(const table_file *t, uint32_t b) {
     const json_t *of = json_object_get(json_object_get(t->meta, "diagnostics"), "demand");
     return json_number_value(

@@ -10,6 +10,16 @@
 #include "budgets/shares.h"
 #include "formats/table/table_file.h"
 
+/* Of which queries a bank is made (bank.h). */
+typedef enum bank_of { BANK_OF_PROMPT, BANK_OF_CONTINUATION, BANK_OF_BOTH } bank_of;
+const char *bank_of_name(bank_of of);
+typedef struct bank_options {
+    uint32_t n; /* queries of each query head; 0: the table gets no bank */
+    bank_of of;
+    double ridge;  /* the ridge lambda of all layers under all budgets; 0: values are not fitted */
+    uint64_t seed; /* of the draw */
+} bank_options;
+
 typedef struct budgets_options {
     ckvc_mode mode;        /* in which sets the table recommends to keep entries */
     ckvc_score_kind score; /* by which ranking it recommends to order positions */
@@ -22,6 +32,7 @@ typedef struct budgets_options {
     double c_min;
     /* In mode `lengths`: in how many classes of one share the layers are; 0: each has its own. */
     uint32_t classes;
+    bank_options bank;
 } budgets_options;
 
 /* What was found out about the budgets of heads, or about those of layers in one of their modes. */
@@ -59,6 +70,13 @@ typedef struct fitted_learned {
     double heldout, heldout_window, heldout_expected;
 } fitted_learned;
 
+/* What is said of a bank. */
+typedef struct fitted_bank {
+    uint32_t n; /* queries of each query head; 0: there is no bank */
+    bank_of of;
+    size_t n_prompts, n_rows; /* prompts whose logged queries it could take, and these queries */
+} fitted_bank;
+
 /* Returns the weight w of the demand from which a table's shares under budget number b were made
  * (fit --mix). */
 double budgets_mix(const table_file *t, uint32_t b);
@@ -66,3 +84,5 @@ double budgets_mix(const table_file *t, uint32_t b);
  * references. */
 json_t *fitted_demand_json(const fitted_demand *d, const double *budgets);
 json_t *fitted_learned_json(const fitted_learned *l);
+/* The same of the bank. */
+json_t *fitted_bank_json(const fitted_bank *b);

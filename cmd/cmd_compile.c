@@ -182,7 +182,7 @@ static ckvc_status check_options(const compile_cli *c, ckvc_err *err) {
           "variants", "rollouts", "check-rollouts", "cql-alpha", "shrink", "loss"}},
         {!loop,
          "tables by demand (not --mode uniform --ranking paper)",
-         {"select", "recent", "repeat", "no-repeat", "positions", "queries"}},
+         {"select", "recent", "repeat", "no-repeat", "positions", "queries", "bank", "bank-of"}},
         {!shared, "--mode heads, layers or lengths", {"kept-floor", "demand-floor"}},
         {c->fit.budgets.mode == CKVC_MODE_LENGTHS, "--mode lengths", {"classes"}},
         {!loop && c->fit.budgets.score == CKVC_SCORE_LEARNED,

@@ -72,6 +72,9 @@ static const char fit_form[] =
     "{heldout_prompts?  on {heldout_prompts} held-out prompts {heldout_cross_entropy:.4f}, of the "
     "window score {heldout_cross_entropy_window:.4f}{heldout_cross_entropy_expected?, of Expected "
     "Attention {heldout_cross_entropy_expected:.4f}}\n}}"
+    "{bank&bank: {queries} query vectors of each query head, drawn from {rows} that {prompts} "
+    "{of=both?prompts and their continuations}{of=prompt?prompts}{of=continuation?prompts\'"
+    " continuations} logged\n}"
     "{left_out?left out: {heldout_prompts} held-out prompts, "
     "{filtered_prompts} of other splits\n}"
     "wrote {out}, content id {content_id}\n";
@@ -181,8 +184,11 @@ static const opt rows[] = {
     OPT_DOUBLE("mix", fit.budgets.mix, "W", 0, 1,
                "Count demand with weight W on what the continuation looks at and 1 - W on what the "
                "repetition does; 0, 0.25, 0.5, 0.75 and 1 are logged."),
+    OPT_DOUBLE("ridge", fit.budgets.bank.ridge, "X", 0, 1e9,
+               "Fit the values of kept entries to the bank with this ridge in every layer and for "
+               "every budget; 0 leaves values as they are."),
     OPT_INT("seed", fit.resampled.seed, "N", 0, 9007199254740992.0,
-            "Draw the bootstrap and the order of adamw from this seed.", .preset = "1"),
+            "Draw the bootstrap, the bank and the order of adamw from this seed.", .preset = "1"),
     OPT_SIZE("memory", fit.memory_max, "Use at most this much memory for statistics and resamples.",
              .preset = "4G"),
     OPT_TITLE("messages"),

@@ -294,6 +294,7 @@ static ckvc_status inspect(const verb_call *call, ckvc_err *err) {
         shorten(what, "layer_shares");
         shorten(what, "length_shares");
         shorten_features(what);
+        shorten(json_object_get(what, "bank"), "ridge");
     }
     json_text(what, 2);
     return CKVC_OK;

@@ -19,6 +19,11 @@ static json_t *plan_of_run(const compile_options *o) {
                                   "score", ckvc_score_name(b->score), "c_min", b->c_min,
                                   "bootstrap", (json_int_t)o->fit->resampled.n_replicates, "label",
                                   o->fit->label));
+    if (b->bank.n) {
+        json_t *fit = json_object_get(json, "fit");
+        JSON_NUMBERS(fit, {"bank", b->bank.n});
+        json_object_set_new(fit, "bank_of", json_string(bank_of_name(b->bank.of)));
+    }
     json_object_set_new(json, "select", json_real(o->plan->prompt_options->select));
     if (b->mode == CKVC_MODE_LENGTHS) {
         json_object_set_new(json_object_get(json, "fit"), "classes", json_integer(b->classes));

@@ -167,6 +167,7 @@ static ckvc_status add_numbers(fit_pool *pool, const shard *s, size_t p, int kin
         return learned_records_add(&pool->learned, s, p, hash, o->memory_max, where, err);
     }
     if (head_signature_there(s)) { head_signature_add(&pool->demanded, s, p); }
+    CKVC_TRY(bank_records_add(&pool->bank, s, p, hash, where, err));
     return demand_records_add(&pool->demand, s, p, hash, o->memory_max, where, err);
 }
 
@@ -446,6 +447,8 @@ ckvc_status fit_pool_read(fit_pool *pool, const char *const *paths, size_t n_pat
                           const fit_options *o, ckvc_err *err) {
     *pool = (fit_pool){
         .options = o, .plans = json_array(), .passes = json_array(), .seen_at = json_object()};
+    pool->bank = (bank_records){.o = o->budgets.bank, .memory_max = o->memory_max};
+    pool->bank.o.seed = o->resampled.seed;
     CKVC_AUTO_FREE source *sources = ckvc_calloc(n_paths, sizeof *sources);
     for (size_t i = 0; i < n_paths; ++i) { sources[i].path = paths[i]; }
     const ckvc_status st = read_sources(pool, sources, n_paths, err);
@@ -488,6 +491,7 @@ void fit_pool_fini(fit_pool *pool) {
         free(p->rows);
     }
     demand_records_fini(&pool->demand);
+    bank_records_fini(&pool->bank);
     learned_records_fini(&pool->learned);
     json_decref(pool->seen_at);
     free(pool->seen);

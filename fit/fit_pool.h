@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "budgets/bank.h"
 #include "budgets/demand_shares.h"
 #include "budgets/learned_score.h"
 #include "fit/fit_result.h"
@@ -28,6 +29,7 @@ typedef struct fit_pool {
     /* Whether a run has a score pass. Then the features that demand passes logged are left out. */
     bool score_passes;
     demand_records demand;
+    bank_records bank; /* of the prompts in `demand` */
     learned_records learned;
     /* lists of the hashes of plans and of the names of passes, in the order in which they are read
      */

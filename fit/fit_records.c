@@ -211,6 +211,7 @@ static void carry_meta(json_t *meta, const json_t *from, const fit_result *r) {
     if (r->demand.carried) {
         json_t *repeat = json_object_get(from, "repeat"), *select = json_object_get(from, "select");
         carry_part(meta, from, "demand");
+        carry_part(meta, from, "bank");
         if (repeat) { json_object_set(meta, "repeat", repeat); }
         if (select && !r->learned.fitted) { json_object_set(meta, "select", select); }
         if (r->table->table->theta && !r->learned.fitted) { carry_part(meta, from, "learned"); }
@@ -319,6 +320,7 @@ static ckvc_status fit_shares(fit_pool *pool, const fit_options *o, fit_result *
         for (uint32_t b = 0; b < t->n_budgets; ++b) { mix[b] = o->budgets.mix; }
         CKVC_TRY(demand_records_table(&pool->demand, &o->budgets, &o->resampled, mix, r->table,
                                       &r->demand, err));
+        bank_records_table(&pool->bank, t, &r->bank);
     } else if (in && in->table->share) {
         r->demand.carried = true;
         if (ckvc_table_copy_shares(t, in->table)) { ckvc_out_of_memory(heads, sizeof(double)); }
@@ -377,6 +379,9 @@ ckvc_status fit_records(const char *const *paths, size_t n_paths, const fit_opti
     CKVC_FAIL_IF(o->budgets.mix > 0 && pool.demand.n_prompts == 0, err, CKVC_E_USAGE,
                  "--mix weighs demand, and these records hold none: leave it out");
     CKVC_TRY(fit_shares(&pool, o, r, err));
+    CKVC_FAIL_IF(o->budgets.bank.ridge > 0 && !r->bank.n, err, CKVC_E_USAGE,
+                 "--ridge is of values that a bank fits, and this fit makes none: its records hold "
+                 "no query vectors (calibrate --queries), or --bank is 0; leave it out");
     if (pool.learned.n_fitted > 0) {
         CKVC_FAIL_IF(!r->table->table->share, err, CKVC_E_DATA,
                      "%s: holds a learned ranking, which is of use only beside shares: fit it "
@@ -401,7 +406,8 @@ ckvc_status fit_mixes_read(const char *const *paths, size_t n_paths, const fit_o
     CKVC_AUTO(fit_mixes_free_at) fit_mixes *m = ckvc_calloc(1, sizeof *m);
     *out = NULL;
     m->o = *o;
-    m->o.budgets.score = CKVC_SCORE_WINDOW; /* features are not read */
+    m->o.budgets.score = CKVC_SCORE_WINDOW; /* features are not read, nor are queries */
+    m->o.budgets.bank.n = 0;
     CKVC_TRY(fit_pool_read(&m->pool, paths, n_paths, &m->o, err));
     CKVC_FAIL_IF(m->pool.demand.n_prompts == 0, err, CKVC_E_DATA, "%s: has no demand", paths[0]);
     *out = ckvc_take(&m);

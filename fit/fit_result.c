@@ -11,7 +11,8 @@ fit_options fit_defaults(void) {
                          .budgets = {.mode = CKVC_MODE_HEADS,
                                      .score = CKVC_SCORE_LEARNED,
                                      .features = CKVC_FEATURES_1,
-                                     .c_min = 0.2},
+                                     .c_min = 0.2,
+                                     .bank = {.n = 48, .of = BANK_OF_BOTH}},
                          .resampled = {.seed = 1},
                          .memory_max = (size_t)4 << 30};
 }
@@ -29,6 +30,7 @@ void fit_result_free(fit_result *r) {
 json_t *fit_diagnostics(const fit_result *r) {
     json_t *o = json_object();
     if (r->learned.fitted) { json_object_set_new(o, "learned", fitted_learned_json(&r->learned)); }
+    if (r->bank.n) { json_object_set_new(o, "bank", fitted_bank_json(&r->bank)); }
     if (r->demand.fitted) {
         json_object_set_new(o, "demand", fitted_demand_json(&r->demand, r->table->table->budgets));
     }

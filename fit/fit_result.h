@@ -40,6 +40,7 @@ typedef struct fit_result {
     fitted_side sides[CKVC_SIDE_COUNT];
     fitted_demand demand;
     fitted_learned learned;
+    fitted_bank bank;
     uint32_t n_replicates;
     uint64_t n_heldout, n_filtered, n_duplicates; /* counts of prompts that were left out */
 } fit_result;

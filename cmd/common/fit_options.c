@@ -35,6 +35,14 @@ const opt opts_fit[] = {
         "Keep at least this share of the budget in every head, even if demand was counted with "
         "less (--demand-floor); with 1 all heads keep the same number, for caches of one length.",
         .preset = "0.2", .was = "c-min"),
+    OPT_COUNT("bank", budgets.bank.n, "N", 0, 1024,
+              "Give the table a bank of N query vectors for each query head, drawn from those that "
+              "prompts logged (--queries); 0 gives it none.",
+              .preset = "48"),
+    OPT_ENUM("bank-of", budgets.bank.of, "prompt|continuation|both",
+             "Draw the bank's query vectors from the prompts themselves, from their continuations, "
+             "or half from each.",
+             .preset = "both"),
     OPT_FLAG("shrink", cql.shrink,
              "Keep weight 1.0, or the threshold nearest to 0.90, unless the bootstrap shows that "
              "another action is better."),

@@ -415,6 +415,23 @@ static json_t *describe_features(const table_file *t) {
                : NULL;
 }
 
+/* Describes the bank's size, with the bytes that it takes in the file, and what it is used for;
+ * NULL when the table has none. */
+static json_t *describe_bank(const table_file *t) {
+    const ckvc_table *c = t->table;
+    if (!c->bank) { return NULL; }
+    json_t *use = json_array();
+    for (uint32_t b = 0; b < c->n_budgets; b++) {
+        json_array_append_new(use, JSON_NUMBERS(json_object(), {"budget", c->budgets[b]},
+                                                {"queries", c->bank_use[b].n_queries},
+                                                {"span", c->bank_use[b].span}));
+    }
+    const size_t n = ckvc_bank_index(c, c->n_layers, 0, 0);
+    return JSON_NUMBERS(
+        json_pack("{s:o, s:o}", "use", use, "ridge", describe_section(t, CKVT_RIDGE)),
+        {"queries", c->n_bank}, {"head_dim", c->bank_dim}, {"bytes", n * sizeof(uint16_t)});
+}
+
 static json_t *describe_summary(const table_file *t) {
     const ckvc_table *c = t->table;
     json_t *values[CKVC_SIDE_COUNT], *evidence = json_array();
@@ -431,8 +448,8 @@ static json_t *describe_summary(const table_file *t) {
         shares = shares || t->evidence[s].share;
     }
     return json_pack(
-        "{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o*, s:o*, s:o*, s:o*, s:o*, s:o*, s:o, "
-        "s:b, s:b, s:O, s:O*, s:O*, s:O*}",
+        "{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o*, s:o*, s:o*, s:o*, s:o*, s:o*, s:o*, "
+        "s:o, s:b, s:b, s:O, s:O*, s:O*, s:O*}",
         "content_id", t->content_id, "shape", ckvt_shape_json(c), "budgets",
         ckvc_json_reals(c->budgets, c->n_budgets), "head_actions",
         ckvc_json_reals(c->head_grid, c->n_head_actions), "gate_actions",
@@ -442,9 +459,9 @@ static json_t *describe_summary(const table_file *t) {
         values[CKVC_SIDE_GATE], "shares", describe_section(t, CKVT_SHARE), "layer_shares",
         describe_section(t, CKVT_LAYER_SHARE), "length_shares",
         describe_section(t, CKVT_LENGTH_SHARE), "c_min", describe_c_min(c), "score",
-        describe_score(c), "features", describe_features(t), "evidence", evidence, "bootstrap",
-        shares, "signature", t->signature != NULL, "meta", t->meta, "transfer", t->xfer,
-        "provenance", t->prov, "model", t->model);
+        describe_score(c), "features", describe_features(t), "bank", describe_bank(t), "evidence",
+        evidence, "bootstrap", shares, "signature", t->signature != NULL, "meta", t->meta,
+        "transfer", t->xfer, "provenance", t->prov, "model", t->model);
 }
 
 json_t *table_file_describe(const table_file *t, bool cells) {

@@ -250,8 +250,9 @@ enum {
     TARGETS = 17
 };
 static const char *const target_names[TARGETS] = {
-    "BUDGET",   "GRIDHEAD", "GRIDGATE", "WEIGHT", "TAU",   "EDGEENT", "EDGEPPL", "SHARE", "SHARELAY",
-    "SHARELEN", "CMIN",     "SCORE",    "THETA",  "MASS",  "BANK",    "RIDGE",   "BANKUSE"};
+    "BUDGET",  "GRIDHEAD", "GRIDGATE", "WEIGHT",   "TAU",    "EDGEENT",
+    "EDGEPPL", "SHARE",    "SHARELAY", "SHARELEN", "CMIN",   "SCORE",
+    "THETA",   "MASS",     "BANK",     "RIDGE",    "BANKUSE"};
 
 static bool known_critical(const char *name) {
     if (!strcmp(name, "SHAPE")) { return true; }
@@ -444,11 +445,10 @@ int ckvc_table_parse(const char *name, const void *bytes, size_t size, ckvc_tabl
     t->visible = shape[8];
     t->keep_window = shape[9];
     t->op = r->op;
-    void *const values[TARGETS] = {t->budgets,     t->head_grid,     t->gate_grid, t->weight,
-                                   t->tau,         t->edges_entropy, t->edges_ppl, t->share,
-                                   t->layer_share, t->length_share,  t->c_min,     t->score,
-                                   t->theta,       t->mass,          t->bank,      t->ridge,
-                                   t->bank_use};
+    void *const values[TARGETS] = {
+        t->budgets,   t->head_grid, t->gate_grid,   t->weight,       t->tau,     t->edges_entropy,
+        t->edges_ppl, t->share,     t->layer_share, t->length_share, t->c_min,   t->score,
+        t->theta,     t->mass,      t->bank,        t->ridge,        t->bank_use};
     for (int i = 0; i < TARGETS; i++) {
         if (wanted[i]) { decode_section(r, &sections[i], values[i]); }
     }

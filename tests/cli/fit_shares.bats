@@ -61,6 +61,68 @@ assert d["prompts"] < 12 and [b["heads"]["entries"] for b in d["by_budget"]] == 
     same "$DIR/before.ckvt" "$DIR/both.ckvt" SHARE SHARELAY CMIN SCORE sSHARE WEIGHT TAU NHEAD
 }
 
+@test "a bank: logged positions, the same of every head, a prompt's second after all prompts' first" {
+    needs_h5py
+    awk '{ sub(/\[0,/, "[" 256 + NR ","); print }' "$DIR/prompts.jsonl" >"$DIR/unlike.jsonl" # no two positions are alike
+    demand "$DIR/logged" --manifest "$DIR/unlike.jsonl"
+    says 0 "bank: 14 query vectors of each query head, drawn from * that * prompts and their continuations logged" \
+        "$CKVC" fit "$DIR/logged" --bank 14 --out "$DIR/bank.ckvt" --force
+    "$CKVC" verify "$DIR/bank.ckvt"
+    for more in "--bank-of prompt" "--bank-of continuation" "--bank 5 --ridge 0.3" "--bank 1000 --seed 2"; do
+        "$CKVC" fit "$DIR/logged" --bank 14 $more --out "$DIR/bank-${more// /_}.ckvt" -q
+    done
+    for t in "$DIR"/bank*.ckvt; do cells "$t" >"$t.json"; done
+    py "$DIR" <<'PYTHON'
+import numpy as np
+from unfolded import File
+rows, n_rows = {}, 0
+for path in glob.glob(f"{sys.argv[1]}/logged/pass-01-demand/*.h5"):
+    s = File(path)
+    for p, part, v in zip(*(s[f"query/{k}"] for k in ("prompt", "part", "vectors"))):
+        rows[v.view("f2").astype("f4").tobytes()] = s["prompt/id"][p], int(part)
+        n_rows += 1
+assert len(rows) == n_rows
+def bank_of(name):
+    t = load(f"{sys.argv[1]}/bank{name}.ckvt.json")
+    bank = np.array(t["BANK"], "f4")
+    return t, [rows[np.ascontiguousarray(bank[:, :, i]).tobytes()] for i in range(bank.shape[2])], bank
+t, drawn, bank = bank_of("")
+assert bank.shape == (4, 6, 14, 32) and t["RIDGE"] == [[0, 0]] * 4 and t["BANKUSE"] == [[14, 96]] * 2, t["BANKUSE"]
+n = len({i for i, _ in rows.values()})
+assert t["meta"]["diagnostics"]["bank"] == {"of": "both", "queries": 14, "prompts": n, "rows": n_rows}, t["meta"]["diagnostics"]["bank"]
+assert [part for _, part in drawn] == [0, 1] * 7 and max(collections.Counter(i for i, _ in drawn[:n // 2 * 2]).values()) == 1, drawn
+for of, name in enumerate(("prompt", "continuation")):
+    t, one, _ = bank_of(f"---bank-of_{name}")
+    assert one[:7] == drawn[of::2] and {part for _, part in one} == {of}, one
+    assert max(collections.Counter(i for i, _ in one[:n]).values()) == 1
+t, few, _ = bank_of("---bank_5_--ridge_0.3")
+assert few == drawn[:5] and t["RIDGE"] == [[0.3, 0.3]] * 4 and t["BANKUSE"] == [[5, 96]] * 2
+t, all_of_them, _ = bank_of("---bank_1000_--seed_2")
+assert sorted(all_of_them) == sorted(rows.values()) and all_of_them[:14] != drawn
+PYTHON
+    "$CKVC" inspect "$DIR/bank.ckvt" --json | check 'b = json.load(sys.stdin)["bank"]
+assert (b["queries"], b["head_dim"], b["bytes"]) == (14, 32, 4 * 6 * 14 * 32 * 2) and b["ridge"] == [[0, 0]] * 4, b
+assert [(u["queries"], u["span"]) for u in b["use"]] == [(14, 96)] * 2, b'
+    "$CKVC" inspect "$DIR/bank---bank_5_--ridge_0.3.ckvt" | grep -q "ridge: *0.3 ... 0.3"
+}
+
+@test "a bank beside records is that of demand alone; without logged queries, or with --bank 0, there is none" {
+    same "$DIR/both.ckvt" "$DIR/d.ckvt" BANK RIDGE BANKUSE
+    same "$DIR/before.ckvt" "$DIR/both.ckvt" BANK RIDGE BANKUSE
+    demand "$DIR/bare" --queries 0
+    "$CKVC" fit "$DIR/bare" --out "$DIR/bare.ckvt" -q
+    "$CKVC" fit "$DIR/demand" --bank 0 --out "$DIR/bankless.ckvt" -q
+    for t in bare bankless; do
+        [[ $(cells "$DIR/$t.ckvt") != *'"BANK"'* && $("$CKVC" inspect "$DIR/$t.ckvt" --json) != *'"bank"'* ]]
+    done
+    same "$DIR/bare.ckvt" "$DIR/bankless.ckvt" SHARE THETA MASS
+    fails 64 "--ridge" "$CKVC" fit "$DIR/bare" --ridge 1 --out "$DIR/x.ckvt"
+    fails 64 "--bank is 0" "$CKVC" fit "$DIR/demand" --bank 0 --ridge 1 --out "$DIR/x.ckvt"
+    fails 64 "--bank" "$CKVC" fit "$DIR/demand" --bank 1025 --out "$DIR/x.ckvt"
+    fails 71 "--memory" "$CKVC" fit "$DIR/demand" --bank 1000 --memory 1M --out "$DIR/x.ckvt"
+    "$CKVC" fit "$DIR/demand" "$DIR/bare" --out "$DIR/first.ckvt" -q # other numbers of queries pool
+}
+
 @test "two runs of demand pool; of other floors or budgets they do not" {
     "$CKVC" fit "$DIR/demand" "$DIR/later" --out "$DIR/pooled.ckvt" -q
     "$CKVC" fit "$DIR/later" "$DIR/demand" --out "$DIR/turned.ckvt" -q
