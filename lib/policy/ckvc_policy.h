@@ -133,12 +133,12 @@ typedef struct ckvc_table {
     uint32_t n_features; /* D */
     float *theta;        /* [L][G][D] weights of the features */
     double *mass;        /* [L][G] the factor of each head's softmax */
-    /* The bank of a table with shares: reference queries of other prompts, by which the values of
-     * kept entries are fitted (section 6). NULL and 0 in a table that has none. A query is one
+    /* The bank of a table with shares: reference queries of other prompts, by which kept entries
+     * are fitted (section 6). NULL and 0 in a table that has none. A query is one
      * before its rotation, and after the query norm and bias that a model may have. */
     uint32_t n_bank, bank_dim; /* queries of each query head; numbers of a query (head_dim) */
     float *bank;               /* [L][H][n_bank][bank_dim], rounded to 16 bits in the file */
-    /* [L][nB] lambda; 0: the values of the layer stay as they are under this budget */
+    /* [L][nB] lambda; 0: the entries of the layer stay as they are under this budget */
     double *ridge;
     ckvc_bank_use *bank_use; /* [nB] */
 } ckvc_table;
@@ -266,16 +266,17 @@ const double *ckvc_prefill_scores(ckvc_prefill *p, uint32_t layer, uint32_t kv_h
  * nothing is chosen yet, where there is no such layer, or where all of the prompt is kept. */
 uint32_t ckvc_prefill_candidates(const ckvc_prefill *p, uint32_t layer);
 
-/* ---- 6. values that are fitted ----
+/* ---- 6. entries that are fitted ----
  *
- * A table may have a bank of reference queries. With them the values of what a head keeps are
- * changed a little, so that the head answers typical queries as it does with the whole cache
- * (docs/method.md, section 9). Keys, sets and lengths stay as they are. After ckvc_prefill_keep:
+ * A table may have a bank of reference queries. With them the entries that a head keeps are changed
+ * a little, so that the head answers typical queries as it does with the whole cache
+ * (docs/method.md, section 9): one vector is added to all kept keys, and each kept value is
+ * changed. The sets stay as they are. After ckvc_prefill_keep:
  *
  *     void *scratch = malloc(ckvc_prefill_fit_bytes(p));
  *     for each layer l with ckvc_prefill_fits(p, l), and each KV head g:
- *         ckvc_prefill_fit(p, l, g, &attending, its keys, its values, scratch, fitted);
- *         // store fitted[i] as the value of the kept position i, in place of its own
+ *         ckvc_prefill_fit(p, l, g, &attending, its keys, its values, scratch, k, v);
+ *         // store k[i] and v[i] in place of the key and the value of kept position i
  */
 
 /* How a layer of the model attends to its cache. */
@@ -285,23 +286,24 @@ typedef struct ckvc_attending {
     double cap;             /* above 0: logits are cap * tanh(logit / cap) */
     uint32_t window;        /* a query sees so many last positions, its own included; 0: all */
     /* The largest magnitude that the cache's type holds, such as 65504 for float16, within which
-     * fitted values stay; 0: that of float32. */
+     * fitted entries stay; 0: that of float32. */
     double most;
 } ckvc_attending;
 
-/* Whether the sets are chosen, and the table fits values of this layer under their budget. */
+/* Whether the sets are chosen, and the table fits entries of this layer under their budget. */
 int ckvc_prefill_fits(const ckvc_prefill *p, uint32_t layer);
 /* The bytes of scratch memory that ckvc_prefill_fit needs for any head of these sets, aligned as
  * malloc aligns. They grow with the longest set, and not with the prompt. */
 size_t ckvc_prefill_fit_bytes(const ckvc_prefill *p);
-/* Writes the new values of what a KV head keeps to fitted [n][head_dim], in the order of its set.
- * keys and values [T][head_dim] are those of the whole prompt, with keys after the rotation. The
- * call changes nothing in p: threads may fit heads of one prefill side by side, each with a scratch
- * memory of its own. Returns 1, or 0 where the values stay as they are, which `fitted` then holds:
- * ckvc_prefill_fits says no, the head keeps everything, or its numbers are not finite. */
+/* Writes the new keys and values of what a KV head keeps to fitted_keys and fitted_values
+ * [n][head_dim], in the order of its set. keys and values [T][head_dim] are those of the whole
+ * prompt, with keys after the rotation. The call changes nothing in p: threads may fit heads of one
+ * prefill side by side, each with a scratch memory of its own. Returns 1, or 0 where the entries
+ * stay as they are, which the arrays then hold: ckvc_prefill_fits says no, the head keeps
+ * everything, or its numbers are not finite. */
 int ckvc_prefill_fit(const ckvc_prefill *p, uint32_t layer, uint32_t kv_head,
                      const ckvc_attending *attending, const float *keys, const float *values,
-                     void *scratch, float *fitted);
+                     void *scratch, float *fitted_keys, float *fitted_values);
 
 #ifdef __GNUC__
 #pragma GCC visibility pop

@@ -235,9 +235,11 @@ void ckvc_score_learned(uint32_t n_tokens, double mass, const double *norm, doub
 uint32_t ckvc_retain_head(uint32_t n_tokens, const double *s, uint32_t recent, uint32_t capacity,
                           uint32_t *kept, uint32_t *scratch);
 
-/* ---- fitted values (docs/method.md, section 9) ---- */
+/* ---- fitted entries (docs/method.md, section 9) ---- */
 
-/* What the values of one KV head are fitted to. Everything is borrowed. */
+/* The ridge of the shift of keys, as a part of the mean of its system's diagonal. */
+#define CKVC_FIT_KEY_RIDGE 0.01
+/* What the entries of one KV head are fitted to. Everything is borrowed. */
 typedef struct ckvc_fit {
     uint32_t n_tokens, head_dim; /* T, D */
     const float *keys, *values;  /* [T][D] of the whole prompt, keys after the rotation */
@@ -245,7 +247,7 @@ typedef struct ckvc_fit {
     uint32_t n_kept, n_queries;  /* S, n */
     const float *queries;        /* [n][D] reference queries, after their rotation */
     const uint32_t *positions;   /* [n] theirs, from T on */
-    double ridge;                /* lambda; 0: values stay as they are */
+    double ridge;                /* lambda; 0: entries stay as they are */
     ckvc_attending attending;
 } ckvc_fit;
 /* Takes the first use.n_queries of every query head of a KV head's group from a table's bank, and
@@ -254,12 +256,12 @@ typedef struct ckvc_fit {
 void ckvc_bank_queries(const ckvc_table *t, uint32_t layer, uint32_t kv_head, ckvc_bank_use use,
                        const double *inv_freq, uint32_t n_tokens, float *queries,
                        uint32_t *positions);
-/* The bytes of scratch memory that ckvc_fit_values needs, or SIZE_MAX where they are too many. */
+/* The bytes of scratch memory that ckvc_fit_entries needs, or SIZE_MAX where they are too many. */
 size_t ckvc_fit_bytes(uint32_t n_queries, uint32_t head_dim, uint32_t n_kept);
-/* Writes the fitted values [n_kept][D]. Returns 1, or 0 where they are the values as they were:
- * ridge 0, no query, nothing dropped or nothing kept, a singular system (which a ridge above the
- * rounding of doubles excludes), or numbers that are not finite. */
-int ckvc_fit_values(const ckvc_fit *f, void *scratch, float *fitted);
+/* Writes the fitted keys and values [n_kept][D]. Returns 1, or 0 where they are the entries as they
+ * were: ridge 0, no query, nothing dropped or nothing kept, a singular system (which a ridge above
+ * the rounding of doubles excludes), or numbers that are not finite. */
+int ckvc_fit_entries(const ckvc_fit *f, void *scratch, float *keys, float *values);
 
 /* ---- a prefill ---- */
 

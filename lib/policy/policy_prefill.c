@@ -820,7 +820,7 @@ uint32_t ckvc_prefill_candidates(const ckvc_prefill *p, uint32_t layer) {
     return p->kept && layer < p->L ? p->n_candidates[layer] : 0;
 }
 
-/* ---- fitted values ---- */
+/* ---- fitted entries ---- */
 
 int ckvc_prefill_fits(const ckvc_prefill *p, uint32_t layer) {
     return p->kept && !p->whole && p->table->bank && layer < p->L &&
@@ -850,7 +850,7 @@ size_t ckvc_prefill_fit_bytes(const ckvc_prefill *p) {
 
 int ckvc_prefill_fit(const ckvc_prefill *p, uint32_t layer, uint32_t kv_head,
                      const ckvc_attending *attending, const float *keys, const float *values,
-                     void *scratch, float *fitted) {
+                     void *scratch, float *fitted_keys, float *fitted_values) {
     ckvc_fit f = {.n_tokens = p->T,
                   .head_dim = p->D,
                   .keys = keys,
@@ -869,5 +869,5 @@ int ckvc_prefill_fit(const ckvc_prefill *p, uint32_t layer, uint32_t kv_head,
         f.positions = positions;
         scratch = (char *)scratch + queries_bytes(p);
     }
-    return ckvc_fit_values(&f, scratch, fitted);
+    return ckvc_fit_entries(&f, scratch, fitted_keys, fitted_values);
 }

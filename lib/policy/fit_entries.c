@@ -1,5 +1,5 @@
-/* Fits the values of what a head keeps. The formulas are those of docs/method.md, section 9; the
- * value step is that of Attention Matching (arXiv 2602.16284), in its dual form.
+/* Fits the keys and values of what a head keeps. The formulas are those of docs/method.md, section
+ * 9; the value step is that of Attention Matching (arXiv 2602.16284), in its dual form.
  *
  *   T tokens · S kept entries · n reference queries · D numbers of a key, query or value
  *
@@ -26,7 +26,10 @@ typedef struct parts {
     double *answer;     /* [n][D] with the whole cache; then what is missing, and X */
     double *of_kept;    /* [n][D] with what is kept */
     double *w;          /* [S][n] the softmax over what is kept */
-    double *gram;       /* [n][n] */
+    double *lost;    /* [n] r: log of the share of its mass that a query loses, as a loss above 0 */
+    double *shift;   /* [D] u: what is added to every kept key */
+    double *of_keys; /* [D][D] X^T X */
+    double *gram;    /* [n][n] */
 } parts;
 
 static double *take(double *memory, size_t *at, size_t count) {
@@ -47,6 +50,9 @@ static size_t lay_out(parts *p, double *memory, size_t S) {
     p->answer = take(memory, &at, n * D);
     p->of_kept = take(memory, &at, n * D);
     p->w = take(memory, &at, S * n);
+    p->lost = take(memory, &at, n);
+    p->shift = take(memory, &at, D);
+    p->of_keys = take(memory, &at, D * D);
     p->gram = take(memory, &at, n * n);
     return at;
 }
@@ -164,6 +170,7 @@ static void answer_from_all(const parts *p) {
         add_to_answers(p, positions, T - t < AT_A_TIME ? T - t : AT_A_TIME);
     }
     for (size_t i = 0; i < p->n; i++) {
+        p->lost[i] = p->most[i] + log(p->sum[i]);
         for (size_t d = 0; p->sum[i] != 0.0 && d < p->D; d++) {
             p->answer[i * p->D + d] /= p->sum[i];
         }
@@ -186,6 +193,7 @@ static void answer_from_kept(const parts *p) {
         p->w[j] = p->w[j] == -INFINITY ? 0.0 : exp(p->w[j] - p->most[j % n]);
         p->sum[j % n] += p->w[j];
     }
+    for (size_t i = 0; i < n; i++) { p->lost[i] -= p->most[i] + log(p->sum[i]); }
     memset(p->of_kept, 0, n * D * sizeof *p->of_kept);
     for (size_t s = 0; s < S; s++) {
         const float *value = f->values + (size_t)f->kept[s] * D;
@@ -217,13 +225,11 @@ static double make_gram(const parts *p) {
     return trace / (double)n;
 }
 
-/* Solves gram X = missing in place of what is missing, by Cholesky's factors. Returns false where
- * the system is singular: a pivot is no larger than its own rounding, as the diagonal has the mean
- * `size`. */
-static bool solve(const parts *p, double size) {
+/* Solves g x = x0 in place, g [n][n] by its lower half and x [n][m], by Cholesky's factors. Returns
+ * false where the system is singular: a pivot is no larger than the rounding of numbers of the
+ * diagonal's `size`. */
+static bool solve(double *g, double size, size_t n, double *x, size_t m) {
     const double least = 1e-13 * size;
-    const size_t n = p->n, D = p->D;
-    double *const g = p->gram, *const x = p->answer;
     for (size_t i = 0; i < n; i++) {
         for (size_t j = 0; j <= i; j++) {
             double sum = g[i * n + j];
@@ -234,49 +240,84 @@ static bool solve(const parts *p, double size) {
     }
     for (size_t i = 0; i < n; i++) {
         for (size_t k = 0; k < i; k++) {
-            for (size_t d = 0; d < D; d++) { x[i * D + d] -= g[i * n + k] * x[k * D + d]; }
+            for (size_t d = 0; d < m; d++) { x[i * m + d] -= g[i * n + k] * x[k * m + d]; }
         }
-        for (size_t d = 0; d < D; d++) { x[i * D + d] /= g[i * n + i]; }
+        for (size_t d = 0; d < m; d++) { x[i * m + d] /= g[i * n + i]; }
     }
     for (size_t i = n; i-- > 0;) {
         for (size_t k = i + 1; k < n; k++) {
-            for (size_t d = 0; d < D; d++) { x[i * D + d] -= g[k * n + i] * x[k * D + d]; }
+            for (size_t d = 0; d < m; d++) { x[i * m + d] -= g[k * n + i] * x[k * m + d]; }
         }
-        for (size_t d = 0; d < D; d++) { x[i * D + d] /= g[i * n + i]; }
+        for (size_t d = 0; d < m; d++) { x[i * m + d] /= g[i * n + i]; }
     }
     return true;
 }
 
-/* Writes the kept values plus w X, within the cache's range. Returns false where one of them is not
- * finite. */
-static bool put_values(const parts *p, float *fitted) {
+/* Finds the vector that, added to every kept key, gives what is kept the mass of the whole cache:
+ * least squares of q . u to what the queries lose. It is 0 under a cap, where logits do not add up.
+ * A query that sees nothing of the one or of the other does not count. Returns false where the
+ * system is singular. */
+static bool find_shift(const parts *p) {
+    const size_t n = p->n, D = p->D;
+    double trace = 0.0;
+    memset(p->shift, 0, D * sizeof *p->shift);
+    memset(p->of_keys, 0, D * D * sizeof *p->of_keys);
+    if (p->f->attending.cap > 0.0) { return true; }
+    for (size_t i = 0; i < n; i++) {
+        if (isinf(p->lost[i]) || p->sum[i] == 0.0) { continue; }
+        for (size_t d = 0; d < D; d++) {
+            const double q = p->q[d * n + i];
+            p->shift[d] += q * p->lost[i];
+            for (size_t e = 0; e <= d; e++) { p->of_keys[d * D + e] += q * p->q[e * n + i]; }
+        }
+    }
+    for (size_t d = 0; d < D; d++) { trace += p->of_keys[d * D + d]; }
+    for (size_t d = 0; d < D; d++) {
+        p->of_keys[d * D + d] += CKVC_FIT_KEY_RIDGE * (trace / (double)D);
+    }
+    return solve(p->of_keys, trace / (double)D, D, p->shift, 1);
+}
+
+/* Rounds to float32 within the cache's range. */
+static float within(const ckvc_attending *a, double x) {
+    const double most = a->most > 0.0 ? a->most : 3.4028234663852886e38;
+    return (float)fmax(-most, fmin(most, x));
+}
+
+/* Writes the kept keys plus the shift, and the kept values plus w X. Returns false where one of
+ * them is not finite. */
+static bool put_entries(const parts *p, float *keys, float *values) {
     const ckvc_fit *f = p->f;
     const size_t n = p->n, D = p->D;
-    const double most = f->attending.most > 0.0 ? f->attending.most : 3.4028234663852886e38;
-    double *const sum = p->v;
+    double *const key = p->v, *const value = p->v + D;
     for (size_t s = 0; s < f->n_kept; s++) {
-        const float *value = f->values + (size_t)f->kept[s] * D;
-        for (size_t d = 0; d < D; d++) { sum[d] = (double)value[d]; }
+        const size_t at = (size_t)f->kept[s] * D;
+        for (size_t d = 0; d < D; d++) {
+            key[d] = (double)f->keys[at + d] + p->shift[d];
+            value[d] = (double)f->values[at + d];
+        }
         for (size_t i = 0; i < n; i++) {
             const double w = p->w[s * n + i];
-            for (size_t d = 0; d < D; d++) { sum[d] += w * p->answer[i * D + d]; }
+            for (size_t d = 0; d < D; d++) { value[d] += w * p->answer[i * D + d]; }
         }
         for (size_t d = 0; d < D; d++) {
-            if (!isfinite(sum[d])) { return false; }
-            fitted[s * D + d] = (float)fmax(-most, fmin(most, sum[d]));
+            if (!isfinite(key[d]) || !isfinite(value[d])) { return false; }
+            keys[s * D + d] = within(&f->attending, key[d]);
+            values[s * D + d] = within(&f->attending, value[d]);
         }
     }
     return true;
 }
 
-static void copy_values(const ckvc_fit *f, float *fitted) {
+static void copy_entries(const ckvc_fit *f, float *keys, float *values) {
+    const size_t D = f->head_dim;
     for (size_t s = 0; s < f->n_kept; s++) {
-        memcpy(fitted + s * f->head_dim, f->values + (size_t)f->kept[s] * f->head_dim,
-               f->head_dim * sizeof *fitted);
+        memcpy(keys + s * D, f->keys + f->kept[s] * D, D * sizeof *keys);
+        memcpy(values + s * D, f->values + f->kept[s] * D, D * sizeof *values);
     }
 }
 
-int ckvc_fit_values(const ckvc_fit *f, void *scratch, float *fitted) {
+int ckvc_fit_entries(const ckvc_fit *f, void *scratch, float *keys, float *values) {
     parts p = {.f = f, .n = f->n_queries, .D = f->head_dim};
     if (f->ridge > 0.0 && f->n_kept > 0 && f->n_kept < f->n_tokens && f->n_queries > 0) {
         lay_out(&p, scratch, f->n_kept);
@@ -287,8 +328,12 @@ int ckvc_fit_values(const ckvc_fit *f, void *scratch, float *fitted) {
         }
         answer_from_all(&p);
         answer_from_kept(&p);
-        if (solve(&p, make_gram(&p)) && put_values(&p, fitted)) { return 1; }
+        const double size = make_gram(&p);
+        if (find_shift(&p) && solve(p.gram, size, p.n, p.answer, p.D) &&
+            put_entries(&p, keys, values)) {
+            return 1;
+        }
     }
-    copy_values(f, fitted);
+    copy_entries(f, keys, values);
     return 0;
 }

@@ -1,5 +1,6 @@
-/* Fitted values against a plain computation of their definition in its primal form,
+/* Fitted entries against a plain computation of their definition in its primal form,
  *   V_S + (w^T w + ridge * mean(diag(w w^T)) * I)^-1 w^T (o - w V_S),
+ *   K_S + (X^T X + 0.01 * mean(diag(X^T X)) * I)^-1 X^T r
  * which Gaussian elimination solves; and what is fitted at the edges of what is allowed. */
 #include "tests/unit/unit.h"
 
@@ -11,7 +12,8 @@
 enum { T = 83, D = 8, N = 21, S_MOST = T };
 
 typedef struct rig {
-    float keys[T * D], values[T * D], queries[N * D], fitted[S_MOST * D];
+    float keys[T * D], values[T * D], queries[N * D];
+    float fitted_keys[S_MOST * D], fitted[S_MOST * D];
     uint32_t positions[N], kept[S_MOST];
     ckvc_fit f;
     void *scratch;
@@ -44,10 +46,11 @@ static void open_rig(rig *r, double ridge) {
     r->scratch = malloc(ckvc_fit_bytes(N, D, S_MOST));
 }
 
-static int fit(rig *r) { return ckvc_fit_values(&r->f, r->scratch, r->fitted); }
+static int fit(rig *r) { return ckvc_fit_entries(&r->f, r->scratch, r->fitted_keys, r->fitted); }
 
-/* The attention of query i over the n positions of `at`; 0 where it does not see one. */
-static void softmax(const rig *r, uint32_t i, const uint32_t *at, uint32_t n, double *w) {
+/* Writes the attention of query i over the n positions of `at`, 0 where it does not see one.
+ * Returns the sum of the exponentials. */
+static double softmax(const rig *r, uint32_t i, const uint32_t *at, uint32_t n, double *w) {
     const ckvc_attending *a = &r->f.attending;
     double sum = 0;
     for (uint32_t s = 0; s < n; s++) {
@@ -60,6 +63,7 @@ static void softmax(const rig *r, uint32_t i, const uint32_t *at, uint32_t n, do
         sum += w[s];
     }
     for (uint32_t s = 0; s < n && sum > 0; s++) { w[s] /= sum; }
+    return sum;
 }
 
 /* Solves a x = b [n][D] in place, a [n][n], with pivots of the largest magnitude. */
@@ -90,7 +94,36 @@ static void eliminate(double *a, double *b, uint32_t n) {
     }
 }
 
-/* Checks r->fitted against the definition. */
+/* Checks r->fitted_keys, of which each must have moved by the same vector. */
+static void check_keys(const rig *r) {
+    const double scale = r->f.attending.scale;
+    uint32_t all[T];
+    double a[D * D] = {0}, b[D * D] = {0}, w[T], trace = 0;
+    for (uint32_t t = 0; t < T; t++) { all[t] = t; }
+    for (uint32_t i = 0; i < N && r->f.attending.cap == 0; i++) {
+        const float *q = r->queries + i * D;
+        const double lost = log(softmax(r, i, all, T, w)),
+                     left = log(softmax(r, i, r->kept, r->f.n_kept, w));
+        if (isinf(left)) { continue; } /* the query sees nothing of what is kept */
+        for (uint32_t d = 0; d < D; d++) {
+            b[d * D] += scale * (double)q[d] * (lost - left);
+            for (uint32_t e = 0; e < D; e++) {
+                a[d * D + e] += scale * scale * (double)q[d] * (double)q[e];
+            }
+        }
+    }
+    for (uint32_t d = 0; d < D; d++) { trace += a[d * D + d] / D; }
+    for (uint32_t d = 0; d < D; d++) { a[d * D + d] += trace > 0 ? 0.01 * trace : 1; }
+    eliminate(a, b, D);
+    for (uint32_t s = 0; s < r->f.n_kept; s++) {
+        for (uint32_t d = 0; d < D; d++) {
+            const double want = (double)r->keys[r->kept[s] * D + d] + b[d * D];
+            assert_float_equal((double)r->fitted_keys[s * D + d], want, 2e-6);
+        }
+    }
+}
+
+/* Checks r->fitted and r->fitted_keys against the definition. */
 static void check_definition(const rig *r) {
     const uint32_t S = r->f.n_kept;
     uint32_t all[T];
@@ -128,6 +161,7 @@ static void check_definition(const rig *r) {
     free(w);
     free(a);
     free(b);
+    check_keys(r);
 }
 
 static void close_rig(rig *r) { free(r->scratch); }
@@ -149,6 +183,8 @@ static void test_window_and_cap(void **state) {
     (void)state;
     open_rig(&r, 0.1);
     r.f.attending.window = 60; /* the last queries, at T + 60 and on, see nothing at all */
+    assert_int_equal(fit(&r), 1);
+    check_definition(&r);
     r.f.attending.cap = 2;
     assert_int_equal(fit(&r), 1);
     check_definition(&r);
@@ -170,6 +206,7 @@ static void check_unchanged(rig *r) {
     assert_int_equal(fit(r), 0);
     for (uint32_t s = 0; s < r->f.n_kept; s++) {
         assert_memory_equal(r->fitted + s * D, r->values + r->kept[s] * D, D * sizeof(float));
+        assert_memory_equal(r->fitted_keys + s * D, r->keys + r->kept[s] * D, D * sizeof(float));
     }
 }
 
