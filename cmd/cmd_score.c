@@ -130,6 +130,7 @@ ckvc_status score_run(const score_cli *c, ckvc_err *err) {
     o.choice.n = j.of.n;
     o.choice.texts = j.e.kvzip;
     o.choice.floor = c->c_min >= 0 ? &c->c_min : NULL;
+    o.choice.ridge = c->ridge >= 0 ? &c->ridge : NULL;
     o.choice.setting = c->inputs.setting;
     o.finite = true;
     o.memory = c->inputs.memory;
@@ -196,6 +197,10 @@ static const opt rows[] = {
                "Keep at least this share of the budget in every head of a table with shares; below "
                "0 means what the table recommends.",
                .preset = "-1", .was = "c-min"),
+    OPT_DOUBLE("ridge", ridge, "R", -1, 1e6,
+               "Fit the entries that a table with a bank keeps with this ridge in all layers; 0 "
+               "leaves them as they are, below 0 means what the table recommends.",
+               .preset = "-1"),
     OPT_SETTING_NAME("compress-after", inputs.setting,
                      "Compress a conversation behind the user's last turn, that is all of it, or "
                      "behind the first; the later turns are then fed to what is kept."),

@@ -15,6 +15,8 @@ typedef struct score_cli {
     int64_t limit_time;
     bool resume, dry_run;
     double c_min; /* a kept floor in place of each table's own; below 0: the tables' */
+    double ridge; /* by which kept entries are fitted, in place of what tables say; below 0: the
+                     tables' */
 } score_cli;
 
 ckvc_status score_run(const score_cli *c, ckvc_err *err) CKVC_MUST_CHECK;

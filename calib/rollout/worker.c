@@ -34,6 +34,7 @@ static memory_request request_of(const calibrate_inputs *in, const worker_option
                                       .max_targets = o->max_targets,
                                       .max_counted = o->max_counted,
                                       .max_watched = o->max_watched,
+                                      .fitted = o->fitted,
                                       .watched_later = o->watched_later,
                                       .divergence = o->divergence || o->setting.loss == SETTING_KL},
                            .beside = o->beside,

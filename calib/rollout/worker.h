@@ -36,6 +36,7 @@ typedef struct worker_options {
      * target_job. The bytes that they hold beside the worker go into `beside`. */
     uint32_t max_targets;
     uint32_t max_counted; /* how many positions a target_input's `counted` has */
+    bool fitted;          /* whether there may be sets of fitted entries */
     uint32_t max_watched; /* how many last rows w->watcher is shown */
     bool watched_later;   /* whether session_show shows them, too */
     /* Whether full-cache losses keep the distributions that rollouts are compared with. With --loss

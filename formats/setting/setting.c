@@ -65,6 +65,8 @@ const setting_field setting_fields[] = {
           NULL),
     FIELD("mix", RECORD_REAL, mix, NULL, 0, 0, 1, SETTING_SETS, NULL, NULL, NULL, NULL, "?mix",
           NULL),
+    FIELD("ridge", RECORD_REAL, ridge, NULL, 0, 0, 1e6, SETTING_SETS, "?entries fitted by %s", NULL,
+          NULL, NULL, "?ridge", NULL),
     FIELD("repeat", RECORD_TEXT, repeat, NULL, 0, 0, SETTING_TEXT_SIZE - 1, SETTING_DEMAND, NULL,
           "?repeat", "?repeat", "?repeat", NULL, NULL),
     COUNT("positions", positions, 0, 0, 1 << 16, SETTING_LEARNED, NULL, "?positions", "!positions",

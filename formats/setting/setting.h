@@ -55,6 +55,8 @@ typedef struct setting {
     uint32_t recent;
     /* of a score line: the weight w of the demand from which a table's shares were made */
     double mix;
+    /* of a score line: the largest ridge by which kept entries are fitted; 0: they are not */
+    double ridge;
     char repeat[SETTING_TEXT_SIZE];
     /* The next three belong to demand and score passes; in other passes they are 0. They say how
      * many positions of a head are logged, the version of their features, and how many numbers a

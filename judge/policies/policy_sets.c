@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "calib/actions/prompt_sets.h"
+#include "judge/policies/fitted_entries.h"
 #include "judge/policies/head_scores.h"
 #include "judge/policies/controls.h"
 #include "judge/policies/table_in_use.h"
@@ -19,6 +20,7 @@ struct policy_sets {
     head_scores scores;
     reconstruction repeat; /* for a rule that repeats the prompt; fed NULL: no rule does */
     uint32_t most_fed, most_among;
+    entry_fitter fitter; /* bytes 0: no table fits entries */
     prefill_watcher watcher;
     table_in_use *tables; /* [n_tables] */
     size_t n_tables;
@@ -67,7 +69,7 @@ struct policy_sets {
     X(k->n_done, k->L)
 
 size_t policy_sets_bytes(const policy_sets *k) {
-    size_t bytes = k->bytes + k->scores.bytes;
+    size_t bytes = k->bytes + k->scores.bytes + k->fitter.bytes;
     for (size_t i = 0; i < k->n_tables; i++) { bytes += k->tables[i].served.bytes; }
     return bytes;
 }
@@ -76,6 +78,7 @@ void policy_sets_free(policy_sets *k) {
     if (!k) { return; }
     for (size_t i = 0; i < k->n_tables; i++) { table_close(&k->tables[i]); }
     head_scores_fini(&k->scores);
+    entry_fitter_close(&k->fitter);
 #define FREE(array, n) free(array);
     ARRAYS(FREE)
     CKVC_FREE(k->repeat.fed, k->repeat.positions, k);
@@ -150,6 +153,46 @@ static ckvc_status open_table(policy_sets *k, size_t i, const model_shape *shape
     return CKVC_OK;
 }
 
+/* ---- fitted entries ---- */
+
+/* The ridge that is asked for in place of the table's, or NULL. */
+static const double *ridge_of(const policy_sets *k, size_t i) {
+    return k->o->list[i].ridge ? k->o->list[i].ridge : k->o->ridge;
+}
+
+/* Whether policy i may fit entries: it is a table with a bank, and it or who asks has a ridge. */
+static bool may_fit(const policy_sets *k, size_t i) {
+    const table_in_use *t = policy_table(k, i);
+    if (k->o->list[i].kind != POLICY_TABLE || !t->table->bank) { return false; }
+    const double *asked = ridge_of(k, i);
+    bool any = asked && *asked > 0;
+    const size_t n = (size_t)t->table->n_layers * t->table->n_budgets;
+    for (size_t j = 0; !asked && j < n; j++) { any |= t->table->ridge[j] > 0; }
+    return any;
+}
+
+/* Opens the fitter where a policy needs one. */
+static void open_fitter(policy_sets *k, const model_shape *shape, uint32_t max_tokens) {
+    uint32_t most = 0;
+    for (size_t i = 0; i < k->o->n; i++) {
+        const uint32_t n = may_fit(k, i) ? policy_table(k, i)->table->n_bank : 0;
+        most = n > most ? n : most;
+    }
+    if (most) { entry_fitter_open(&k->fitter, shape, max_tokens, most); }
+}
+
+/* Fits the entries that table policy i keeps of the current prompt under block b. */
+static ckvc_status fit_kept(policy_sets *k, size_t i, uint32_t block, ckvc_err *err) {
+    if (k->kept.whole || !may_fit(k, i)) { return CKVC_OK; }
+    const fit_request r = {.session = k->session,
+                           .n_tokens = k->p->n_tokens,
+                           .table = policy_table(k, i)->table,
+                           .block = block,
+                           .ridge = ridge_of(k, i),
+                           .sets = k->kept.sets};
+    return entry_fitter_fit(&k->fitter, &r, &k->kept.ridge, err);
+}
+
 /* Whether a rule has a score of its own, and not a table's or a mere ranking of positions. */
 static bool has_score(const policy_rule *r) { return r->score.on_head || r->score.finish; }
 
@@ -211,6 +254,7 @@ ckvc_status policy_sets_create(const policy_choice *choice, const model_shape *s
                      "--layer-budgets: %s has budgets of its own; leave out one of the two",
                      policy_kind_name(choice->list[i].kind));
     }
+    open_fitter(k, shape, prompts->max_tokens);
     head_scores_reserve(&k->scores, shape, prompts->max_tokens);
     const prefill_watcher *wanted = &k->scores.wanted;
     k->watcher = (prefill_watcher){.n_rows = wanted->n_rows > k->watcher.n_rows ? wanted->n_rows
@@ -227,6 +271,7 @@ void policy_sets_need(const policy_sets *k, session_limits *limits) {
     limits->max_watched = k->watcher.n_rows;
     limits->max_targets = k->most_fed;
     limits->max_counted = k->most_among;
+    limits->fitted = k->fitter.bytes > 0;
 }
 
 static bool is_whole(const policy_sets *k, const prompt *p) {
@@ -324,8 +369,8 @@ static void begin_sets(policy_sets *k, uint32_t n_sets) {
     for (uint32_t l = 0; l < k->L; l++) {
         uint32_t *offsets = k->offsets + (size_t)l * (k->G + 1);
         offsets[0] = 0;
-        k->sets[l] =
-            (kept_set){(int32_t)n_sets, offsets, k->positions + (size_t)l * k->G * k->p->n_tokens};
+        k->sets[l] = (kept_set){(int32_t)n_sets, offsets,
+                                k->positions + (size_t)l * k->G * k->p->n_tokens, false};
     }
 }
 
@@ -584,7 +629,8 @@ ckvc_status policy_sets_decide(policy_sets *k, size_t i, uint32_t b, const polic
     k->kept.score = (ckvc_score_kind)asked.kind;
     if (asked_is_paper(asked) && kind != POLICY_IDENTITY) { find_cell(k, t); }
     if (asked.mode != CKVC_MODE_SHARED) { k->kept.floor = c_min_of(k, i, block).floor; }
-    return keep_table(k, i, b, err);
+    CKVC_TRY(keep_table(k, i, b, err));
+    return fit_kept(k, i, block, err);
 }
 
 /* ---- matched: one pass without continuations over the prompts that count, which are the held-out
@@ -646,6 +692,7 @@ ckvc_status policy_workers_open(policy_workers *p, const calibrate_inputs *in,
     o.max_watched = (uint32_t)limits.max_watched;
     o.max_targets = (uint32_t)limits.max_targets;
     o.max_counted = (uint32_t)limits.max_counted;
+    o.fitted = limits.fitted;
     o.beside += policy_sets_bytes(p->sets[0]);
     CKVC_TRY(workers_open(&p->all, in, &o, NULL, err));
     for (int64_t i = 0; i < p->all.n; i++) {

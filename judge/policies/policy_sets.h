@@ -28,6 +28,7 @@ typedef struct policy_kept {
     /* The least part of B that a set has, where a table's shares give the capacities; elsewhere
      * 0. */
     double floor;
+    double ridge;           /* the largest ridge by which its entries are fitted; 0: they are not */
     uint32_t n_sets;        /* sets of a layer: 1 or G */
     kept_set *sets;         /* [L] */
     uint32_t *n_candidates; /* [L] for layers with one set */
@@ -51,7 +52,7 @@ ckvc_status policy_sets_create(const policy_choice *choice, const model_shape *s
 void policy_sets_free(policy_sets *k);
 CKVC_AUTO_OF(policy_sets, policy_sets_free)
 /* Sets in `limits` what sessions need for the policies, besides prompts and continuations:
- * max_watched, max_targets and max_counted. */
+ * max_watched, max_targets, max_counted and fitted. */
 void policy_sets_need(const policy_sets *k, session_limits *limits);
 /* Prefills a prompt. It is then the current prompt of the functions below. */
 ckvc_status policy_sets_prefill(policy_sets *k, session *s, const prompt *p, prefill_stats *stats,

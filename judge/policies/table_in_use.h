@@ -17,6 +17,8 @@ typedef struct asked_policy {
     /* The score of a table, borrowed; NULL: the choice's. */
     const ckvc_score_kind *score;
     const double *floor;
+    const double
+        *ridge;    /* by which a table's entries are fitted in all layers; NULL: the choice's */
     uint64_t skip; /* bit b: not asked for under budget number b (`ckvc score`: 0) */
 } asked_policy;
 
@@ -35,6 +37,9 @@ typedef struct policy_choice {
     ckvc_score_kind score;
     /* The least share of B that a table's sets by shares have, in place of the table's; or NULL. */
     const double *floor;
+    /* The ridge by which entries that tables keep are fitted in all layers, in place of each
+     * table's; 0: they stay as they are. Or NULL. */
+    const double *ridge;
     reconstruction_texts texts; /* for kvzip */
 } policy_choice;
 

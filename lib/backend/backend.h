@@ -34,6 +34,9 @@ typedef struct kept_set {
     int32_t n_sets;
     const uint32_t *offsets;   /* [n_sets+1] */
     const uint32_t *positions; /* [offsets[n_sets]] */
+    /* The entries are those that session_write_fitted stored (model.h), not the prompt's own. To
+     * backends this makes no difference: they get the cache that they are to read. */
+    bool fitted;
 } kept_set;
 
 typedef struct backend backend;

@@ -87,7 +87,8 @@ static void layer_fill(sequence *q, const prompt_cache *from, int32_t il, const 
     op->buf_view(q->m->be, l->held.k, q->values, *at, n);
     op->buf_view(q->m->be, l->held.v, q->values, *at + n, n);
     *at += 2 * n;
-    op->cache_keep(q->m->be, &attention, &from->layers[il], from->n_tokens, kept, &l->held);
+    const be_cache *cache = kept && kept->fitted ? &from->fitted[il] : &from->layers[il];
+    op->cache_keep(q->m->be, &attention, cache, from->n_tokens, kept, &l->held);
 }
 
 ckvc_status sequence_create(session *s, const kept_set *sets, int64_t room, sequence **out,

@@ -155,6 +155,21 @@ static int64_t attention_order(const continuation_rows *c, int32_t il, int64_t n
     return n;
 }
 
+static bool is_fitted(const kept_set *kept) { return kept && kept->fitted; }
+
+/* Attention of n lanes in their order. Lanes of fitted entries, and the others, read another cache,
+ * so that they go one after the other. */
+static void lanes_attend(const forward_pass *p, int32_t il, be_continuation *attended, int64_t n) {
+    const continuation_rows *c = &p->continuation;
+    const be_attention_shape s = layer_attention(p->m, il);
+    for (int64_t i = 0, end; i < n; i = end) {
+        const bool fitted = is_fitted(c->order[i].kept);
+        for (end = i + 1; end < n && is_fitted(c->order[end].kept) == fitted;) { end++; }
+        attended->prompt = fitted ? c->fitted[il] : c->prompt[il];
+        p->m->be->ops->attention_kept(p->m->be, &s, attended, c->order + i, end - i, p->act->mix);
+    }
+}
+
 static ckvc_status lane_attention(const forward_pass *p, int32_t il, progress *at, ckvc_err *err) {
     model *m = p->m;
     const backend_ops *op = m->be->ops;
@@ -163,11 +178,8 @@ static ckvc_status lane_attention(const forward_pass *p, int32_t il, progress *a
     const continuation_rows *c = &p->continuation;
     const int64_t lane_rows = be_padded_rows(p->n_rows);
     const be_rows rows = {c->n_prompt, p->n_rows, at->n_lanes};
-    const be_continuation attended = {.n_rows = p->n_rows,
-                                      .n_prompt = c->n_prompt,
-                                      .q = a->q,
-                                      .prompt = c->prompt[il],
-                                      .own = *c->own};
+    be_continuation attended = {
+        .n_rows = p->n_rows, .n_prompt = c->n_prompt, .q = a->q, .own = *c->own};
 
     project(m, il, W_Q, a->norm, &at->rows, a->q);
     op->rope(m->be, s, frequencies(p, il), &rows, a->q);
@@ -175,7 +187,7 @@ static ckvc_status lane_attention(const forward_pass *p, int32_t il, progress *a
     int64_t joined = at->n_lanes;
     while (joined < c->n_lanes && c->lanes[joined].layer == il) { joined++; }
     const int64_t n = attention_order(c, il, at->n_lanes, joined);
-    if (!c->tap_attends) { op->attention_kept(m->be, s, &attended, c->order, n, a->mix); }
+    if (!c->tap_attends) { lanes_attend(p, il, &attended, n); }
     for (int64_t i = at->n_lanes; i < joined; i++) {
         op->copy_rows(m->be, a->x, c->lanes[i].parent * lane_rows, a->x, i * lane_rows, lane_rows,
                       m->shape->width);

@@ -52,6 +52,7 @@ typedef struct prefill_rows {
 /* The rows of every lane are the positions n_prompt ... after a prompt. */
 typedef struct continuation_rows {
     const be_cache *prompt; /* [L], only read */
+    const be_cache *fitted; /* [L] its entries as sets of fitted entries have them, only read */
     int64_t n_prompt;
     const be_cache *own;       /* one layer's cache for every lane, used by each layer in turn */
     const rollout_lane *lanes; /* [n_lanes], in the order that rollout_job requires */
@@ -121,6 +122,7 @@ ckvc_status model_head_next(model *m, const head_rows *of, int64_t n, float *log
 typedef struct prompt_cache {
     model *m;
     const be_cache *layers;    /* [L] */
+    const be_cache *fitted;    /* [L] for sets of fitted entries */
     int64_t n_tokens, n_total; /* T; the length that the frequencies are for (prefill_input) */
     const double *inv_freq;    /* rope_frequencies */
 } prompt_cache;

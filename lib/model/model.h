@@ -44,6 +44,7 @@ typedef struct session_limits {
     int64_t max_counted;      /* positions of a target_job's `counted`; 0: none */
     int64_t max_watched;      /* rows that a prefill_watcher is shown; 0: no watcher */
     bool watched_later;       /* session_show may show them later, too */
+    bool fitted;              /* there may be sets of fitted entries (session_write_fitted) */
     bool divergence;          /* rollouts may be compared with a full cache: rollout_job.kl */
     /* How many sessions of one sessions_create send the rows of their prompts through a layer's
      * products together, which takes activations for all of them; 0: each by itself. */
@@ -241,6 +242,23 @@ ckvc_status sessions_targets(target_job *jobs, int64_t n, ckvc_err *err) CKVC_MU
 /* Shows the heads that a prefill with this watcher, whose `later` is set, has put off. Other calls
  * may have come in between. */
 ckvc_status session_show(session *s, const prefill_watcher *watcher, ckvc_err *err) CKVC_MUST_CHECK;
+/* Reads keys and values [T][D] of one head of the prefilled prompt, keys after the rotation. */
+ckvc_status session_read_head(session *s, int32_t layer, int32_t head, float *keys, float *values,
+                              ckvc_err *err) CKVC_MUST_CHECK;
+/* Stores fitted entries of one head beside its own, keys and values [T][D]. Sets that say `fitted`
+ * then stand for these, in rollouts and sequences, until they are written again. Needs
+ * limits.fitted. */
+void session_write_fitted(session *s, int32_t layer, int32_t head, const float *keys,
+                          const float *values);
+/* The threads that a session's backend works with. They may be used between two calls. */
+ckvc_pool *session_pool(const session *s);
+/* How a layer attends to the prompt. */
+typedef struct layer_rule {
+    const double *inv_freq; /* [D/2], valid until the next prefill */
+    double scale;           /* of the logits */
+    uint32_t window;        /* 0: every position is seen */
+} layer_rule;
+layer_rule session_layer_rule(const session *s, int32_t layer);
 /* Writes the norms ||v|| [L][G][T] of the prefilled prompt's values. */
 ckvc_status session_value_norms(session *s, double *out, ckvc_err *err) CKVC_MUST_CHECK;
 /* [D/2] The key of position t is rotated by the angles t * frequency (pairs i and i + D/2). Valid

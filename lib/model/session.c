@@ -10,6 +10,7 @@ struct session {
     session_limits limits;
     activations act, all; /* all: that of out[0], where limits.joined sessions go together */
     be_cache *prompt;     /* [L] */
+    be_cache *fitted;     /* [L] fitted entries; buffers without values unless limits.fitted */
     be_buf *last;         /* [BE_ROW_TILE][M], row 0: the normed top row of the last token */
     /* The loss of a first continuation token, computed from `last`. It is the same in every
      * rollout, so it is computed once. */
@@ -95,10 +96,10 @@ static buffer_sizes sizes_of(const model_shape *s, session_limits l) {
 size_t session_bytes_beside(const model_shape *s, session_limits l) {
     if (!fits_address_space(l)) { return SIZE_MAX; }
     const buffer_sizes b = sizes_of(s, l);
-    const size_t values =
-        distribution_values(s, l) + (b.rows + BE_ROW_TILE) * (size_t)s->width +
-        (2 * b.prompt_cache + (size_t)(kept_queries(l) * s->n_heads * s->head_dim)) *
-            (size_t)s->n_layers;
+    const size_t values = distribution_values(s, l) + (b.rows + BE_ROW_TILE) * (size_t)s->width +
+                          ((l.fitted ? 4 : 2) * b.prompt_cache +
+                           (size_t)(kept_queries(l) * s->n_heads * s->head_dim)) *
+                              (size_t)s->n_layers;
     return values * sizeof(float) + window_stats_bytes(s, l.max_prompt);
 }
 
@@ -144,11 +145,14 @@ static void create_buffers(session *s, const session *first) {
     const model_shape *shape = s->m->shape;
     const size_t queries = (size_t)(kept_queries(s->limits) * shape->n_heads * shape->head_dim);
     s->prompt = ckvc_alloc((size_t)shape->n_layers, sizeof *s->prompt);
+    s->fitted = ckvc_alloc((size_t)shape->n_layers, sizeof *s->fitted);
     s->queries = ckvc_alloc((size_t)shape->n_layers, sizeof *s->queries);
+    const size_t fitted = s->limits.fitted ? b.prompt_cache : 0;
     for (int32_t l = 0; l < shape->n_layers; l++) {
         s->queries[l] = new_buf(s, queries);
         s->prompt[l] = (be_cache){new_buf(s, b.prompt_cache), new_buf(s, b.prompt_cache),
                                   be_padded_rows(s->limits.max_prompt)};
+        s->fitted[l] = (be_cache){new_buf(s, fitted), new_buf(s, fitted), s->prompt[l].capacity};
     }
     s->last = new_buf(s, BE_ROW_TILE * (size_t)shape->width);
     s->full.p = new_buf(s, distribution_values(shape, s->limits));
@@ -222,7 +226,7 @@ void session_destroy(session *s) {
     for (size_t i = 0; i < s->n_bufs; i++) { be->ops->buf_free(be, s->bufs[i]); }
     activations_fini(&s->act, be);
     if (s->all.x) { activations_fini(&s->all, be); }
-    CKVC_FREE(s->bufs, s->prompt, s->queries);
+    CKVC_FREE(s->bufs, s->prompt, s->fitted, s->queries);
     window_stats_fini(&s->stats);
     head_watch_fini(&s->watch);
     CKVC_FREE(s->row_errors, s->nll, s->full.log_p, s->order, s->inv_freq, s->counted_rows, s);
@@ -521,6 +525,7 @@ static forward_pass pass_behind(session *s, const int32_t *tokens, int64_t n,
                           .n_rows = n,
                           .kind = PASS_CONTINUATION,
                           .continuation = {.prompt = s->prompt,
+                                           .fitted = s->fitted,
                                            .n_prompt = s->n_prompt,
                                            .own = &s->own,
                                            .lanes = lanes,
@@ -628,6 +633,41 @@ ckvc_status sessions_targets(target_job *jobs, int64_t n, ckvc_err *err) {
     return forward(passes, n, err);
 }
 
+/* Where a head begins in a layer's cache. */
+static size_t head_offset(const session *s, int32_t layer, int32_t head) {
+    return (size_t)head * (size_t)s->prompt[layer].capacity * (size_t)s->m->shape->head_dim;
+}
+
+static size_t head_values(const session *s) {
+    return (size_t)s->n_prompt * (size_t)s->m->shape->head_dim;
+}
+
+ckvc_status session_read_head(session *s, int32_t layer, int32_t head, float *keys, float *values,
+                              ckvc_err *err) {
+    backend *be = s->m->be;
+    const size_t at = head_offset(s, layer, head), n = head_values(s);
+    assert(s->n_prompt > 0);
+    CKVC_TRY(be->ops->read(be, s->prompt[layer].k, at, keys, n, err));
+    return be->ops->read(be, s->prompt[layer].v, at, values, n, err);
+}
+
+void session_write_fitted(session *s, int32_t layer, int32_t head, const float *keys,
+                          const float *values) {
+    backend *be = s->m->be;
+    const size_t at = head_offset(s, layer, head), n = head_values(s);
+    assert(s->n_prompt > 0 && s->limits.fitted);
+    be->ops->write(be, s->fitted[layer].k, at, keys, n);
+    be->ops->write(be, s->fitted[layer].v, at, values, n);
+}
+
+ckvc_pool *session_pool(const session *s) { return s->m->be->pool; }
+
+layer_rule session_layer_rule(const session *s, int32_t layer) {
+    const be_attention_shape a = layer_attention(s->m, layer);
+    return (layer_rule){s->inv_freq + layer_base(s->m, layer) * a.head_dim / 2, (double)a.scale,
+                        (uint32_t)a.window};
+}
+
 ckvc_status session_value_norms(session *s, double *out, ckvc_err *err) {
     backend *be = s->m->be;
     assert(s->n_prompt > 0);
@@ -674,6 +714,7 @@ prompt_cache session_prompt(const session *s) {
     assert(s->n_prompt > 0);
     return (prompt_cache){.m = s->m,
                           .layers = s->prompt,
+                          .fitted = s->fitted,
                           .n_tokens = s->n_prompt,
                           .n_total = s->n_total,
                           .inv_freq = s->inv_freq};

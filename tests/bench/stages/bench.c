@@ -163,7 +163,7 @@ static void make_kept(bench *b, int32_t n_sets, uint32_t B, uint32_t T) {
         }
         offsets[k + 1] = offsets[k] + n;
     }
-    b->kept = (kept_set){n_sets, offsets, positions};
+    b->kept = (kept_set){n_sets, offsets, positions, false};
 }
 
 /* One layer's attention of a continuation's rows over what is kept: one set, or one a KV head. */

@@ -185,9 +185,9 @@ static inline kept_sets *kept_sets_of(int64_t n, int32_t n_kv) {
             per_head[k->offsets[2][g + 1]++] = (uint32_t)t;
         }
     }
-    k->sets[0] = (kept_set){1, k->offsets[0], k->positions};
-    k->sets[1] = (kept_set){1, k->offsets[1], k->positions};
-    k->sets[2] = (kept_set){n_kv, k->offsets[2], per_head};
+    k->sets[0] = (kept_set){1, k->offsets[0], k->positions, false};
+    k->sets[1] = (kept_set){1, k->offsets[1], k->positions, false};
+    k->sets[2] = (kept_set){n_kv, k->offsets[2], per_head, false};
     return k;
 }
 

@@ -123,8 +123,8 @@ TEST(layers) {
     for (uint32_t i = 0; i < KEPT; i++) { few[i] = i < 2 ? i : T - KEPT + i; }
     kept_set whole[MAX_L], sets[MAX_L];
     for (int32_t l = 0; l < L; l++) {
-        whole[l] = (kept_set){1, all_offsets, all};
-        sets[l] = (kept_set){1, few_offsets, few};
+        whole[l] = (kept_set){1, all_offsets, all, false};
+        sets[l] = (kept_set){1, few_offsets, few, false};
     }
     rollout_lane lanes[] = {{.parent = -1}, {.parent = -1, .sets = whole}};
     double nll[2 * C], full[C], compressed[C];

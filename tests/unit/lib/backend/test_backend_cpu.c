@@ -565,7 +565,7 @@ TEST(row_does_not_depend_on_batch_or_threads) {
     int32_t target[MAX] = {0};
     uint32_t offsets[2] = {0, 40}, positions[40];
     for (uint32_t i = 0; i < 40; i++) { positions[i] = i * 7; }
-    const kept_set kept = {1, offsets, positions};
+    const kept_set kept = {1, offsets, positions, false};
     const be_lane lane = {0, 0, &kept};
     const be_attention_shape s = {H, G, D, 0, 0.17f};
     bench on[3];

@@ -21,7 +21,7 @@ static void sets_fill(some_sets *s, const model_shape *shape, int64_t T, bool sh
             }
             s->offsets[l][g + 1] = n;
         }
-        s->sets[l] = (kept_set){n_sets, s->offsets[l], s->positions[l]};
+        s->sets[l] = (kept_set){n_sets, s->offsets[l], s->positions[l], false};
         s->entries += shared ? (int64_t)n * shape->n_kv_heads : n;
     }
 }
