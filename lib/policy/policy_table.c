@@ -161,7 +161,7 @@ int ckvc_table_copy_shares(ckvc_table *t, const ckvc_table *from) {
     if (t->layer_share) {
         memcpy(t->layer_share, from->layer_share, from->n_layers * nB * sizeof *t->layer_share);
     }
-    if (t->length_share) {
+    if (from->length_share) {
         memcpy(t->length_share, from->length_share, from->n_layers * nB * sizeof *t->length_share);
     }
     memcpy(t->c_min, from->c_min, nB * sizeof *t->c_min);
