@@ -47,7 +47,7 @@ static uint32_t most_fed(const demand_meter *m, const prompt_list *prompts) {
 
 static size_t demand_ranks_bytes(uint32_t n_units, uint32_t n_tokens) {
     return (size_t)n_units * n_tokens * 2 * (sizeof(uint32_t) + sizeof(uint64_t)) +
-           n_units * sizeof(uint32_t);
+           n_units * (sizeof(uint32_t) + sizeof(double));
 }
 
 void demand_need(const demand_options *o, const calibrate_inputs *in, worker_options *w) {
@@ -202,11 +202,17 @@ void demand_slots(const demand_ranks *r, const double *score, uint32_t n_heads, 
                   double *slots) {
     const uint32_t T = r->n_tokens;
     memset(slots, 0, (size_t)(r->n_units / n_heads) * T * sizeof *slots);
-    for (uint32_t u = 0; u < r->n_units; u++) { r->seen[u] = 0; }
-    for (size_t i = 0; i < (size_t)r->n_units * T; i++) {
+    for (uint32_t u = 0; u < r->n_units; u++) {
+        r->seen[u] = recent < T ? T - recent - 1 : 0; /* where its last slot is */
+        r->dropped[u] = 0.0;
+    }
+    for (size_t i = (size_t)r->n_units * T; i-- > 0;) {
         const uint32_t u = r->order[i] / T, t = T - 1 - r->order[i] % T;
         if (t == 0 || T - t <= recent) { continue; }
-        slots[(size_t)(u / n_heads) * T + 1 + r->seen[u]++] += score[(size_t)u * T + t];
+        const double s = score[(size_t)u * T + t], after = r->dropped[u], before = after + s;
+        slots[(size_t)(u / n_heads) * T + r->seen[u]--] +=
+            s * (before * before + before * after + after * after); /* before^3 - after^3 */
+        r->dropped[u] = before;
     }
 }
 
@@ -230,11 +236,12 @@ void demand_ranks_init(demand_ranks *r, uint32_t n_units, uint32_t n_tokens) {
     *r = (demand_ranks){.order = ckvc_alloc(n, sizeof *r->order),
                         .other = ckvc_alloc(n, sizeof *r->other),
                         .keys = {ckvc_alloc(n, sizeof **r->keys), ckvc_alloc(n, sizeof **r->keys)},
-                        .seen = ckvc_alloc(n_units, sizeof *r->seen)};
+                        .seen = ckvc_alloc(n_units, sizeof *r->seen),
+                        .dropped = ckvc_alloc(n_units, sizeof *r->dropped)};
 }
 
 void demand_ranks_fini(demand_ranks *r) {
-    CKVC_FREE(r->order, r->other, r->keys[0], r->keys[1], r->seen);
+    CKVC_FREE(r->order, r->other, r->keys[0], r->keys[1], r->seen, r->dropped);
     *r = (demand_ranks){0};
 }
 

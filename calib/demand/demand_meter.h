@@ -11,8 +11,11 @@
  * of its heads' scores, position by position.
  *
  * A third count is for caches in which each head has a set of its own but the heads of a layer have
- * one length. Slot j of a layer then holds the j-th best entry of every one of its heads, and its
- * score is the sum of theirs. A layer asks for as many slots as win against those of all layers. */
+ * one length. Slot j of a layer then holds the j-th best entry of every one of its heads. Of a head
+ * that keeps j entries, d_j is the sum of the scores that it drops. The slot's score is the sum
+ * over the layer's heads of d_(j-1)^3 - d_j^3. A layer asks for as many slots as win against those
+ * of all layers. The third power makes what a head loses grow faster than what it drops; the first
+ * power, which is the sum of the heads' scores, gave the layers of the highest scores too much. */
 #pragma once
 
 #include <stddef.h>
@@ -49,7 +52,8 @@ typedef struct demand_ranks {
     uint32_t *order;
     uint32_t *other; /* [n_units * n_tokens] scratch for sorting `order` */
     uint64_t *keys[2];
-    uint32_t *seen; /* [n_units] scratch */
+    uint32_t *seen;  /* [n_units] scratch */
+    double *dropped; /* [n_units] scratch */
 } demand_ranks;
 
 #define DEMAND_MAX_ENTRIES UINT32_MAX /* the most units * tokens that are ranked */
@@ -108,6 +112,6 @@ void demand_entries(demand_meter *m, uint32_t n_tokens, double w, uint32_t *head
 /* Writes the slots' scores of all layers to slots [L][T], from the scores [L * G][T] of which `r`
  * is the ranking. The forced positions' slots come at position 0 and at the last `recent`
  * positions, as demand_count expects, with score 0; the others come between, from the highest score
- * to the lowest. A sum over heads begins with the highest. */
+ * to the lowest. What a head drops is summed from its lowest score on. */
 void demand_slots(const demand_ranks *r, const double *score, uint32_t n_heads, uint32_t recent,
                   double *slots);

@@ -106,11 +106,14 @@ def demand_counts(score: torch.Tensor, budget: int, floor: float, recent: int) -
 
 
 def slots(score: torch.Tensor, recent: int) -> torch.Tensor:
-    """The scores of layers' slots [L, T] from those of heads [L, G, T]: slot j has the j-th best entry of each head, and its score is their sum, the highest
-    first. The slots of the forced positions, the first and the `recent` last, have score 0 and stand where these do (demand_meter.h)."""
+    """The scores of layers' slots [L, T] from those of heads [L, G, T]: slot j has the j-th best entry of each head, and its score says how much less its heads
+    drop (demand_meter.h). The slots of the forced positions, the first and the `recent` last, have score 0 and stand where these do."""
     end = max(score.shape[2] - recent, 1)
-    free = score[:, :, 1:end].sort(dim=2, descending=True).values.sort(dim=1, descending=True).values
-    return torch.nn.functional.pad(sum(free.unbind(1)), (1, score.shape[2] - end))
+    free = score[:, :, 1:end].sort(dim=2).values  # the lowest first
+    before = free.cumsum(dim=2)  # what a head drops before it keeps this entry, and after
+    after = before - free
+    worth = free * (before * before + before * after + after * after)
+    return torch.nn.functional.pad(worth.sum(dim=1).flip(1), (1, score.shape[2] - end))
 
 
 def mixed(y_r: torch.Tensor, y_c: torch.Tensor, w: float) -> torch.Tensor:
