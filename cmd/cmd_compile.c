@@ -416,6 +416,8 @@ const verb verb_compile = {
         "--holdout 0.2 --out runs/a\n"
         "  ckvc compile ... --out runs/a --resume              # after Ctrl-C, a crash, a full "
         "disk: the same bytes\n"
+        "  ckvc compile ... --mode lengths --classes 4 --out runs/paged   # for paged caches whose "
+        "layers are in four groups\n"
         "  ckvc compile ... --mode uniform --ranking paper --out runs/loop     # the paper's way, "
         "as "
         "in configs/paper.conf\n"
