@@ -364,6 +364,38 @@ static int read_shape(const reader *r, uint32_t shape[CKVC_TABLE_SHAPE], uint32_
     return 0;
 }
 
+/* Makes a table from sections that were checked, of which the wanted ones are decoded. Returns NULL
+ * when memory is out. */
+static ckvc_table *make_table(const reader *r, const uint32_t shape[CKVC_TABLE_SHAPE],
+                              const uint32_t n_actions[2], const section sections[TARGETS],
+                              const bool wanted[TARGETS]) {
+    const uint64_t *bank = sections[TARGET_BANK].dims;
+    ckvc_table *t = ckvc_table_create(shape[0], shape[2], shape[3], shape[4], shape[5],
+                                      n_actions[0], n_actions[1]);
+    if (t) { t->n_query_heads = shape[1]; }
+    if (!t || (r->shares && ckvc_table_add_shares(t, wanted[TARGET_LAYER_SHARE])) ||
+        (wanted[TARGET_LENGTH_SHARE] && ckvc_table_add_lengths(t)) ||
+        (wanted[TARGET_THETA] &&
+         ckvc_table_add_learned(t, (uint32_t)sections[TARGET_THETA].dims[2])) ||
+        (r->bank && ckvc_table_add_bank(t, (uint32_t)bank[2], (uint32_t)bank[3]))) {
+        ckvc_table_free(t);
+        return NULL;
+    }
+    t->window = shape[6];
+    t->head_axis = shape[7];
+    t->visible = shape[8];
+    t->keep_window = shape[9];
+    t->op = r->op;
+    void *const values[TARGETS] = {
+        t->budgets,   t->head_grid, t->gate_grid,   t->weight,       t->tau,     t->edges_entropy,
+        t->edges_ppl, t->share,     t->layer_share, t->length_share, t->c_min,   t->score,
+        t->theta,     t->mass,      t->bank,        t->ridge,        t->bank_use};
+    for (int i = 0; i < TARGETS; i++) {
+        if (wanted[i]) { decode_section(r, &sections[i], values[i]); }
+    }
+    return t;
+}
+
 int ckvc_table_parse(const char *name, const void *bytes, size_t size, ckvc_table **out,
                      char *message, /* NOLINT(readability-non-const-parameter): fail() writes */
                      size_t message_size) {
@@ -430,28 +462,8 @@ int ckvc_table_parse(const char *name, const void *bytes, size_t size, ckvc_tabl
         if (wanted[i] && check_section(r, &targets[i], &sections[i])) { return -1; }
     }
 
-    ckvc_table *t = ckvc_table_create(shape[0], shape[2], shape[3], shape[4], shape[5],
-                                      n_actions[0], n_actions[1]);
-    if (t) { t->n_query_heads = shape[1]; }
-    if (!t || (r->shares && ckvc_table_add_shares(t, wanted[TARGET_LAYER_SHARE])) ||
-        (wanted[TARGET_LENGTH_SHARE] && ckvc_table_add_lengths(t)) ||
-        (learned && ckvc_table_add_learned(t, (uint32_t)D)) ||
-        (r->bank && ckvc_table_add_bank(t, (uint32_t)bank.dims[2], (uint32_t)bank.dims[3]))) {
-        ckvc_table_free(t);
-        return fail(r, "out of memory");
-    }
-    t->window = shape[6];
-    t->head_axis = shape[7];
-    t->visible = shape[8];
-    t->keep_window = shape[9];
-    t->op = r->op;
-    void *const values[TARGETS] = {
-        t->budgets,   t->head_grid, t->gate_grid,   t->weight,       t->tau,     t->edges_entropy,
-        t->edges_ppl, t->share,     t->layer_share, t->length_share, t->c_min,   t->score,
-        t->theta,     t->mass,      t->bank,        t->ridge,        t->bank_use};
-    for (int i = 0; i < TARGETS; i++) {
-        if (wanted[i]) { decode_section(r, &sections[i], values[i]); }
-    }
+    ckvc_table *t = make_table(r, shape, n_actions, sections, wanted);
+    if (!t) { return fail(r, "out of memory"); }
     char breach[256];
     if (ckvc_table_check(t, breach, sizeof breach)) {
         ckvc_table_free(t);
