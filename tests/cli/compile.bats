@@ -427,13 +427,13 @@ loop = dict(zip("head-grid beta-bud loss-reduction behaviour until-stable solver
 loop |= zip("rounds variants rollouts check-rollouts cql-alpha shrink loss".split(), "2 24 plain 0.5 0.5 true kl".split())
 demand = dict(zip("select recent repeat no-repeat positions queries bank bank-of".split(), "0.4 4 Again true 64 4 8 prompt".split()))
 shares = {"kept-floor": "0.1", "demand-floor": "0.1"}
-learned = {"features": "2"}
+learned, classes = {"features": "2"}, {"classes": "2"}
 always = """model threads memory backend compute quiet json manifest split max-tokens skip-short chat-template chat-date limit holdout window
     alpha keep-window seed continuation probe budget tables leak-check scan sample-prompts layer-budgets bootstrap mode ranking label out resume
     shard-prompts max-failures limit-time dry-run""".split()
 run = lambda args, **env: subprocess.run(base + args, capture_output=True, text=True, env={**os.environ, **env})
 offered = {l.lstrip("# ").split()[0] for l in run(["--print-config"]).stdout.splitlines()}
-sorted_out = [*loop, *demand, *shares, *learned, *always]
+sorted_out = [*loop, *demand, *shares, *learned, *classes, *always]
 assert offered == set(sorted_out) and len(sorted_out) == len(offered), (offered ^ set(sorted_out))
 
 def refused(options, of, mode):
@@ -452,7 +452,9 @@ refused(shares, "--mode heads, layers or lengths", paper)
 refused(shares, "--mode heads, layers or lengths", ["--mode", "uniform"])
 refused(learned, "tables by demand with --ranking learned", ["--ranking", "window"])
 refused(learned, "tables by demand with --ranking learned", paper)
-for mode, options in ([], loop), (paper, {**demand, **shares}), (["--mode", "uniform"], shares): # a config file's are another compile's
+refused(classes, "--mode lengths", [])
+refused(classes, "--mode lengths", paper)
+for mode, options in ([], {**loop, **classes}), (paper, {**demand, **shares}), (["--mode", "uniform"], shares): # a config file's are another compile's
     with open(folder + "/any.conf", "w") as f:
         f.writelines("%s = %s\n" % o for o in options.items())
     r = run(mode + ["--config", folder + "/any.conf"])
