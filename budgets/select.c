@@ -10,8 +10,9 @@
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
 
-size_t select_candidates(uint32_t features, bool mixes, ckvc_score_kind score, double counted,
-                         double c_min, select_candidate out[SELECT_MAX]) {
+size_t select_candidates(uint32_t features, bool mixes, bool bank, ckvc_score_kind score,
+                         double counted, double c_min, select_candidate out[SELECT_MAX]) {
+    static const double ridges[] = SELECT_RIDGES;
     static const ckvc_score_kind all[] = {CKVC_SCORE_WINDOW, CKVC_SCORE_LEARNED, CKVC_SCORE_PAPER};
     const bool learned = features != 0, equal = c_min >= 1.0,
                rowless = learned && ckvc_features_rows(features) == 0;
@@ -35,15 +36,20 @@ size_t select_candidates(uint32_t features, bool mixes, ckvc_score_kind score, d
         last = -1;
         for (size_t i = kind == own ? 0 : n_floors - 1; i < n_floors; i++) {
             if (floors[i] <= last) { continue; }
-            out[n++] = (select_candidate){kind, last = floors[i], 0};
+            last = floors[i];
+            for (size_t r = 0; r < (kind == own && bank ? sizeof ridges / sizeof *ridges : 1);
+                 r++) {
+                out[n++] = (select_candidate){kind, last, 0, ridges[r]};
+            }
         }
         if (several && kind == CKVC_SCORE_WINDOW && last < 1.0) {
-            out[n++] = (select_candidate){kind, 1.0, 0};
+            out[n++] = (select_candidate){kind, 1.0, 0, 0};
         }
     }
     for (size_t i = 0; mixes && !equal && i < SHARD_N_MIXES; i++) {
-        out[n++] = (select_candidate){own, floors[0], shard_mixes[i]};
-        if (last > floors[0]) { out[n++] = (select_candidate){own, last, shard_mixes[i]}; }
+        const double ridge = bank ? ridges[1] : 0;
+        out[n++] = (select_candidate){own, floors[0], shard_mixes[i], ridge};
+        if (last > floors[0]) { out[n++] = (select_candidate){own, last, shard_mixes[i], ridge}; }
     }
     return n;
 }
@@ -54,7 +60,8 @@ static size_t candidate_of(const select_losses *s, const score_row *r) {
     size_t i = 0;
     while (i < s->n &&
            (s->candidates[i].score != r->setting.score ||
-            s->candidates[i].floor != r->setting.floor || s->candidates[i].mix != r->setting.mix)) {
+            s->candidates[i].floor != r->setting.floor || s->candidates[i].mix != r->setting.mix ||
+            s->candidates[i].ridge != r->setting.ridge)) {
         i++;
     }
     return i;
@@ -76,6 +83,9 @@ static ckvc_status check_candidate_line(const scores *file, const score_row *r, 
     CKVC_FAIL_IF(r->setting.mode != t->score[b].mode, err, CKVC_E_MISMATCH,
                  "%s:%u: was scored in mode %s, but the table recommends %s", file->path, r->line,
                  ckvc_mode_name(r->setting.mode), ckvc_mode_name((ckvc_mode)t->score[b].mode));
+    CKVC_FAIL_IF(r->setting.ridge > 0 && !t->bank, err, CKVC_E_MISMATCH,
+                 "%s:%u: was scored with fitted entries, but the table has no bank to fit them by",
+                 file->path, r->line);
     CKVC_FAIL_IF(r->setting.score == CKVC_SCORE_LEARNED && !t->theta, err, CKVC_E_MISMATCH,
                  "%s:%u: was scored by a learned ranking, which the table does not have",
                  file->path, r->line);
@@ -176,18 +186,20 @@ static ckvc_status add_score_line(select_losses *s, select_rows *x, const scores
     CKVC_TRY(check_candidate_line(file, r, t, err));
     const size_t p = find_prompt(x->first, s->n_prompts, r), i = candidate_of(s, r);
     CKVC_FAIL_IF(i == SELECT_MAX || (i == s->n && p > 0), err, CKVC_E_DATA,
-                 "%s:%u: prompt \"%s\": its score, floor and mix are %s", file->path, r->line,
-                 r->id, p > 0 ? "none that the first prompt has" : "more than can be chosen among");
+                 "%s:%u: prompt \"%s\": its score, floor, mix and ridge are %s", file->path,
+                 r->line, r->id,
+                 p > 0 ? "none that the first prompt has" : "more than can be chosen among");
     if (p == s->n_prompts) { x->first[s->n_prompts++] = r; }
     if (i == s->n) {
-        s->candidates[s->n++] =
-            (select_candidate){r->setting.score, r->setting.floor, r->setting.mix};
+        s->candidates[s->n++] = (select_candidate){r->setting.score, r->setting.floor,
+                                                   r->setting.mix, r->setting.ridge};
     }
     const size_t at = loss_offset(s, p, find_budget(t, r)) + i;
-    CKVC_FAIL_IF(!isnan(x->loss[at]), err, CKVC_E_DATA,
-                 "%s:%u: prompt \"%s\": its line of this score, floor, mix and budget is there "
-                 "twice, from different tables",
-                 file->path, r->line, r->id);
+    CKVC_FAIL_IF(
+        !isnan(x->loss[at]), err, CKVC_E_DATA,
+        "%s:%u: prompt \"%s\": its line of this score, floor, mix, ridge and budget is there "
+        "twice, from different tables",
+        file->path, r->line, r->id);
     const double loss = s->by_kl ? r->kl : -r->reward;
     x->loss[at] = isfinite(loss) ? loss : INFINITY;
     return CKVC_OK;
@@ -271,6 +283,7 @@ json_t *select_json(const select_losses *s) {
             json_pack("{s:s, s:f, s:o}", "score", ckvc_score_name(c->score), "floor", c->floor, by,
                       ckvc_json_reals(s->loss + i * s->n_budgets, s->n_budgets));
         if (c->mix > 0) { json_object_set_new(o, "mix", json_real(c->mix)); }
+        if (c->ridge > 0) { json_object_set_new(o, "ridge", json_real(c->ridge)); }
         json_array_append_new(list, o);
     }
     for (uint32_t b = 0; b < s->n_budgets; b++) {
@@ -285,6 +298,9 @@ static void recommend_candidate(ckvc_table *t, uint32_t b, select_candidate c) {
     const uint32_t mode = t->score[b].mode;
     t->score[b] = ckvc_default_score(c.score, t->score[b].features);
     t->score[b].mode = mode;
+    for (size_t l = 0; t->bank && l < t->n_layers; l++) {
+        t->ridge[l * t->n_budgets + b] = c.ridge;
+    }
     /* Where sets are uniform there is no floor, and score lines say 0. */
     if (mode != CKVC_MODE_SHARED) { t->c_min[b].floor = c.floor; }
 }

@@ -10,6 +10,7 @@ typedef struct select_candidate {
     ckvc_score_kind score;
     double floor; /* the kept floor f, as in ckvc_c_min */
     double mix;   /* the weight w of the demand from which shares are made */
+    double ridge; /* lambda, by which kept entries are fitted in all layers; 0: they are not */
 } select_candidate;
 
 enum { SELECT_MAX = 24 }; /* the most candidates */
@@ -46,9 +47,14 @@ typedef struct select_losses {
  * the learned ranking have learned anything.
  *
  * Then comes `score` with the first and the last of these floors, and with shares of demand with
- * each of shard_mixes. With c_min 1 there is no floor but 1, under which shares do not matter. */
-size_t select_candidates(uint32_t features, bool mixes, ckvc_score_kind score, double counted,
-                         double c_min, select_candidate out[SELECT_MAX]);
+ * each of shard_mixes. With c_min 1 there is no floor but 1, under which shares do not matter.
+ *
+ * With a bank, each of these floors of `score` is tried with each of SELECT_RIDGES, and shares of
+ * other demand with the middle one: which floor is best depends on whether entries are fitted. */
+#define SELECT_RIDGES                                                                              \
+    { 0, 0.1, 1 }
+size_t select_candidates(uint32_t features, bool mixes, bool bank, ckvc_score_kind score,
+                         double counted, double c_min, select_candidate out[SELECT_MAX]);
 /* Reads the losses from a file of score lines: those of policy `table` under the table's budgets
  * and modes. The candidates are those of the first prompt's lines, in their order. The status is
  * CKVC_E_DATA where a line is missing or is there twice. With `drops`, a candidate may have no

@@ -121,8 +121,8 @@ static ckvc_status open_candidates(steps *s, candidates *x, ckvc_err *err) {
     const bool mixes = has_mixes(asked, made);
     CKVC_AUTO(fit_mixes_free_at) fit_mixes *m = NULL;
     const uint32_t features = s->table->table->theta ? asked->features : 0;
-    x->n = select_candidates(features, mixes, asked->score, made->setting.floor, asked->c_min,
-                             x->list);
+    x->n = select_candidates(features, mixes, s->table->table->bank != NULL, asked->score,
+                             made->setting.floor, asked->c_min, x->list);
     for (size_t i = 0; mixes && i < SHARD_N_MIXES; i++) {
         CKVC_TRY(mix_table(s, &m, shard_mixes[i], &x->mixed[i], err));
     }
@@ -132,7 +132,8 @@ static ckvc_status open_candidates(steps *s, candidates *x, ckvc_err *err) {
         x->policies[i] = (asked_policy){.kind = POLICY_TABLE,
                                         .table = k < SHARD_N_MIXES ? x->mixed[k] : s->table,
                                         .score = &x->list[i].score,
-                                        .floor = &x->list[i].floor};
+                                        .floor = &x->list[i].floor,
+                                        .ridge = &x->list[i].ridge};
     }
     return CKVC_OK;
 }
@@ -258,9 +259,9 @@ static double scored_hours(const compile_load *l, size_t n, double policies) {
 budgets_hours compile_budgets_hours(const budgets_options *asked, const calibrate_options *made,
                                     const compile_load *l) {
     select_candidate list[SELECT_MAX];
-    const double tried =
-        (double)select_candidates(asked->features, has_mixes(asked, made), asked->score,
-                                  made->setting.floor, asked->c_min, list);
+    const double tried = (double)select_candidates(
+        asked->features, has_mixes(asked, made), asked->bank.n && made->setting.queries,
+        asked->score, made->setting.floor, asked->c_min, list);
     return (budgets_hours){.select = scored_hours(l, l->n_select, tried),
                            .heldout = scored_hours(l, l->n_heldout - l->n_select, REFERENCES)};
 }

@@ -257,8 +257,8 @@ json_t *gain_json(rank_interval g) {
 
 static const char choice_form[] =
     "\n{by=kl?KL from the full cache}{by=loss?loss over the full cache} on {prompts} prompts of "
-    "split select (* the least: recommended)\nranking  floor  mix {budgets# {.:11g}}"
-    "{candidates#\n{score:-8s} {floor:5g} {mix?{mix:4g}}{mix!   0} "
+    "split select (* the least: recommended)\nranking  floor  mix ridge {budgets# {.:11g}}"
+    "{candidates#\n{score:-8s} {floor:5g} {mix?{mix:4g}}{mix!   0} {ridge?{ridge:5g}}{ridge!    0} "
     "{losses.@#{loss? {loss:10.5f}{chosen?*}{chosen! }}{loss!    dropped }}}\n"
     "{undecided#note: at budget {budget:g} this is not decided: the next best loses "
     "{more&" GAIN_FORM "} more; more prompts of split select would decide\n}";

@@ -5,8 +5,9 @@
 
 enum { nB = 2, nC = 3 };
 static const double budgets[nB] = {8, 0.5};
-static const select_candidate tried[nC] = {
-    {CKVC_SCORE_WINDOW, 0.125, 0}, {CKVC_SCORE_LEARNED, 0.125, 0}, {CKVC_SCORE_PAPER, 0.25, 0.5}};
+static const select_candidate tried[nC] = {{CKVC_SCORE_WINDOW, 0.125, 0, 0},
+                                           {CKVC_SCORE_LEARNED, 0.125, 0, 0},
+                                           {CKVC_SCORE_PAPER, 0.25, 0.5, 0}};
 
 static ckvc_table *table_of(double floor, bool learned) {
     ckvc_table *t = ckvc_table_create(1, 2, 1, 1, nB, 1, 1);
@@ -218,10 +219,10 @@ TEST(dropped_on_the_way) {
 
 TEST(candidates_begin_as_compiled) {
     select_candidate c[SELECT_MAX];
-    assert_int_equal(select_candidates(1, false, CKVC_SCORE_LEARNED, 0.0625, 0.2, c), 6);
-    assert_int_equal(select_candidates(1, true, CKVC_SCORE_LEARNED, 0.5, 0.2, c), 4 + 4);
+    assert_int_equal(select_candidates(1, false, false, CKVC_SCORE_LEARNED, 0.0625, 0.2, c), 6);
+    assert_int_equal(select_candidates(1, true, false, CKVC_SCORE_LEARNED, 0.5, 0.2, c), 4 + 4);
     assert_true(c[0].floor == 0.5 && c[1].floor == 1 && c[2].floor == 0.5 && c[7].mix == 1);
-    assert_int_equal(select_candidates(1, true, CKVC_SCORE_LEARNED, 0.0625, 0.2, c), 14);
+    assert_int_equal(select_candidates(1, true, false, CKVC_SCORE_LEARNED, 0.0625, 0.2, c), 14);
     assert_true(c[6].score == CKVC_SCORE_LEARNED && c[6].floor == 0.0625 && c[6].mix == 0.25);
     assert_true(c[13].score == CKVC_SCORE_LEARNED && c[13].floor == 0.4 && c[13].mix == 1);
     assert_true(c[0].score == CKVC_SCORE_WINDOW && c[0].floor == 0.4);
@@ -229,23 +230,29 @@ TEST(candidates_begin_as_compiled) {
     assert_true(c[2].score == CKVC_SCORE_LEARNED && c[2].floor == 0.0625);
     assert_true(c[4].score == CKVC_SCORE_LEARNED && c[4].floor == 0.4);
     assert_true(c[5].score == CKVC_SCORE_PAPER && c[5].floor == 0.4);
-    assert_int_equal(select_candidates(1, true, CKVC_SCORE_WINDOW, 0.0625, 0.3, c), 12);
+    assert_int_equal(select_candidates(1, true, false, CKVC_SCORE_WINDOW, 0.0625, 0.3, c), 12);
     assert_true(c[1].floor == 0.2 && c[2].floor == 0.3 && c[3].floor == 0.4);
-    assert_int_equal(select_candidates(1, true, CKVC_SCORE_WINDOW, 0.0625, 0.15, c), 12);
+    assert_int_equal(select_candidates(1, true, false, CKVC_SCORE_WINDOW, 0.0625, 0.15, c), 12);
     assert_true(c[1].floor == 0.15 && c[2].floor == 0.2 && c[3].floor == 0.4);
-    assert_int_equal(select_candidates(1, true, CKVC_SCORE_WINDOW, 0.0625, 0.01, c), 11);
+    assert_int_equal(select_candidates(1, true, false, CKVC_SCORE_WINDOW, 0.0625, 0.01, c), 11);
     /* no more to try, and no learned ranking */
-    assert_int_equal(select_candidates(0, true, CKVC_SCORE_LEARNED, 0.4, 0.2, c), 3 + 4);
+    assert_int_equal(select_candidates(0, true, false, CKVC_SCORE_LEARNED, 0.4, 0.2, c), 3 + 4);
     assert_true(c[6].score == CKVC_SCORE_WINDOW && c[6].mix == 1);
-    assert_int_equal(select_candidates(0, true, CKVC_SCORE_PAPER, 0.4, 0, c), 1 + 4);
+    assert_int_equal(select_candidates(0, true, false, CKVC_SCORE_PAPER, 0.4, 0, c), 1 + 4);
     assert_true(c[0].score == CKVC_SCORE_PAPER && c[0].floor == 0.4);
     /* without attention rows; every head as many */
-    assert_int_equal(select_candidates(2, true, CKVC_SCORE_LEARNED, 0.0625, 0.2, c), 3 + 8);
+    assert_int_equal(select_candidates(2, true, false, CKVC_SCORE_LEARNED, 0.0625, 0.2, c), 3 + 8);
     for (int i = 0; i < 11; i++) { assert_int_equal(c[i].score, CKVC_SCORE_LEARNED); }
-    assert_int_equal(select_candidates(1, true, CKVC_SCORE_LEARNED, 0.0625, 1.0, c), 3);
+    assert_int_equal(select_candidates(1, true, false, CKVC_SCORE_LEARNED, 0.0625, 1.0, c), 3);
     for (int i = 0; i < 3; i++) { assert_true(c[i].floor == 1.0 && c[i].mix == 0); }
-    assert_int_equal(select_candidates(2, true, CKVC_SCORE_LEARNED, 0.0625, 1.0, c), 1);
+    assert_int_equal(select_candidates(2, true, false, CKVC_SCORE_LEARNED, 0.0625, 1.0, c), 1);
     assert_true(c[0].score == CKVC_SCORE_LEARNED && c[0].floor == 1.0);
+    /* with a bank, each floor of the own ranking under each ridge, and never more than fit */
+    assert_int_equal(select_candidates(1, true, true, CKVC_SCORE_LEARNED, 0.0625, 0.2, c), 20);
+    assert_true(c[2].ridge == 0 && c[3].ridge == 0.1 && c[4].ridge == 1 && c[4].floor == 0.0625);
+    assert_true(c[5].ridge == 0 && c[5].floor == 0.2 && c[11].score == CKVC_SCORE_PAPER);
+    assert_true(c[12].mix == 0.25 && c[12].ridge == 0.1 && c[0].ridge == 0 && c[11].ridge == 0);
+    assert_int_equal(select_candidates(1, true, true, CKVC_SCORE_LEARNED, 0.0625, 0.3, c), 23);
 }
 
 RUN_TESTS(temp_folder_make, temp_folder_remove)
