@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "lib/base/memory.h"
-#include "lib/base/pool.h"
 
 static void *reserve(entry_fitter *f, size_t n, size_t size) {
     f->bytes += n * size;
@@ -87,7 +86,7 @@ ckvc_status entry_fitter_fit(entry_fitter *f, const fit_request *r, double *most
             CKVC_TRY(
                 session_read_head(r->session, (int32_t)l, g, f->keys + at, f->values + at, err));
         }
-        ckvc_pool_run(session_pool(r->session), G, fit_head, f);
+        session_each_head(r->session, fit_head, f);
         for (int32_t g = 0; g < G; g++) {
             const size_t at = (size_t)g * T * D;
             session_write_fitted(r->session, (int32_t)l, g, f->fitted_keys + at,

@@ -250,8 +250,10 @@ ckvc_status session_read_head(session *s, int32_t layer, int32_t head, float *ke
  * limits.fitted. */
 void session_write_fitted(session *s, int32_t layer, int32_t head, const float *keys,
                           const float *values);
-/* The threads that a session's backend works with. They may be used between two calls. */
-ckvc_pool *session_pool(const session *s);
+/* Runs fn(ctx, head, worker) for every KV head, on the threads of the session's backend, and
+ * returns when all are done. fn must not call the session. */
+void session_each_head(const session *s, void (*fn)(void *ctx, int64_t head, int worker),
+                       void *ctx);
 /* How a layer attends to the prompt. */
 typedef struct layer_rule {
     const double *inv_freq; /* [D/2], valid until the next prefill */

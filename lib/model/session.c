@@ -660,7 +660,10 @@ void session_write_fitted(session *s, int32_t layer, int32_t head, const float *
     be->ops->write(be, s->fitted[layer].v, at, values, n);
 }
 
-ckvc_pool *session_pool(const session *s) { return s->m->be->pool; }
+void session_each_head(const session *s, void (*fn)(void *ctx, int64_t head, int worker),
+                       void *ctx) {
+    ckvc_pool_run(s->m->be->pool, s->m->shape->n_kv_heads, fn, ctx);
+}
 
 layer_rule session_layer_rule(const session *s, int32_t layer) {
     const be_attention_shape a = layer_attention(s->m, layer);

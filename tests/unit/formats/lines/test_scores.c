@@ -154,7 +154,7 @@ TEST(refuses_deviations) {
             "\"n_kept_window\" has 1 counts a layer, wanted 2");
     refused("'n_candidates':[40,30]", "'n_candidates':[[40,1],[30,1]]", "n_candidates");
     refused("'T':100", "'T':100,'entries':63", "\"entries\" is 63, but 62 are kept");
-    refused("'T':100", "'T':100,'mode':'head'", "wanted shared, heads or layers");
+    refused("'T':100", "'T':100,'mode':'head'", "wanted shared, heads, layers or lengths");
     refused("'bin_entropy':1", "'bin_entropy':-1", "bin");
     refused("'reward':-0.25", "'reward':0.25", "\"reward\" is 0.25");
     refused("'reward':-0.25", "'reward':null", "\"reward\" is null although");

@@ -48,6 +48,7 @@ static setting unusual(void) {
                      .floor = 0.25,
                      .recent = 4,
                      .mix = 0.5,
+                     .ridge = 0.5,
                      .repeat = "Say it again.",
                      .positions = 32,
                      .features = 1,
