@@ -119,7 +119,7 @@ void bank_records_table(const bank_records *r, ckvc_table *t, fitted_bank *out) 
     }
     for (uint32_t b = 0; b < t->n_budgets; b++) {
         t->bank_use[b] = (ckvc_bank_use){n, SPAN};
-        for (uint32_t l = 0; l < t->n_layers; l++) { t->ridge[l * t->n_budgets + b] = r->o.ridge; }
+        for (uint32_t l = 0; l < t->n_layers; l++) { t->ridge[l * t->n_budgets + b] = ridge; }
     }
 }
 

@@ -184,9 +184,10 @@ static const opt rows[] = {
     OPT_DOUBLE("mix", fit.budgets.mix, "W", 0, 1,
                "Count demand with weight W on what the continuation looks at and 1 - W on what the "
                "repetition does; 0, 0.25, 0.5, 0.75 and 1 are logged."),
-    OPT_DOUBLE("ridge", fit.budgets.bank.ridge, "X", 0, 1e9,
-               "Fit the values of kept entries to the bank with this ridge in every layer and for "
-               "every budget; 0 leaves values as they are."),
+    OPT_DOUBLE("ridge", fit.budgets.bank.ridge, "R", -1, 1e6,
+               "Let the table fit kept entries by its bank with this ridge in all layers; 0 or "
+               "less leaves entries as they are.",
+               .preset = "-1"),
     OPT_INT("seed", fit.resampled.seed, "N", 0, 9007199254740992.0,
             "Draw the bootstrap, the bank and the order of adamw from this seed.", .preset = "1"),
     OPT_SIZE("memory", fit.memory_max, "Use at most this much memory for statistics and resamples.",

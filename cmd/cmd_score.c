@@ -26,11 +26,17 @@ static void job_fini(score_job *j) {
     inputs_close(&j->e);
 }
 
-/* Checks --kept-floor, which stands in place of each table's floors. */
-static ckvc_status check_floors(const score_cli *c, const score_job *j, ckvc_err *err) {
+/* Checks --kept-floor and --ridge, which stand in place of what each table says. */
+static ckvc_status check_in_place(const score_cli *c, const score_job *j, ckvc_err *err) {
     for (size_t i = 0; c->c_min >= 0 && i < j->of.n_tables; i++) {
         USAGE_IF(!j->of.tables[i]->table->c_min,
                  "%s: has no shares, so that --kept-floor has nothing to say; leave it out",
+                 c->of.tables.items[i]);
+    }
+    for (size_t i = 0; c->ridge > 0 && i < j->of.n_tables; i++) {
+        USAGE_IF(!j->of.tables[i]->table->bank,
+                 "%s: has no bank, so that --ridge has nothing to fit by; leave it out, or fit the "
+                 "table again from a demand pass that logged queries",
                  c->of.tables.items[i]);
     }
     return CKVC_OK;
@@ -116,7 +122,7 @@ ckvc_status score_run(const score_cli *c, ckvc_err *err) {
     CKVC_TRY(inputs_open_prompts(&c->inputs, &j.e, err));
     CKVC_TRY(policies_open(&c->of, &c->inputs, &j.e, &j.of, err));
     USAGE_IF(j.of.n == 0, "nothing to score: give --table T.ckvt, --policy NAME, or both");
-    CKVC_TRY(check_floors(c, &j, err));
+    CKVC_TRY(check_in_place(c, &j, err));
     CKVC_TRY(choose_budgets(c, &j, err));
     const uint32_t L = (uint32_t)model_get_shape(j.e.model)->n_layers;
     const setting_list by_layer = {j.layer_budgets, j.layer_budgets ? L : 0};

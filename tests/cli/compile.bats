@@ -248,17 +248,17 @@ for kind in set(by) - {"table"}:
 assert abs(h["reward"] - mean("table")) < 1e-12
 assert said["content_id"] == said["passes"][1]["content_id"], said' "$DIR"
     # the choice by hand
-    by_hand() { # TABLE SCORE FLOOR
+    by_hand() { # TABLE SCORE FLOOR RIDGE
         "$CKVC" score --model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 --holdout 0.6 --select 0.5 --split select -q \
-            --table "$1" --ranking "$2" --kept-floor "$3" 2>/dev/null
+            --table "$1" --ranking "$2" --kept-floor "$3" --ridge "$4" 2>/dev/null
     }
-    for of in "window "{0.4,1} "learned "{0.05,0.2,0.4} "paper 0.4"; do
-        by_hand "$DIR/demand-hand.ckvt" ${of% *} "${of#* }"
+    for of in "window "{0.4,1}" 0" "learned "{0.05,0.2,0.4}" "{0,0.1,1} "paper 0.4 0"; do
+        by_hand "$DIR/demand-hand.ckvt" $of
     done >"$DIR/select-hand.jsonl"
     for mix in 0.25 0.5 0.75 1; do
         "$CKVC" fit -q "$DIR/demand-hand" --mix "$mix" --out "$DIR/mixed-hand.ckvt" --force
         [ "$(content_id "$DIR/mixed-hand.ckvt")" = "$(content_id "$DIR/demand/tables/pass-01-mix-$mix.ckvt")" ]
-        for floor in 0.05 0.4; do by_hand "$DIR/mixed-hand.ckvt" learned "$floor"; done
+        for floor in 0.05 0.4; do by_hand "$DIR/mixed-hand.ckvt" learned "$floor" 0.1; done
     done >>"$DIR/select-hand.jsonl"
     diff <(sort "$DIR/select-hand.jsonl") <(sort "$DIR/demand/select/pass-02.jsonl")
     "$CKVC" fit "$DIR/demand-hand" --choose "$DIR/select-hand.jsonl" --out "$DIR/chosen-hand.ckvt" 2>"$DIR/chosen-hand.txt"
@@ -324,7 +324,7 @@ d = json.load(sys.stdin)
 prefill = d["passes"][-1]["prefill_s"]
 one = (d["heldout_hours"] * 3600 / 3 - prefill) / (1 + 2 * 6)
 tried = ((d["select_hours"] * 3600 / 3 - prefill) / one - 1) / 2
-assert abs(tried - 7 - 4 * 2) < 1e-6, (tried, d)
+assert abs(tried - 7 - 6 - 4 * 2) < 1e-6, (tried, d)
 assert [p["pass"] for p in d["passes"]] == ["demand"] and d["select_prompts"] == 3, d
 assert d["select_hours"] > 0 and d["heldout_hours"] > 0, d
 assert abs((sum(p["hours"] for p in d["passes"]) + d["select_hours"] + d["heldout_hours"]) / d["hours"] - 1) < 1e-9, d
@@ -369,13 +369,13 @@ counts = table["meta"]["counts"] # all others are fitted, and no other
 assert counts["demand"]["prompts"] == counts["learned"]["prompts"] == 16 - len(ids[0] | ids[1]), counts
 chosen = table["meta"]["select"]
 assert chosen == said["select"] and chosen["prompts"] == len(ids[0]) and chosen["by"] == "kl"
-tried = [(c["score"], c["floor"], c.get("mix", 0)) for c in chosen["candidates"]]
-assert tried == [("window", 0.4, 0), ("window", 1, 0), *(("learned", f, 0) for f in (0.05, 0.2, 0.4)), ("paper", 0.4, 0)] + \
-    [("learned", f, m) for m in (0.25, 0.5, 0.75, 1) for f in (0.05, 0.4)], tried
+tried = [(c["score"], c["floor"], c.get("mix", 0), c.get("ridge", 0)) for c in chosen["candidates"]]
+assert tried == [("window", 0.4, 0, 0), ("window", 1, 0, 0), *(("learned", f, 0, r) for f in (0.05, 0.2, 0.4) for r in (0, 0.1, 1)),
+                 ("paper", 0.4, 0, 0), *(("learned", f, m, 0.1) for m in (0.25, 0.5, 0.75, 1) for f in (0.05, 0.4))], tried
 for b, budget in enumerate((32, 0.5)):
     means = []
     for one in tried:
-        of = [l["kl"] for l in select if (l["budget"], l.get("score", "paper"), l["floor"], l.get("mix", 0)) == (budget, *one)]
+        of = [l["kl"] for l in select if (l["budget"], l.get("score", "paper"), l["floor"], l.get("mix", 0), l.get("ridge", 0)) == (budget, *one)]
         assert len(of) in (4, len(ids[0])), of # all, or dropped after four
         means.append(sum(of) / len(of) if len(of) == len(ids[0]) else None)
     assert all(m == c["kl"][b] or abs(m - c["kl"][b]) < 1e-12 for m, c in zip(means, chosen["candidates"]))
@@ -383,7 +383,7 @@ for b, budget in enumerate((32, 0.5)):
     best = losses.index(min(losses)) # of equal ones the first
     assert chosen["chosen"][b] == best
     mix = table["meta"]["diagnostics"]["demand"]["by_budget"][b].get("mix", 0)
-    assert (table["score"][b]["score"], table["c_min"][b]["floor"], mix) == tried[best]
+    assert (table["score"][b]["score"], table["c_min"][b]["floor"], mix, table["bank"]["ridge"][0][b]) == tried[best]
     assert recommends[b] == {"budget": budget, "mode": "heads", "score": tried[best][0], "floor": tried[best][1]}, recommends
     of_table = {(l.get("score", "paper"), l["floor"], l.get("mix", 0)) for l in heldout if l["policy"] == "table" and l["budget"] == budget}
     assert of_table == {tried[best]}, of_table

@@ -117,6 +117,65 @@ TEST(continuation) {
     against_continue("openblas", "models/ckvc-tiny-4l", 2e-5);
 }
 
+/* Stores entries beside the prompt's own: keys k + shift and values v * factor. */
+static void write_fitted(session *s, const model_shape *shape, int64_t T, float shift,
+                         float factor) {
+    const size_t n = (size_t)(T * shape->head_dim);
+    CKVC_AUTO_FREE float *k = ckvc_alloc(n, sizeof *k), *v = ckvc_alloc(n, sizeof *v);
+    for (int32_t l = 0; l < shape->n_layers; l++) {
+        for (int32_t g = 0; g < shape->n_kv_heads; g++) {
+            OK(session_read_head(s, l, g, k, v, &err));
+            for (size_t i = 0; i < n; i++) {
+                k[i] += shift;
+                v[i] *= factor;
+            }
+            session_write_fitted(s, l, g, k, v);
+        }
+    }
+}
+
+/* Rollouts and sequences read fitted entries where a set says so. Fitted entries that are the
+ * prompt's own change no bit. */
+TEST(fitted) {
+    of_the_cpu_alone();
+    enum { T = 120 };
+    session_limits limits = limits_of(T, C, 8, 0);
+    limits.fitted = true;
+    CKVC_AUTO(bench_close) bench b = bench_open(2);
+    bench_load(&b, "models/ckvc-tiny-4l", limits);
+    const model_shape *shape = model_get_shape(b.m);
+    int32_t ids[T + C];
+    double plain[C], own[C], fitted[C];
+    some_sets kept;
+    fill_ids(ids, T + C, 13, shape->vocab);
+    sets_fill(&kept, shape, T, false);
+    prefill_of(b.s, ids, T, T + C, 8);
+    OK(session_continue(b.s, ids + T, C, kept.sets, plain, &err));
+    for (int32_t l = 0; l < shape->n_layers; l++) { kept.sets[l].fitted = true; }
+    write_fitted(b.s, shape, T, 0, 1);
+    OK(session_continue(b.s, ids + T, C, kept.sets, own, &err));
+    assert_memory_equal(own, plain, sizeof plain);
+    write_fitted(b.s, shape, T, 0.25f, 0.5f);
+    OK(session_continue(b.s, ids + T, C, kept.sets, fitted, &err));
+    CKVC_AUTO(sequence_free_at) sequence *q = NULL;
+    CKVC_AUTO(decoder_destroy_at) decoder *d = NULL;
+    CKVC_AUTO_FREE float *logits = ckvc_alloc((size_t)shape->vocab, sizeof *logits);
+    OK(sequence_create(b.s, kept.sets, C, &q, &err));
+    OK(decoder_create(b.m, 1, &d, &err));
+    double moved = 0;
+    for (int c = 0; c + 1 < C; c++) {
+        OK(decoder_step(d, &q, ids + T + c, 1, logits, NULL, &err));
+        const double nll = logits_loss(logits, shape->vocab, ids[T + c + 1]);
+        assert_float_equal(nll, fitted[c + 1], 2e-6); /* as in against_continue */
+        moved += fabs(nll - plain[c + 1]);
+    }
+    assert_true(moved > 0.1);
+    /* sets that do not say so still have the prompt's own */
+    for (int32_t l = 0; l < shape->n_layers; l++) { kept.sets[l].fitted = false; }
+    OK(session_continue(b.s, ids + T, C, kept.sets, own, &err));
+    assert_memory_equal(own, plain, sizeof plain);
+}
+
 /* Windows of other lengths than the prompt's hide kept positions, then the sequence's own. */
 TEST(sliding_window) {
     of_the_cpu_alone();

@@ -1,0 +1,77 @@
+# Fitted entries from the outside: a table with a bank, its sections, scores with and without, texts, a compile that chooses the ridge.
+load helper
+
+setup_file() {
+    prompts 14 >"$DIR/prompts.jsonl"
+    "$CKVC" calibrate --side demand "${OVER[@]}" --budget 0.25,0.5 -q --out "$DIR/demand" 2>/dev/null
+    "$CKVC" fit "$DIR/demand" --bank 8 --ridge 0.1 --out "$DIR/t.ckvt" --no-prov -q
+    "$CKVC" fit "$DIR/demand" --bank 0 --out "$DIR/none.ckvt" --no-prov -q
+}
+
+score() { "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 8 -q "$@"; }
+
+@test "fit: the bank has sections of its own, and nothing else of the table changes" {
+    "$CKVC" verify "$DIR/t.ckvt"
+    cells "$DIR/t.ckvt" >"$DIR/t.json"
+    cells "$DIR/none.ckvt" >"$DIR/none.json"
+    check '
+t, none = (json.load(open(p)) for p in sys.argv[1:3])
+assert set(t) - set(none) == {"BANK", "RIDGE", "BANKUSE"}
+assert not [k for k in none if k not in ("meta", "content_id", "file") and t[k] != none[k]], [k for k in none if t[k] != none[k]]
+assert all(x == 0.1 for layer in t["RIDGE"] for x in layer) and t["BANKUSE"] == [[8, 96], [8, 96]]
+assert len(t["BANK"][0][0]) == 8 and any(x for x in t["BANK"][0][0][0])' "$DIR/t.json" "$DIR/none.json"
+    "$CKVC" transfer "$DIR/t.ckvt" --to-shape 7,3 --out "$DIR/deep.ckvt"
+    cells "$DIR/deep.ckvt" | check 'assert "BANK" not in json.load(sys.stdin)'
+}
+
+@test "score: the sets are those of a table without a bank, the losses are others, and --ridge 0 gives these back; any threads" {
+    score --table "$DIR/t.ckvt" --sets >"$DIR/fitted.jsonl"
+    score --table "$DIR/t.ckvt" --sets --threads 1 >"$DIR/one.jsonl"
+    score --table "$DIR/t.ckvt" --sets --ridge 0 >"$DIR/zero.jsonl"
+    score --table "$DIR/none.ckvt" --sets >"$DIR/none.jsonl"
+    cmp "$DIR/fitted.jsonl" "$DIR/one.jsonl"
+    check '
+fitted, zero, none = (rows_of(p) for p in sys.argv[1:4])
+assert [(r["sets"], r["kl"]) for r in zero] == [(r["sets"], r["kl"]) for r in none] and len(fitted) == 28
+assert [r["sets"] for r in fitted] == [r["sets"] for r in none]
+assert all(r["ridge"] == 0.1 for r in fitted) and not any("ridge" in r for r in zero + none)
+assert sum(r["kl"] != z["kl"] for r, z in zip(fitted, zero)) > 20
+kl = [sum(r["kl"] for r in rows) for rows in (fitted, zero)]
+assert kl[0] < 0.95 * kl[1], kl' "$DIR/fitted.jsonl" "$DIR/zero.jsonl" "$DIR/none.jsonl"
+    says 64 "*none.ckvt: has no bank, so that --ridge has nothing to fit by*" score --table "$DIR/none.ckvt" --ridge 1
+    says 64 "*--ridge*" score --table "$DIR/t.ckvt" --ridge 2e6
+}
+
+@test "a table at its shortest: all of a short prompt is kept, and nothing is fitted" {
+    head -1 "$DIR/prompts.jsonl" | check '
+p = json.load(sys.stdin)
+p["tokens"] = p["tokens"][:20]
+print(json.dumps(p))' >"$DIR/short.jsonl"
+    "$CKVC" score --model "$MODEL" --manifest "$DIR/short.jsonl" --window 16 --continuation 8 -q --table "$DIR/t.ckvt" >"$DIR/short-scores.jsonl"
+    check '
+rows = rows_of(sys.argv[1])
+assert rows and all(r.get("whole") and r["reward"] == 0 and "ridge" not in r for r in rows), rows' "$DIR/short-scores.jsonl"
+}
+
+@test "generate: texts from fitted entries are others than from the same entries as they were" {
+    "$CKVC" generate --model "$MODEL" --manifest "$DIR/prompts.jsonl" --max-new 24 --json -q --budget 0.25 --table "$DIR/t.ckvt" >"$DIR/fitted-texts.jsonl"
+    "$CKVC" generate --model "$MODEL" --manifest "$DIR/prompts.jsonl" --max-new 24 --json -q --budget 0.25 --table "$DIR/none.ckvt" >"$DIR/plain-texts.jsonl"
+    check '
+fitted, plain = ([(r["text"], r["entries"]) for r in rows_of(p)] for p in sys.argv[1:3])
+assert [e for _, e in fitted] == [e for _, e in plain] and len(fitted) == 14
+assert sum(a != b for a, b in zip(fitted, plain)) > 3, fitted' "$DIR/fitted-texts.jsonl" "$DIR/plain-texts.jsonl"
+}
+
+@test "compile: the ridge is chosen with the floor on select prompts, and the table says it; --bank 0 tries none" {
+    "$CKVC" compile "${OVER[@]}" --budget 0.25 --holdout 0.5 --select 0.5 --bank 8 -q --out "$DIR/compiled"
+    cells "$DIR/compiled/table.ckvt" | check '
+t = json.load(sys.stdin)
+tried = t["meta"]["select"]["candidates"]
+assert sorted({c.get("ridge", 0) for c in tried}) == [0, 0.1, 1]
+chosen = tried[t["meta"]["select"]["chosen"][0]]
+assert all(layer[0] == chosen.get("ridge", 0) for layer in t["RIDGE"]), (chosen, t["RIDGE"])'
+    "$CKVC" compile "${OVER[@]}" --budget 0.25 --holdout 0.5 --select 0.5 --bank 0 -q --out "$DIR/without"
+    cells "$DIR/without/table.ckvt" | check '
+t = json.load(sys.stdin)
+assert "BANK" not in t and not any("ridge" in c for c in t["meta"]["select"]["candidates"])'
+}
