@@ -19,6 +19,7 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer
 
 from .fingerprint import check_model
+from .fit import fit_kept
 from .hf_model import IMPLEMENTATIONS, attention_of, check_attention, geometry_of, original_attention
 from .hf_model import device_of, with_cache  # noqa: F401  (callers take these from here, too)
 from .prefill import Kept, Prefill, log_softmax
@@ -195,10 +196,10 @@ class Compression:
     block, that call ends at its next token. The end of the block is an Error if more tokens than the table's window were read at once and no prompt was
     compressed."""
 
-    def __init__(self, model: torch.nn.Module, table: Table, budget: Optional[float] = None, mode: Optional[str] = None):
+    def __init__(self, model: torch.nn.Module, table: Table, budget: Optional[float] = None, mode: Optional[str] = None, fit: bool = True):
         models = [m for m in model.modules() if isinstance(m, PreTrainedModel)]  # the model itself, or one that PEFT, torch.compile or others have wrapped
         refuse(not models, f"{type(model).__name__}: want a model of transformers, or one that holds such a model")
-        self.model, self.table, self.budget, self.mode, self.active = models[0], table, budget, mode, False
+        self.model, self.table, self.budget, self.mode, self.fit, self.active = models[0], table, budget, mode, fit, False
         self.geometry = g = geometry_of(self.model)
         table.check_model(g.n_layers, g.n_query_heads, g.n_kv_heads, g.head_dim)
         check_model(table, self.model)
@@ -215,7 +216,7 @@ class Compression:
         self._lock, self._restored = threading.RLock(), contextlib.ExitStack()  # held during a call; what the block's end undoes
         self._context = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
         self._attends, self._before = contextlib.ExitStack(), ""  # the implementation that `_attention` replaces; "" while it replaces none
-        self._scaling = 1.0
+        self._scaling = next((m.scaling for m in self.model.modules() if hasattr(m, "scaling") and hasattr(m, "layer_idx")), g.head_dim**-0.5)
 
     def __deepcopy__(self, memo: Any) -> Compression:
         return self  # a copy of a cache belongs to the same block
@@ -415,6 +416,7 @@ class Compression:
         self.full_bytes = self.kept_bytes = sum(b * self._width * B for b in of_token)
         if getattr(cache, "offloading", False) or any(type(layer) is not DynamicLayer for layer in layers):
             self.holds = "masked"
+            self.fit_in_place(cache)
             cache.ckvc_hidden = hidden = torch.zeros(L, B, G, self._width, dtype=torch.bool)
             for row, of_row in enumerate(hidden.flatten(1, 2)):
                 for of_head, p in zip(of_row, self._positions(row)):
@@ -426,8 +428,32 @@ class Compression:
         """Where the kept tokens of a table's row are in the cache, for each of B * G heads."""
         return [torch.from_numpy(p.astype("int64")) + first for kept, (first, _) in zip(self.kept, self.starts) for p in kept.positions[row]]
 
-    def _cut(self, cache: Cache, whole: Iterable[Tuple[torch.Tensor, torch.Tensor]]) -> None:
-        for (l, row), (keys, values) in zip(self._rows.items(), whole):
+    def _fitted(self, row: int, keys: torch.Tensor, values: torch.Tensor, held: Optional[torch.Tensor] = None) -> Tuple[torch.Tensor, torch.Tensor]:
+        """The keys and values [B, G, length, D] of a table's row, with those that are kept fitted where the table says so (fit.py). held [B, G, length]: the
+        positions that are there; None: all."""
+        out = keys, values
+        for b, (kept, (first, at)) in enumerate(zip(self.kept, self.starts) if self.fit else ()):
+            k, v = keys[b, :, first:], values[b, :, first:]
+            fitted = fit_kept(kept, self.geometry, row, k, v, self._scaling, at, None if held is None else held[b, :, first:])
+            if fitted[0] is not k:
+                out = (keys.clone(), values.clone()) if out[0] is keys else out  # the model's own tensors stay as they are
+                out[0][b, :, first:], out[1][b, :, first:] = fitted
+        return out
+
+    def fit_in_place(self, cache: Cache) -> None:
+        """Writes fitted entries over what is kept in layers that stay whole. Offloaded caches, and layers that hold no plain tensors (quantized ones), stay as
+        they are."""
+        for layer, row in [(cache.layers[l], row) for l, row in self._rows.items()]:
+            if not getattr(cache, "offloading", False) and layer.keys.ndim == 4 and layer.keys.shape[2] >= self._width:
+                whole = [x[:, :, : self._width] for x in (layer.keys, layer.values)]
+                for x, fitted in zip(whole, self._fitted(row, *whole)):
+                    if fitted is not x:
+                        x.copy_(fitted)
+
+    def _cut(self, cache: Cache, whole: Iterable[Sequence[torch.Tensor]]) -> None:
+        """Makes KeptLayers. whole: for each row the arguments of _fitted that follow it."""
+        for (l, row), of_row in zip(self._rows.items(), whole):
+            keys, values = self._fitted(row, *of_row)
             positions = [p.to(keys.device) for p in self._positions(row)]
             cache.layers[l] = KeptLayer(keys, values, positions, self._queries[row], self)
         layers = [cache.layers[l] for l in self._rows]
@@ -442,8 +468,8 @@ class Compression:
     @torch.no_grad()
     def recompress(self, cache: Cache) -> List[Kept]:
         """Cuts a cache once more between turns, after it was cut in this block and has grown. The budget is the same, of the whole length that it has now.
-        What was dropped stays dropped. What is held, later turns included, is ranked by the newest queries, as if it had just been prefilled. Returns the new
-        `kept`. An Error says that the cache was not cut here, that a crop removed the newest queries, or that the table has bins of perplexity, which only a
+        What was dropped stays dropped. What is held, later turns included, is ranked by the newest queries and fitted again, as if it had just been
+        prefilled. Returns the new `kept`. An Error says that the cache was not cut here, that a crop removed the newest queries, or that the table has bins of perplexity, which only a
         prefill knows."""
         with self._alone():
             layers = [cache.layers[l] for l in self._rows if l < len(cache.layers)]
@@ -457,7 +483,7 @@ class Compression:
                 for b, (p, (first, _)) in enumerate(zip(prefills, self.starts)):
                     p.layer(layer.queries[b], keys[b, :, first:], values[b, :, first:], self._scaling, held[b, :, first:], self._sinks.get(row))
             self.kept, self._queries = [p.keep() for p in prefills], [layer.queries for layer in layers]
-            self._cut(cache, (layer.spread()[:2] for layer in layers))
+            self._cut(cache, (layer.spread() for layer in layers))
             return self.kept
 
     def _collect(self, prefills: List[Prefill], row: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
@@ -491,17 +517,19 @@ class Compression:
         return mask & seen if mask.dtype == torch.bool else mask.masked_fill(~seen, torch.finfo(mask.dtype).min)
 
 
-def compress(model: torch.nn.Module, table: Union[Table, FilePath], budget: Optional[float] = None, mode: Optional[str] = None) -> Compression:
+def compress(model: torch.nn.Module, table: Union[Table, FilePath], budget: Optional[float] = None, mode: Optional[str] = None,
+             fit: bool = True) -> Compression:
     """A context manager. Inside it, prompts that fill an empty cache are compressed by the table, and `generate` goes on from what is kept. What comes after
     the prompt, a second turn's text included, is kept whole until `recompress`.
 
     budget: how many positions a head keeps on average: tokens from 1 up, or a share of the prompt below 1. None: the only budget of the table. mode: `heads`,
-    `layers`, `lengths` or `shared`, in place of the one that the table recommends.
+    `layers`, `lengths` or `shared`, in place of the one that the table recommends. fit: False keeps entries as they are, also where the table has a bank by
+    which they are fitted.
 
     An Error of one line says that the table is for another model or has no shares for the mode. During the prefill it says that the budget is too low, or that
     the model's attention implementation is neither sdpa nor eager. If the table's score reads no attention (`ckvc fit --features 2`), any implementation may
     prefill a DynamicCache; new tokens then attend by `_attention`."""
-    return Compression(model, table if isinstance(table, Table) else Table.read(table), budget, mode)
+    return Compression(model, table if isinstance(table, Table) else Table.read(table), budget, mode, fit)
 
 
 def calibrate(model: PreTrainedModel, tokenizer: Any, manifest: FilePath, budgets: Sequence[float], out: FilePath, **options: Any) -> None:

@@ -39,12 +39,26 @@ class Geometry:
         keys = keys.double()
         if self.inv_freq is None or row in self.unrotated:
             return keys
-        n, t = len(self.inv_freq), first_position + torch.arange(len(keys)) if positions is None else positions
-        angle = t[:, None].to(keys.device).float() * self.inv_freq.to(keys.device).float()  # in float32, because models rotate in float32
-        c, s, rotated = angle.cos().double(), angle.sin().double(), keys[:, : 2 * n]
+        n, (c, s) = len(self.inv_freq), self._turn(first_position + torch.arange(len(keys)) if positions is None else positions, keys.device)
+        rotated = keys[:, : 2 * n]
         a, b = rotated.unflatten(1, (n, 2)).unbind(2) if self.interleaved else rotated.chunk(2, dim=1)
         first, second = keys[:, 2 * n :].chunk(2, dim=1)
         return torch.cat([a * c + b * s, first, b * c - a * s, second], dim=1)
+
+    def rotated(self, row: int, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """The inverse of before_rotation: x [..., T, D] of a row as they are at positions [T], float64, in the order in which the model caches keys."""
+        if self.inv_freq is None or row in self.unrotated:
+            return x.double()
+        n, (c, s), (first, second) = len(self.inv_freq), self._turn(positions, x.device), x.double().chunk(2, dim=-1)
+        a, b = first[..., :n], second[..., :n]
+        pair = a * c - b * s, b * c + a * s
+        turned = torch.stack(pair, dim=-1).flatten(-2) if self.interleaved else torch.cat(pair, dim=-1)
+        return torch.cat([turned, first[..., n:], second[..., n:]], dim=-1)
+
+    def _turn(self, positions: torch.Tensor, device: torch.device) -> Tuple[torch.Tensor, torch.Tensor]:
+        """Cosine and sine of the angles [T, n] at positions [T]. The angles are taken in float32, because models rotate in float32."""
+        angle = positions[:, None].to(device).float() * self.inv_freq.to(device).float()
+        return angle.cos().double(), angle.sin().double()
 
 
 @dataclasses.dataclass
@@ -56,6 +70,8 @@ class Kept:
     positions: List[List[Array]]
     r_struct: Optional[float] = None  # in nats; None if the table has no bins of it
     r_sem: Optional[float] = None
+    table: Optional[Table] = dataclasses.field(default=None, repr=False, compare=False)  # the table that decided, by which entries may be fitted
+    block: int = 0  # its block that served the budget
 
     @property
     def entries(self) -> int:
@@ -216,7 +232,7 @@ class Prefill:
         it."""
         t, alpha, r_struct, g = self.table, None, None, self.geometry
         if self._short:
-            return Kept(self.mode, self.n_tokens, [[np.arange(self.n_tokens)] * g.n_kv_heads] * g.n_layers)
+            return Kept(self.mode, self.n_tokens, [[np.arange(self.n_tokens)] * g.n_kv_heads] * g.n_layers, table=t, block=self.block)
         if self._needs_alpha:
             alpha = t.window_alpha(self._mass.cpu().numpy())
             p = alpha[alpha > 0] / alpha.sum()
@@ -228,7 +244,7 @@ class Prefill:
             sets = [of_layer * g.n_kv_heads for of_layer in sets]
         if self._held:  # a head may hold fewer positions than its capacity
             sets = [[p[held[p]] for p, held in zip(*of_layer)] for of_layer in zip(sets, self._held)]
-        return Kept(self.mode, self.n_tokens, sets, r_struct, r_sem)
+        return Kept(self.mode, self.n_tokens, sets, r_struct, r_sem, t, self.block)
 
     def _sets(self, scores: torch.Tensor, cell: Tuple[int, int], alpha: Optional[Array]) -> List[List[torch.Tensor]]:
         """The kept positions, ascending: [L][G] in the modes `heads` and `lengths`, [L][1] in the others. scores [L, G, T]: as _finished gives them."""

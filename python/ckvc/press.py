@@ -28,6 +28,7 @@ class _Pressing(Compression):
     def install(self, cache: Cache) -> None:
         refuse(len(self.kept) > 1, f"a batch of {len(self.kept)}: CompilerKVPress takes one prompt at a time")
         (kept,) = self.kept
+        self.fit_in_place(cache)
         attention = {m.layer_idx: m for m in self.model.base_model.modules() if hasattr(m, "layer_idx") and hasattr(m, "num_key_value_groups")}
         lengths = {len(p) for of_layer in kept.positions for p in of_layer}
         if len(lengths) == 1 and (kept.mode not in BY_HEAD or kept.whole) and all(type(cache.layers[l]) is DynamicLayer for l in self._rows):
@@ -50,7 +51,8 @@ class CompilerKVPress(BasePress):
     """Keeps what a compiled table says.
 
     table: a Table, or the path of a .ckvt file. compression_ratio: the share of entries that is dropped, as in every press. The rest is the budget, and the
-    table's nearest block serves it. mode: `heads`, `layers`, `lengths` or `shared`, in place of the one that the table recommends.
+    table's nearest block serves it. mode: `heads`, `layers`, `lengths` or `shared`, in place of the one that the table recommends. fit: False keeps
+    entries as they are, also where the table has a bank by which they are fitted.
 
     After a prefill, kept is a Kept with positions [L][G]. holds is `cut` if all sets have one size: the cache's tensors then hold only what is kept. Otherwise
     it is `masked`: kvpress's patched attention hides the evicted keys, as for its AdaKV press, and they stay in memory."""
@@ -58,6 +60,7 @@ class CompilerKVPress(BasePress):
     table: Union[Table, FilePath]
     compression_ratio: float = 0.0
     mode: Optional[str] = None
+    fit: bool = True
     kept: Optional[Kept] = dataclasses.field(default=None, init=False, repr=False)
     holds: Optional[str] = dataclasses.field(default=None, init=False)
 
@@ -68,15 +71,15 @@ class CompilerKVPress(BasePress):
     @classmethod
     def from_pretrained(cls, folder: FilePath, **fields: Any) -> CompilerKVPress:
         """A press by a folder that holds table.ckvt, such as `python3 -m ckvc export --format safetensors` writes. If the folder has a press_config.json, it
-        gives compression_ratio and mode; `fields` take precedence over it."""
+        gives compression_ratio, mode and fit; `fields` take precedence over it."""
         config = pathlib.Path(folder) / CONFIG
         said = json.loads(config.read_text()) if config.exists() else {}
-        return cls(str(pathlib.Path(folder) / TABLE), **{**{k: said[k] for k in ("compression_ratio", "mode") if k in said}, **fields})
+        return cls(str(pathlib.Path(folder) / TABLE), **{**{k: said[k] for k in ("compression_ratio", "mode", "fit") if k in said}, **fields})
 
     def save_pretrained(self, folder: FilePath) -> None:
         """Writes a folder that from_pretrained reads."""
         pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
-        said = {"compression_ratio": self.compression_ratio, "mode": self.mode}
+        said = {"compression_ratio": self.compression_ratio, "mode": self.mode, "fit": self.fit}
         for name, data in (TABLE, read(self.table.name, FILE_MAX)), (CONFIG, json.dumps(said).encode() + b"\n"):
             publish(pathlib.Path(folder) / name, data, force=True)
 
@@ -90,7 +93,7 @@ class CompilerKVPress(BasePress):
             yield
             return
         refuse(model.config.get_text_config()._attn_implementation != "sdpa", "CompilerKVPress wants attn_implementation='sdpa', kvpress patches it")
-        pressing = _Pressing(model, self.table, 1 - self.compression_ratio, self.mode)
+        pressing = _Pressing(model, self.table, 1 - self.compression_ratio, self.mode, self.fit)
         with pressing:
             yield
         if pressing.kept:

@@ -353,6 +353,8 @@ class Table:
         if self.theta is not None:
             of_key = self.theta.shape[2] - FEATURES[self.score[0].features][0]
             self._refuse(of_key != head_dim, f"its learned ranking is for keys of {of_key} values, the model's have {head_dim}")
+        self._refuse(self.has_bank and self.bank.shape[3] != head_dim,
+                     f"its bank has queries of {self.bank.shape[3] if self.has_bank else 0} values, the model's keys have {head_dim}")
 
     def check_budget(self, budget: float) -> None:
         self._refuse(budget == 1 and not isinstance(budget, (int, np.integer)),

@@ -40,6 +40,24 @@ for score in ("window", "learned"):
             differ += unlike(press, c) + (press.holds != ("cut" if mode == "shared" else "masked"))
 outside.at_most("sets other than ckvc.hf's, caches that are cut or not", differ, 0)
 
+outside.run(a.ckvc, "calibrate", "--model", MODEL, "--manifest", fitted.name, "--side", "demand", "--continuation", 32, "--budget", BUDGET, "--queries", 8, "-q", "--out", tmp / "bank")
+outside.run(a.ckvc, "fit", tmp / "bank", "--ranking", "window", "--bank", 8, "--ridge", 0.3, "--out", tmp / "bank.ckvt", "-q")
+inputs, differ = torch.tensor([ids[:512]]), 0
+whole = prefill(inputs)
+for mode in ("heads", "shared"):
+    for fit in (True, False):
+        with ckvc.press.CompilerKVPress(str(tmp / "bank.ckvt"), 1 - BUDGET, mode, fit)(model):
+            pressed = prefill(inputs)
+        with ckvc.hf.compress(model, str(tmp / "bank.ckvt"), BUDGET, mode, fit) as c:
+            own = prefill(inputs)
+        for l, layer in enumerate(pressed.layers):
+            keys, values, _ = own.layers[l].spread()
+            for g, at in enumerate(c.kept[0].positions[l]):
+                for got, want, before in zip((layer.keys, layer.values), (keys, values), (whole.layers[l].keys, whole.layers[l].values)):
+                    got = got[0, g, at] if mode == "heads" else got[0, g]
+                    differ += not torch.equal(got, want[0, g, at]) or torch.equal(got, before[0, g, at]) == fit
+outside.at_most("entries that are fitted otherwise than ckvc.hf's, or where they should not be", differ, 0)
+
 press.save_pretrained(tmp / "press")
 press = ckvc.press.CompilerKVPress.from_pretrained(tmp / "press", mode="heads")
 pipe = transformers.pipeline("kv-press-text-generation", model=model, tokenizer=tok)

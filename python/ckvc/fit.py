@@ -1,0 +1,75 @@
+"""Fits the entries that heads keep by a table's bank of reference queries, in torch: one vector is added to all kept keys of a head, and each kept value is
+changed, so that the head answers the bank's queries as it does with the whole cache. The formulas are those of lib/policy/fit_entries.c.
+
+Shapes: G KV heads, T positions of a prompt, D head_dim, n reference queries of a KV head: those of all its query heads, S entries
+that a head keeps at most."""
+from __future__ import annotations
+
+from typing import Optional, Tuple
+
+import numpy as np
+import torch
+
+from .prefill import Geometry, Kept
+from .table import Table
+
+KEY_RIDGE, LEAST = 0.01, 1e-13  # the ridge of the vector that is added to keys; a pivot that is this small beside the diagonal makes a system singular
+
+
+def reference_queries(table: Table, block: int, geometry: Geometry, row: int, n_tokens: int, first_position: int = 0,
+                      device: Optional[torch.device] = None) -> torch.Tensor:
+    """The queries [G, n, D] float64 of the bank that serve a block of the table, in a row of it. They are rotated to positions that are spread evenly behind a
+    prompt of n_tokens, whose first position is first_position. A factor by which a model scales its rotation is in the bank already, because queries are
+    logged with it."""
+    n, span = table.bank_use[block].tolist()
+    bank = torch.from_numpy(table.bank[row, :, :n].astype(np.float64)).to(device)
+    return geometry.rotated(row, bank, first_position + n_tokens + torch.arange(n) * span // n).reshape(geometry.n_kv_heads, -1, bank.shape[2])
+
+
+def _solve(gram: torch.Tensor, ridge: float, x: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
+    """The solution of (gram + ridge * mean(diagonal) * I) y = x for each head, and which heads have one: [G], False if the system is singular."""
+    size = gram.diagonal(dim1=1, dim2=2).mean(dim=1)[:, None]
+    factor, failed = torch.linalg.cholesky_ex(gram + torch.diag_embed((ridge * size).expand(-1, gram.shape[1])))
+    sound = (factor.diagonal(dim1=1, dim2=2) ** 2 > LEAST * size).all(dim=1)
+    return torch.cholesky_solve(x, factor), sound & (failed == 0)
+
+
+def fit_entries(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, kept: torch.Tensor, scaling: float, ridge: float,
+                held: Optional[torch.Tensor] = None) -> Tuple[torch.Tensor, torch.Tensor]:
+    """Keys and values [G, T, D] with those of kept positions fitted, as new tensors. All heads are computed in one batch, whatever their numbers of kept
+    positions. queries [G, n, D]: after rotation. keys, values [G, T, D]: as they are cached. kept [G, T]: True for kept positions. held [G, T]: the positions
+    that are there to be answered from; None: all. scaling: what a product of query and key is multiplied with. ridge: lambda, above 0.
+
+    Logits and answers are computed in float32, sums of products and their solutions in float64. Fitted numbers that the tensors' type cannot hold become its
+    largest. The entries of a head stay as they are if it keeps all that it holds, or nothing, or if its numbers are not finite."""
+    index = kept.int().sort(dim=1, descending=True, stable=True).indices[:, : int(kept.sum(dim=1).max())]  # [G, S]: kept positions, and others behind fewer
+    there, at = kept.gather(1, index), index[..., None].expand(-1, -1, keys.shape[2])
+    old = [x.gather(1, at) for x in (keys, values)]
+    x = queries * scaling
+    logits = x.float() @ keys.float().mT
+    logits = logits if held is None else logits.masked_fill(~held[:, None], -torch.inf)
+    of_kept = logits.gather(2, index[:, None].expand(-1, x.shape[1], -1)).masked_fill(~there[:, None], -torch.inf)
+    total, w = logits.logsumexp(dim=2, keepdim=True), of_kept.softmax(dim=2)
+    shift, sound = _solve(x.mT @ x, KEY_RIDGE, x.mT @ (total - of_kept.logsumexp(dim=2, keepdim=True)).double())
+    missing, w = (logits - total).exp() @ values.float() - w @ old[1].float(), w.double()
+    change, also = _solve(w @ w.mT, ridge, missing.double())
+    fitted = old[0].double() + shift.mT, old[1].double() + w.mT @ change
+    finite = torch.stack([y.isfinite().all(dim=2) | ~there for y in fitted]).all(dim=2).all(dim=0)
+    whole = (kept if held is None else kept | ~held).all(dim=1)
+    changed, most = (there & (sound & also & finite & ~whole)[:, None])[..., None], torch.finfo(keys.dtype).max
+    new = [torch.where(changed, y.clamp(-most, most).to(before.dtype), before) for y, before in zip(fitted, old)]
+    return keys.scatter(1, at, new[0]), values.scatter(1, at, new[1])
+
+
+def fit_kept(kept: Kept, geometry: Geometry, row: int, keys: torch.Tensor, values: torch.Tensor, scaling: float, first_position: int = 0,
+             held: Optional[torch.Tensor] = None) -> Tuple[torch.Tensor, torch.Tensor]:
+    """Keys and values [G, T, D] of a table's row, with those that `kept` says fitted as the table says. The tensors themselves are returned if the table fits
+    nothing there. The other arguments are those of fit_entries and reference_queries."""
+    ridge = 0.0 if kept.table is None or kept.table.bank is None or kept.whole else float(kept.table.ridge[row, kept.block])
+    if ridge == 0:
+        return keys, values
+    mask = torch.zeros(keys.shape[:2], dtype=torch.bool)
+    for of_head, positions in zip(mask, kept.positions[row]):
+        of_head[torch.from_numpy(positions.astype("int64"))] = True
+    queries = reference_queries(kept.table, kept.block, geometry, row, keys.shape[1], first_position, keys.device)
+    return fit_entries(queries, keys, values, mask.to(keys.device), scaling, ridge, held)
