@@ -8,7 +8,7 @@ import functools
 import os
 import pathlib
 from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_size_t, c_uint32, c_void_p, create_string_buffer
-from typing import Any, List, Optional
+from typing import Any, List, Optional, Tuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -28,6 +28,10 @@ class _Request(ctypes.Structure):
     _fields_ = [("table", c_void_p), ("model", _Geometry), ("n_tokens", c_uint32), ("budget", c_double), ("score", c_void_p), ("floor", POINTER(c_double))]
 
 
+class _Attending(ctypes.Structure):
+    _fields_ = [("inv_freq", c_void_p), ("scale", c_double), ("cap", c_double), ("window", c_uint32), ("most", c_double)]
+
+
 _u, _p = c_uint32, c_void_p
 _FUNCTIONS = {  # a function's name: the type of its result, then those of its arguments
     "ckvc_table_parse": (c_int, c_char_p, c_char_p, c_size_t, POINTER(c_void_p), c_char_p, c_size_t),
@@ -38,7 +42,8 @@ _FUNCTIONS = {  # a function's name: the type of its result, then those of its a
     "ckvc_prefill_cache": (c_int, _p, _u, _u, _u, _u, _p, _p),
     "ckvc_prefill_keep": (c_int, _p, c_double), "ckvc_prefill_again": (c_int, _p, c_double, POINTER(c_double)),
     "ckvc_prefill_set": (POINTER(_u), _p, _u, _u, POINTER(_u)), "ckvc_prefill_scores": (POINTER(c_double), _p, _u, _u),
-    "ckvc_prefill_candidates": (_u, _p, _u),
+    "ckvc_prefill_candidates": (_u, _p, _u), "ckvc_prefill_fits": (c_int, _p, _u), "ckvc_prefill_fit_bytes": (c_size_t, _p),
+    "ckvc_prefill_fit": (c_int, _p, _u, _u, POINTER(_Attending), _p, _p, _p, _p, _p),
 }
 
 
@@ -165,3 +170,21 @@ class Prefill:
     def candidates(self, layer: int) -> int:
         """How many positions of a layer the paper's threshold left, after `keep`."""
         return self._c.ckvc_prefill_candidates(self._p, _whole("layer", layer))
+
+    def fits(self, layer: int) -> bool:
+        """Whether the table fits the entries that a layer keeps, after `keep`."""
+        return bool(self._c.ckvc_prefill_fits(self._p, _whole("layer", layer)))
+
+    def fit(self, layer: int, kv_head: int, keys: ArrayLike, values: ArrayLike, scale: float, cap: float = 0.0, window: int = 0,
+            most: float = 0.0) -> Tuple[Array, Array]:
+        """The new keys and values [n, D] of what a head keeps, in the order of its set, after `keep`. They are the old ones if the table fits nothing there.
+        keys, values [T, D]: those of the whole prompt, with keys after the rotation. scale, cap, window and most: how the layer attends and the largest number
+        that its cache holds, as ckvc_attending says."""
+        refuse(self._inv_freq is None, "fit: keys before the rotation: want those after it, and inv_freq")
+        layer, kv_head, n = _whole("layer", layer), _whole("kv_head", kv_head), c_uint32()
+        k, v = (_shaped(what, x, np.float32, self.n_tokens, self.head_dim) for what, x in (("keys", keys), ("values", values)))
+        self._c.ckvc_prefill_set(self._p, layer, kv_head, byref(n))
+        scratch, out = np.empty(self._c.ckvc_prefill_fit_bytes(self._p), np.uint8), np.empty((2, n.value, self.head_dim), np.float32)
+        attending = _Attending(_at(self._inv_freq), scale, cap, _whole("window", window), most)
+        self._c.ckvc_prefill_fit(self._p, layer, kv_head, byref(attending), *map(_at, (k, v, scratch, out[0], out[1])))
+        return out[0], out[1]

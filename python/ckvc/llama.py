@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from typing import Any, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -28,6 +28,7 @@ MAGIC, FILE_MAGIC, VERSION = 0xAF143CD8, 0x67677371, 3  # magic of a state in me
 TYPES = {0: np.dtype("<f4"), 1: np.dtype("<f2")}  # ggml's F32 and F16
 CELL = np.dtype([("position", "<i4"), ("sequences", "<u4"), ("sequence", "<i4")])
 PAIRWISE = {"llama": True, "qwen2": False, "qwen3": False}  # by architecture: True if a key is rotated in pairs (2i, 2i + 1), False if in pairs (i, i + D / 2)
+Fitted = Dict[int, Tuple[Array, Array]]  # by layer, keys and values [G, B, D] of what is kept, as the cache stores them
 FILE_MAX, SIZE_MAX = 1 << 44, 1 << 20  # the most bytes of a state; the most layers, heads or streams
 
 
@@ -146,19 +147,34 @@ def score_of(table: library.Table, budget: float, n_tokens: int) -> Score:
     return Score("learned", 0, 0, False, features, "heads")
 
 
-def kept_sets(state: State, model: Model, table: library.Table, budget: float) -> Optional[Array]:
-    """The ascending positions [L, G, B] that each head keeps. None if all are kept, because T is at most B or the table's window."""
+def heads_of(state: State, model: Model, layer: int) -> Tuple[Array, Array]:
+    """Keys and values [T, G, D] of a layer, ordered by position. Keys are in Hugging Face's order, whose pairs are (i, i + D / 2)."""
+    shape, values = (len(state.order), model.n_kv_heads, model.head_dim), state.values[layer]
+    k, v = state.keys[layer][state.order].reshape(shape), (values.T if state.transposed else values)[state.order].reshape(shape)
+    return np.concatenate([k[..., 0::2], k[..., 1::2]], axis=-1) if model.pairwise else k, v
+
+
+def kept_sets(state: State, model: Model, table: library.Table, budget: float) -> Optional[Tuple[Array, Fitted]]:
+    """The ascending positions [L, G, B] that each head keeps, and those of its entries that the table fits. None if all are kept, because T is at most B or the
+    table's window."""
     T, G, D = len(state.order), model.n_kv_heads, model.head_dim
     p = library.Prefill(table, model.n_query_heads, D, T, budget, model.inv_freq, n_layers=model.n_layers, n_kv_heads=G, score=score_of(table, budget, T), floor=1.0)
     if p.whole or budget_tokens(budget, T) >= T:
         return None
-    for layer, (k, v) in enumerate(zip(state.keys, state.values)):
-        k, v = k[state.order].reshape(T, G, D), (v.T if state.transposed else v)[state.order].reshape(T, G, D)
-        if model.pairwise:  # put the values in Hugging Face's order, whose pairs are (i, i + D / 2)
-            k = np.concatenate([k[..., 0::2], k[..., 1::2]], axis=-1)
+    for layer in range(model.n_layers):
+        k, v = heads_of(state, model, layer)
         for g in range(G):
             p.cache(layer, g, k[:, g], v[:, g])
-    return np.array(p.keep())
+    sets, fitted = np.array(p.keep()), {}
+    for layer in filter(p.fits, range(model.n_layers)):
+        k, v = heads_of(state, model, layer)
+        most = float(np.finfo(k.dtype).max)
+        pairs = [p.fit(layer, g, k[:, g], v[:, g], D**-0.5, most=most) for g in range(G)]
+        keys, values = (np.stack(x).astype(k.dtype) for x in zip(*pairs))
+        if model.pairwise:
+            keys = np.stack(np.split(keys, 2, axis=-1), axis=-1).reshape(keys.shape)
+        fitted[layer] = keys, values
+    return sets, fitted
 
 
 def cell_positions(sets: Array, n_tokens: int) -> Array:
@@ -171,9 +187,9 @@ def cell_positions(sets: Array, n_tokens: int) -> Array:
     return np.where(np.arange(B) < B - r, n_tokens - r - 1, own)
 
 
-def cut_state(state: State, sets: Array) -> Array:
-    """The bytes [n] uint8 of the state with only the positions that sets [L, G, B] keep. An Error says that sets are not ascending positions or not of L
-    layers."""
+def cut_state(state: State, sets: Array, fitted: Optional[Fitted] = None) -> Array:
+    """The bytes [n] uint8 of the state with only the positions that sets [L, G, B] keep. fitted: entries that are written in place of those of the
+    state. An Error says that sets are not ascending positions or not of L layers."""
     T, (L, G, B) = len(state.order), sets.shape
     if L != len(state.keys) or not B or sets.min() < 0 or sets.max() >= T or (np.diff(sets) <= 0).any():
         raise Error(f"{state.name}: sets [{L}, {G}, {B}]: want {len(state.keys)} layers of ascending positions below {T}")
@@ -182,12 +198,14 @@ def cut_state(state: State, sets: Array) -> Array:
     cells["position"], cells["sequences"], cells["sequence"] = cell_positions(sets, T), 1, state.sequence
     cut: List[ArrayLike] = [state.head, u4(state.n_streams), u4(*[0] * state.stream, B), cells, u4(state.transposed, L)]
     for values in (False, True):
-        for x, kept in zip(state.values if values else state.keys, state.order[sets]):
+        for layer, (x, kept) in enumerate(zip(state.values if values else state.keys, state.order[sets])):
+            new = fitted[layer][values] if fitted and layer in fitted else None  # [G, B, D]
             kind, row = (0 if x.itemsize == 4 else 1), x.size // T
             if values and state.transposed:
-                size, x = u4(x.itemsize, row), np.take_along_axis(x.reshape(G, -1, T), kept[:, None], 2)
+                size, x = u4(x.itemsize, row), np.take_along_axis(x.reshape(G, -1, T), kept[:, None], 2) if new is None else new.swapaxes(1, 2)
             else:
-                size, x = np.array([x.itemsize * row], "<u8"), np.take_along_axis(x.reshape(T, G, -1), kept.T[..., None], 0)
+                size = np.array([x.itemsize * row], "<u8")
+                x = np.take_along_axis(x.reshape(T, G, -1), kept.T[..., None], 0) if new is None else new.swapaxes(0, 1)
             cut += [np.array([kind], "<i4"), size, x]
     cut.append(u4(*[0] * (state.n_streams - state.stream - 1)))
     return np.concatenate([np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in cut])
@@ -198,11 +216,12 @@ def _cut(name: str, data: Array, model: Model, table: Union[library.Table, FileP
     if not isinstance(table, library.Table):
         table = library.Table.read(os.fspath(table))
     state = read_state(name, data, model)
-    sets = kept_sets(state, model, table, budget)
+    chosen = kept_sets(state, model, table, budget)
     T, full = len(state.order), sum(x.nbytes for x in (*state.keys, *state.values))
-    if sets is None:
+    if chosen is None:
         return None, Compacted(T, T, full, full)
-    return cut_state(state, sets), Compacted(T, sets.shape[2], full, full // T * sets.shape[2])
+    B = chosen[0].shape[2]
+    return cut_state(state, *chosen), Compacted(T, B, full, full // T * B)
 
 
 def compact(llama: Any, seq_id: int, table: Union[library.Table, FilePath], budget: float,

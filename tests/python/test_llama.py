@@ -59,8 +59,8 @@ def on(array):
     return np.frombuffer(array, np.uint8)
 
 
-def table(name="learned2"):
-    """A golden table with its one layer three times, its scores scaled so that they differ."""
+def table(name="learned2", bank=None):
+    """A golden table with its one layer three times, its scores scaled so that they differ. bank [L, H, b, D]: one by which layers 0 and 2 are fitted."""
     t = library.Table.read(golden(name))
     a = {k: x for k, x in t.sections.items() if k not in ckvc.table.EVIDENCE and k[0] != "s" and k != "hSIG"}
     a = {k: x if ckvc.table.SPECS[k][1:2] != "L" else np.concatenate([x] * L) for k, x in a.items()}
@@ -69,7 +69,9 @@ def table(name="learned2"):
     for layer in range(L if "THETA" in a else 0):
         a["THETA"][layer, :, 2:] *= 1 + 3 * layer
     a["META"] = np.frombuffer(t.text["META"].replace(b'"n_layers":1', b'"n_layers":%d' % L), "u1")
-    return library.Table("three", table_bytes("three", a | {"FLAGS": np.array([t.flags], "<u8")}))
+    if bank is not None:
+        a |= {"BANK": bank.astype("<f2"), "RIDGE": np.tile([[0.3], [0.0], [2.0]], (1, t.n_budgets)), "BANKUSE": np.tile(np.array([3, 20], "<u4"), (t.n_budgets, 1))}
+    return library.Table("three", table_bytes("three", a | {"FLAGS": np.array([t.flags | (0 if bank is None else 16)], "<u8")}))
 
 
 def model(folder, data=None):
@@ -125,7 +127,7 @@ def test_cut():
                 for tokens in (None, [7, 8, 9]):
                     data = on(state(kind, transposed, streams, stream, order, tokens=tokens))
                     s = llama.read_state("s", data, m)
-                    sets = llama.kept_sets(s, m, t, 0.5)
+                    sets, _ = llama.kept_sets(s, m, t, 0.5)
                     assert np.array_equal(sets, want)
                     cut = llama.cut_state(s, sets)
                     positions = llama.cell_positions(sets, T)
@@ -141,6 +143,58 @@ def test_cut():
                             for g in range(G):
                                 assert np.array_equal(got.reshape(40, G, D)[:, g], x[layer, want[layer, g], g].astype(got.dtype))
                     assert len(data) - len(cut) == 40 * (12 + L * 2 * G * D * (4, 2)[kind])
+
+
+def by_formula(queries, keys, values, kept, ridge):
+    """The fitted keys and values of a head's kept positions. queries [n, D]: rotated, times the scale."""
+    e = np.exp(queries @ keys.T)
+    ek = e[:, kept]
+    w, lost = ek / ek.sum(1, keepdims=True), np.log(e.sum(1) / ek.sum(1))
+    qq, ww = queries.T @ queries, w @ w.T
+    change = np.linalg.solve(ww + ridge * ww.trace() / len(ww) * np.eye(len(ww)), e @ values / e.sum(1, keepdims=True) - w @ values[kept])
+    return keys[kept] + np.linalg.solve(qq + 0.01 * qq.trace() / D * np.eye(D), queries.T @ lost), values[kept] + w.T @ change
+
+
+def test_fitted():
+    """Entries that a bank fits: the library's against a plain computation in double (5e-6: entries are float32 and so are rotated queries), and those that a cut
+    state holds (one step of float16 where it is its type)."""
+    bank = RNG.standard_normal((L, H, 4, D)) * 2
+    t, bank = table(bank=bank), bank.astype("<f2").astype(float)[:, :, :3]
+    z = (bank[..., 0] + 1j * bank[..., 1]) * np.exp(1j * (T + np.array([0, 6, 13])))  # floor(i * 20 / 3) behind T
+    queries = np.stack([z.real, z.imag], axis=-1).reshape(L, G, -1, D) * D**-0.5
+    with tempfile.TemporaryDirectory() as folder:
+        m = llama.model_of(model(folder))
+        for kind, close in ((0, 5e-6), (1, 2**-9)):
+            for transposed in (0, 1):
+                s = llama.read_state("s", on(state(kind, transposed, positions=RNG.permutation(T).tolist())), m)
+                sets, fitted = llama.kept_sets(s, m, t, 0.5)
+                assert sorted(fitted) == [0, 2] and np.array_equal(sets, llama.kept_sets(s, m, table(), 0.5)[0])
+                cut = llama.cut_state(s, sets, fitted)
+                cut[16:][: 40 * 12].view(llama.CELL)["position"] = np.arange(40)  # only so is it read again
+                again = llama.read_state("s", cut, m)
+                for layer, ridge in enumerate((0.3, 0, 2)):
+                    for g in range(G):
+                        kept, k, v = sets[layer, g], K[layer, :, g].astype(float), V[layer, :, g].astype(float)
+                        new = by_formula(queries[layer, g], k, v, kept, ridge) if ridge else (k[kept], v[kept])
+                        values = again.values[layer].T if transposed else again.values[layer]
+                        for x, want, before in zip((again.keys[layer], values), new, (k[kept], v[kept])):
+                            x = x.reshape(40, G, D)[:, g].astype(float)
+                            assert np.abs(x - want).max() < close * np.abs(want).max() and (np.abs(x - before).max() > 0.01) == bool(ridge)
+        p = library.Prefill(t, H, D, T, 0.5, INV_FREQ, score=ckvc.Score("learned", 0, 0, False, 2, "heads"), floor=1.0)
+        assert not p.fits(0)  # before keep
+        for layer in range(L):
+            for g in range(G):
+                p.cache(layer, g, K[layer, :, g], V[layer, :, g])
+        kept = p.keep()
+        x = K[0, :, 0], 1e4 * V[0, :, 0].astype(float)
+        near, far = p.fit(0, 0, *x, 0.7, most=5e3), p.fit(0, 0, *x, 0.7)
+        assert np.abs(far[1]).max() > 5e3 and np.array_equal(near[1], far[1].clip(-5e3, 5e3))
+        assert np.array_equal(p.fit(0, 0, *x, 0.7, cap=30.0)[0], K[0, kept[0][0], 0].astype("f4"))  # a cap leaves keys as they are
+        assert not np.array_equal(p.fit(0, 0, *x, 0.7, window=60)[1], far[1]) and [p.fits(layer) for layer in range(L + 1)] == [True, False, True, False]
+        refused("keys has the shape [79, 2], want [80, 2]", p.fit, 0, 0, x[0][1:], x[1], 1.0)
+        refused("want those after it, and inv_freq", library.Prefill(t, H, D, T, 0.5).fit, 0, 0, *x, 1.0)
+        refused("layer is -1", p.fit, -1, 0, *x, 1.0)
+        refused("its bank has queries of 2 values, the model's keys have 4", table("shares", bank).check_model, L, H, G, 4)
 
 
 def test_pairs():
@@ -159,13 +213,21 @@ def test_pairs():
         def keep(self):
             return [[np.array([0, 1])]]
 
+        def fits(self, layer):
+            return True
+
+        def fit(self, layer, g, keys, values, scale, most):
+            assert scale == 0.5 and most == float(np.finfo("<f4").max)
+            return keys[:2], values[:2]
+
     x = np.arange(12, dtype="<f4").reshape(3, 4)
     s = llama.State("s", on(b""), 1, 0, 0, np.array([2, 0, 1]), False, [x], [x])
     theirs, library.Prefill = library.Prefill, Spy
     try:
         for pairwise, row in ((True, [8, 10, 9, 11]), (False, [8, 9, 10, 11])):
             seen.clear()
-            sets = llama.kept_sets(s, llama.Model("m", 1, 1, 1, 4, np.ones(2), pairwise), table(), 2)
+            sets, fitted = llama.kept_sets(s, llama.Model("m", 1, 1, 1, 4, np.ones(2), pairwise), table(), 2)
+            assert all(np.array_equal(new[0], x[[2, 0]]) for new in fitted[0])  # and back into llama.cpp's
             assert sets.tolist() == [[[0, 1]]] and seen[0][0][0].tolist() == row and seen[0][1][0].tolist() == [8, 9, 10, 11]
     finally:
         library.Prefill = theirs
