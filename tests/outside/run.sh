@@ -40,9 +40,9 @@ else
     over kvpress kvpress
     over llama llama-cpp-python
     compare "$envs/newest/bin/python" tests/outside/*_*.py
-    compare "$envs/oldest/bin/python" tests/outside/transformers_{generate,calibrate,families,cache}.py
+    compare "$envs/oldest/bin/python" tests/outside/transformers_{generate,calibrate,families,cache,fit}.py
     compare "$envs/llama/bin/python" tests/outside/llama_compact.py
-    compare "$envs/kvpress/bin/python" tests/outside/{transformers_{generate,families,score},kvpress_sets,policies_compare}.py
+    compare "$envs/kvpress/bin/python" tests/outside/{transformers_{generate,families,fit,score},kvpress_sets,policies_compare}.py
 fi
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ]
