@@ -117,6 +117,7 @@ void bank_records_table(const bank_records *r, ckvc_table *t, fitted_bank *out) 
             for (size_t k = 0; k < D; k++) { to[k] = ckvc_f32_of_f16(from[k]); }
         }
     }
+    const double ridge = r->o.ridge > 0 ? r->o.ridge : 0;
     for (uint32_t b = 0; b < t->n_budgets; b++) {
         t->bank_use[b] = (ckvc_bank_use){n, SPAN};
         for (uint32_t l = 0; l < t->n_layers; l++) { t->ridge[l * t->n_budgets + b] = ridge; }

@@ -16,7 +16,8 @@ const char *bank_of_name(bank_of of);
 typedef struct bank_options {
     uint32_t n; /* queries of each query head; 0: the table gets no bank */
     bank_of of;
-    double ridge;  /* the ridge lambda of all layers under all budgets; 0: values are not fitted */
+    double ridge;  /* the ridge lambda of all layers under all budgets; 0 or less: entries are not
+                      fitted */
     uint64_t seed; /* of the draw */
 } bank_options;
 

@@ -286,7 +286,7 @@ assert {(s["mode"], s["score"]) for s in json.load(sys.stdin)["score"]} == {("la
     "$CKVC" inspect "$DIR/demand-equal/table.ckvt" --json | check '
 d = json.load(sys.stdin)
 assert {(s["mode"], s["score"], s["features"]) for s in d["score"]} == {("heads", "learned", 2)} and {c["floor"] for c in d["c_min"]} == {1}, d
-assert [(c["score"], c["floor"]) for c in d["meta"]["select"]["candidates"]] == [("learned", 1)], d["meta"]["select"]'
+assert [(c["score"], c["floor"]) for c in d["meta"]["select"]["candidates"]] == [("learned", 1)] * 3, d["meta"]["select"]'
     check '
 lines = [json.loads(l) for l in open(sys.argv[1])]
 assert {l["policy"] for l in lines} == {"identity", "top-k", "snapkv", "tova", "keydiff", "table"}, lines
@@ -385,7 +385,7 @@ for b, budget in enumerate((32, 0.5)):
     mix = table["meta"]["diagnostics"]["demand"]["by_budget"][b].get("mix", 0)
     assert (table["score"][b]["score"], table["c_min"][b]["floor"], mix, table["bank"]["ridge"][0][b]) == tried[best]
     assert recommends[b] == {"budget": budget, "mode": "heads", "score": tried[best][0], "floor": tried[best][1]}, recommends
-    of_table = {(l.get("score", "paper"), l["floor"], l.get("mix", 0)) for l in heldout if l["policy"] == "table" and l["budget"] == budget}
+    of_table = {(l.get("score", "paper"), l["floor"], l.get("mix", 0), l.get("ridge", 0)) for l in heldout if l["policy"] == "table" and l["budget"] == budget}
     assert of_table == {tried[best]}, of_table
 PY
     done
