@@ -43,8 +43,8 @@ static void fit_head(void *ctx, int64_t g, int worker) {
           *queries = f->queries + head * n * D;
     uint32_t *references = f->references + head * n;
     (void)worker;
-    ckvc_bank_queries(f->table, f->layer, (uint32_t)g, f->use, f->rule.inv_freq, f->n_tokens,
-                      queries, references);
+    ckvc_bank_queries(f->table, f->layer * (size_t)f->shape->n_kv_heads + head, f->use,
+                      f->rule.inv_freq, f->n_tokens, queries, references);
     const ckvc_fit fit = {.n_tokens = f->n_tokens,
                           .head_dim = (uint32_t)D,
                           .keys = f->keys + head * T * D,

@@ -275,7 +275,8 @@ uint32_t ckvc_prefill_candidates(const ckvc_prefill *p, uint32_t layer);
  *
  *     void *scratch = malloc(ckvc_prefill_fit_bytes(p));
  *     for each layer l with ckvc_prefill_fits(p, l), and each KV head g:
- *         ckvc_prefill_fit(p, l, g, &attending, its keys, its values, scratch, k, v);
+ *         ckvc_fitting f = {attending, its keys, its values, scratch, k, v};
+ *         ckvc_prefill_fit(p, l, g, &f);
  *         // store k[i] and v[i] in place of the key and the value of kept position i
  */
 
@@ -290,20 +291,26 @@ typedef struct ckvc_attending {
     double most;
 } ckvc_attending;
 
+/* The entries of one KV head that are to be fitted. */
+typedef struct ckvc_fitting {
+    ckvc_attending attending;
+    const float *keys, *values; /* [T][head_dim] of the whole prompt, keys after the rotation */
+    void *scratch;              /* ckvc_prefill_fit_bytes */
+    /* [n][head_dim] receive the new keys and values of the kept positions, in the set's order */
+    float *fitted_keys, *fitted_values;
+} ckvc_fitting;
+
 /* Whether the sets are chosen, and the table fits entries of this layer under their budget. */
 int ckvc_prefill_fits(const ckvc_prefill *p, uint32_t layer);
 /* The bytes of scratch memory that ckvc_prefill_fit needs for any head of these sets, aligned as
  * malloc aligns. They grow with the longest set, and not with the prompt. */
 size_t ckvc_prefill_fit_bytes(const ckvc_prefill *p);
-/* Writes the new keys and values of what a KV head keeps to fitted_keys and fitted_values
- * [n][head_dim], in the order of its set. keys and values [T][head_dim] are those of the whole
- * prompt, with keys after the rotation. The call changes nothing in p: threads may fit heads of one
- * prefill side by side, each with a scratch memory of its own. Returns 1, or 0 where the entries
- * stay as they are, which the arrays then hold: ckvc_prefill_fits says no, the head keeps
- * everything, or its numbers are not finite. */
+/* Writes the new keys and values of what a KV head keeps. The call changes nothing in p: threads
+ * may fit heads of one prefill side by side, each with a scratch memory of its own. Returns 1, or 0
+ * where the entries stay as they are, which the arrays then hold: ckvc_prefill_fits says no, the
+ * head keeps everything, or its numbers are not finite. */
 int ckvc_prefill_fit(const ckvc_prefill *p, uint32_t layer, uint32_t kv_head,
-                     const ckvc_attending *attending, const float *keys, const float *values,
-                     void *scratch, float *fitted_keys, float *fitted_values);
+                     const ckvc_fitting *fitting);
 
 #ifdef __GNUC__
 #pragma GCC visibility pop

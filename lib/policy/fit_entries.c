@@ -81,10 +81,10 @@ static void rotate(const float *query, uint32_t D, const double *inv_freq, doubl
     }
 }
 
-void ckvc_bank_queries(const ckvc_table *t, uint32_t layer, uint32_t kv_head, ckvc_bank_use use,
-                       const double *inv_freq, uint32_t n_tokens, float *queries,
-                       uint32_t *positions) {
-    const uint32_t group = t->n_query_heads / t->n_heads;
+void ckvc_bank_queries(const ckvc_table *t, size_t head, ckvc_bank_use use, const double *inv_freq,
+                       uint32_t n_tokens, float *queries, uint32_t *positions) {
+    const uint32_t group = t->n_query_heads / t->n_heads, layer = (uint32_t)(head / t->n_heads),
+                   kv_head = (uint32_t)(head % t->n_heads);
     for (uint32_t h = 0; h < group; h++) {
         for (uint32_t i = 0; i < use.n_queries; i++) {
             const size_t at = (size_t)h * use.n_queries + i;

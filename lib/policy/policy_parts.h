@@ -250,12 +250,11 @@ typedef struct ckvc_fit {
     double ridge;                /* lambda; 0: entries stay as they are */
     ckvc_attending attending;
 } ckvc_fit;
-/* Takes the first use.n_queries of every query head of a KV head's group from a table's bank, and
- * rotates query i to position T + floor(i * span / n_queries). queries [H/G * n_queries][D];
- * positions [H/G * n_queries]. */
-void ckvc_bank_queries(const ckvc_table *t, uint32_t layer, uint32_t kv_head, ckvc_bank_use use,
-                       const double *inv_freq, uint32_t n_tokens, float *queries,
-                       uint32_t *positions);
+/* Takes the first use.n_queries of every query head of a KV head's group from a table's bank, for
+ * head number layer * G + KV head, and rotates query i to position T + floor(i * span / n_queries).
+ * queries [H/G * n_queries][D]; positions [H/G * n_queries]. */
+void ckvc_bank_queries(const ckvc_table *t, size_t head, ckvc_bank_use use, const double *inv_freq,
+                       uint32_t n_tokens, float *queries, uint32_t *positions);
 /* The bytes of scratch memory that ckvc_fit_entries needs, or SIZE_MAX where they are too many. */
 size_t ckvc_fit_bytes(uint32_t n_queries, uint32_t head_dim, uint32_t n_kept);
 /* Writes the fitted keys and values [n_kept][D]. Returns 1, or 0 where they are the entries as they

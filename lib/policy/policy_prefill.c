@@ -849,13 +849,13 @@ size_t ckvc_prefill_fit_bytes(const ckvc_prefill *p) {
 }
 
 int ckvc_prefill_fit(const ckvc_prefill *p, uint32_t layer, uint32_t kv_head,
-                     const ckvc_attending *attending, const float *keys, const float *values,
-                     void *scratch, float *fitted_keys, float *fitted_values) {
+                     const ckvc_fitting *fitting) {
     ckvc_fit f = {.n_tokens = p->T,
                   .head_dim = p->D,
-                  .keys = keys,
-                  .values = values,
-                  .attending = *attending};
+                  .keys = fitting->keys,
+                  .values = fitting->values,
+                  .attending = fitting->attending};
+    void *scratch = fitting->scratch;
     f.kept = ckvc_prefill_set(p, layer, kv_head, &f.n_kept);
     if (!f.kept) { return 0; }
     if (ckvc_prefill_fits(p, layer)) {
@@ -863,11 +863,11 @@ int ckvc_prefill_fit(const ckvc_prefill *p, uint32_t layer, uint32_t kv_head,
         f.n_queries = reference_queries(p);
         float *queries = scratch;
         uint32_t *positions = (uint32_t *)(queries + (size_t)f.n_queries * p->D);
-        ckvc_bank_queries(p->table, layer, kv_head, p->table->bank_use[p->block],
-                          attending->inv_freq, p->T, queries, positions);
+        ckvc_bank_queries(p->table, (size_t)layer * p->G + kv_head, p->table->bank_use[p->block],
+                          f.attending.inv_freq, p->T, queries, positions);
         f.queries = queries;
         f.positions = positions;
         scratch = (char *)scratch + queries_bytes(p);
     }
-    return ckvc_fit_entries(&f, scratch, fitted_keys, fitted_values);
+    return ckvc_fit_entries(&f, scratch, fitting->fitted_keys, fitting->fitted_values);
 }

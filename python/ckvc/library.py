@@ -32,6 +32,10 @@ class _Attending(ctypes.Structure):
     _fields_ = [("inv_freq", c_void_p), ("scale", c_double), ("cap", c_double), ("window", c_uint32), ("most", c_double)]
 
 
+class _Fitting(ctypes.Structure):
+    _fields_ = [("attending", _Attending), *((name, c_void_p) for name in ("keys", "values", "scratch", "fitted_keys", "fitted_values"))]
+
+
 _u, _p = c_uint32, c_void_p
 _FUNCTIONS = {  # a function's name: the type of its result, then those of its arguments
     "ckvc_table_parse": (c_int, c_char_p, c_char_p, c_size_t, POINTER(c_void_p), c_char_p, c_size_t),
@@ -43,7 +47,7 @@ _FUNCTIONS = {  # a function's name: the type of its result, then those of its a
     "ckvc_prefill_keep": (c_int, _p, c_double), "ckvc_prefill_again": (c_int, _p, c_double, POINTER(c_double)),
     "ckvc_prefill_set": (POINTER(_u), _p, _u, _u, POINTER(_u)), "ckvc_prefill_scores": (POINTER(c_double), _p, _u, _u),
     "ckvc_prefill_candidates": (_u, _p, _u), "ckvc_prefill_fits": (c_int, _p, _u), "ckvc_prefill_fit_bytes": (c_size_t, _p),
-    "ckvc_prefill_fit": (c_int, _p, _u, _u, POINTER(_Attending), _p, _p, _p, _p, _p),
+    "ckvc_prefill_fit": (c_int, _p, _u, _u, POINTER(_Fitting)),
 }
 
 
@@ -186,5 +190,5 @@ class Prefill:
         self._c.ckvc_prefill_set(self._p, layer, kv_head, byref(n))
         scratch, out = np.empty(self._c.ckvc_prefill_fit_bytes(self._p), np.uint8), np.empty((2, n.value, self.head_dim), np.float32)
         attending = _Attending(_at(self._inv_freq), scale, cap, _whole("window", window), most)
-        self._c.ckvc_prefill_fit(self._p, layer, kv_head, byref(attending), *map(_at, (k, v, scratch, out[0], out[1])))
+        self._c.ckvc_prefill_fit(self._p, layer, kv_head, byref(_Fitting(attending, *map(_at, (k, v, scratch, out[0], out[1])))))
         return out[0], out[1]
