@@ -118,6 +118,8 @@ class Scoring(Compression):
             made.update(table=table.content_id, score=p.score.kind)
             with contextlib.suppress(KeyError, TypeError, AttributeError):  # the table was not fitted from demand
                 made["mix"] = sum(x.get("mix", 0) for x in table.meta["diagnostics"]["demand"]["by_budget"] if x["budget"] == table.budgets[p.block])
+            if table.ridge is not None and self.p.n_tokens > self.window:
+                made["ridge"] = float(table.ridge[:, p.block].max())
             if kept.mode != "shared" and self.p.n_tokens > self.window:
                 made["floor"] = float(table.c_min[p.block][0])
             if (p.score.kind, kept.mode) == ("paper", "shared") and self.p.n_tokens > self.window:
