@@ -121,6 +121,7 @@ static size_t row_bytes(const shard_group *g, const shard_header *h) {
 /* Reads the counts of rows, and makes room for them. */
 static ckvc_status decode_counts(shard *s, ckvc_cursor *c, uint32_t rows[SHARD_GROUPS],
                                  ckvc_err *err) {
+    memset(rows, 0, SHARD_GROUPS * sizeof *rows); /* a shard may have fewer groups */
     for (int k = 0; k < shard_n_groups(&s->h); k++) { rows[k] = ckvc_cursor_u32(c); }
     const uint32_t n_layers = ckvc_cursor_u32(c), n_kv_heads = ckvc_cursor_u32(c);
     const uint8_t kind = ckvc_cursor_u8(c), wanted = (uint8_t)shard_kind_of(&s->h);
