@@ -296,7 +296,7 @@ assert all(n == l["n_kept"][0][0] for l in lines if l["policy"] == "table" for o
     "$CKVC" inspect "$DIR/demand-shared/table.ckvt" --json | check '
 d = json.load(sys.stdin)
 assert {s["mode"] for s in d["score"]} == {"shared"} and {c["floor"] for c in d["c_min"]} == {1}, d
-assert [c["score"] for c in d["meta"]["select"]["candidates"]] == ["window", "learned", "paper"], d["meta"]["select"]'
+assert [c["score"] for c in d["meta"]["select"]["candidates"]] == ["window", "learned", "learned", "learned", "paper"], d["meta"]["select"]'
     check '
 shared, layers = ([json.loads(l) for l in open(p)] for p in sys.argv[1:])
 assert {l["policy"] for l in shared} == {"identity", "top-k", "snapkv", "tova", "keydiff", "table"}, shared
@@ -312,7 +312,7 @@ for l in shared + layers:
     sed 's/}$/,"split":"heldout"}/' "$DIR/few.jsonl" >"$DIR/all-heldout.jsonl"
     fails 65 "prompts are held out: nothing is there to fit" "$CKVC" compile "${demand[@]}" --manifest "$DIR/all-heldout.jsonl" --out "$DIR/x"
     "$CKVC" compile "${demand[@]}" --no-repeat --out "$DIR/demand-continued"
-    [ "$("$CKVC" inspect "$DIR/demand-continued/table.ckvt" --json | check 'print(len(json.load(sys.stdin)["meta"]["select"]["candidates"]))')" -eq 6 ]
+    [ "$("$CKVC" inspect "$DIR/demand-continued/table.ckvt" --json | check 'print(len(json.load(sys.stdin)["meta"]["select"]["candidates"]))')" -eq 12 ]
     # nothing held out, nothing scored, and said
     run -0 "$CKVC" compile "${demand[@]/#-q/--no-repeat}" --holdout 0 --out "$DIR/demand-none"
     [[ $output == *"no prompt is held out"* && ! -e $DIR/demand-none/heldout && ! -e $DIR/demand-none/select ]]
@@ -320,11 +320,11 @@ for l in shared + layers:
     [[ $output == *"pass "*" prefill_s"*"  demand "*"select_prompts: 3"*"judge_prompts:  3"*"at_most: "* && ! -e $DIR/x ]]
     by_default "$DIR/x" --dry-run --kept-floor 0.15 --json | check '
 d = json.load(sys.stdin)
-# a prefill and a continuation, and at two budgets one of each of six, or of three scores, one of them under two and one under four floors, and of four mixes under two
+# a prefill and a continuation, and at two budgets one of each of six, or of three scores, one of them under two and one under four floors, there with entries as they are and under two ridges, and of four mixes under two
 prefill = d["passes"][-1]["prefill_s"]
 one = (d["heldout_hours"] * 3600 / 3 - prefill) / (1 + 2 * 6)
 tried = ((d["select_hours"] * 3600 / 3 - prefill) / one - 1) / 2
-assert abs(tried - 7 - 6 - 4 * 2) < 1e-6, (tried, d)
+assert abs(tried - 7 - 4 * 2 - 4 * 2) < 1e-6, (tried, d)
 assert [p["pass"] for p in d["passes"]] == ["demand"] and d["select_prompts"] == 3, d
 assert d["select_hours"] > 0 and d["heldout_hours"] > 0, d
 assert abs((sum(p["hours"] for p in d["passes"]) + d["select_hours"] + d["heldout_hours"]) / d["hours"] - 1) < 1e-9, d
