@@ -77,10 +77,24 @@ static void add_part(bank_records *r, uint32_t part, uint64_t hash, const uint16
     }
 }
 
+/* Returns the index of the first query that is not of a prompt before p. Queries stand in the order
+ * of their prompts. */
+static size_t first_query(const shard *s, size_t p) {
+    size_t lo = 0, hi = s->n_queries;
+    while (lo < hi) {
+        const size_t mid = lo + (hi - lo) / 2;
+        if (s->queries[mid].prompt < p) {
+            lo = mid + 1;
+        } else {
+            hi = mid;
+        }
+    }
+    return lo;
+}
+
 ckvc_status bank_records_add(bank_records *r, const shard *s, size_t p, uint64_t hash,
                              const char *where, ckvc_err *err) {
-    size_t i = 0, n_rows = 0;
-    while (i < s->n_queries && s->queries[i].prompt < p) { i++; }
+    size_t i = first_query(s, p), n_rows = 0;
     if (r->o.n == 0 || i == s->n_queries || s->queries[i].prompt != p) { return CKVC_OK; }
     CKVC_TRY(take_shape(r, &s->h, where, err));
     for (uint32_t part = 0; part < SHARD_PARTS; part++) {

@@ -1,6 +1,5 @@
 /* Makes a table's bank from logged query vectors (formats/shard/shard.md, /query): reference
- * queries of other prompts, by which the values of kept entries are fitted (docs/method.md, section
- * 4).
+ * queries of other prompts, by which kept entries are fitted (docs/method.md, sections 4 and 9).
  *
  * A query of the bank is a logged position, the same one for all layers and heads. Positions are
  * taken in rounds: first one of each prompt, then a second one of each, and so on. A prompt's place

@@ -49,10 +49,8 @@ typedef struct select_losses {
  * Then comes `score` with the first and the last of these floors, and with shares of demand with
  * each of shard_mixes. With c_min 1 there is no floor but 1, under which shares do not matter.
  *
- * With a bank, each of these floors of `score` is tried with each of SELECT_RIDGES, and shares of
- * other demand with the middle one: which floor is best depends on whether entries are fitted. */
-#define SELECT_RIDGES                                                                              \
-    { 0, 0.1, 1 }
+ * With a bank, each of these floors of `score` is tried with the ridges 0, 0.1 and 1, and shares of
+ * other demand with 0.1: which floor is best depends on whether entries are fitted. */
 size_t select_candidates(uint32_t features, bool mixes, bool bank, ckvc_score_kind score,
                          double counted, double c_min, select_candidate out[SELECT_MAX]);
 /* Reads the losses from a file of score lines: those of policy `table` under the table's budgets

@@ -379,9 +379,10 @@ ckvc_status fit_records(const char *const *paths, size_t n_paths, const fit_opti
     CKVC_FAIL_IF(o->budgets.mix > 0 && pool.demand.n_prompts == 0, err, CKVC_E_USAGE,
                  "--mix weighs demand, and these records hold none: leave it out");
     CKVC_TRY(fit_shares(&pool, o, r, err));
-    CKVC_FAIL_IF(o->budgets.bank.ridge > 0 && !r->bank.n, err, CKVC_E_USAGE,
-                 "--ridge is of values that a bank fits, and this fit makes none: its records hold "
-                 "no query vectors (calibrate --queries), or --bank is 0; leave it out");
+    CKVC_FAIL_IF(
+        o->budgets.bank.ridge > 0 && !r->bank.n, err, CKVC_E_USAGE,
+        "--ridge is of entries that a bank fits, and this fit makes none: its records hold "
+        "no query vectors (calibrate --queries), or --bank is 0; leave it out");
     if (pool.learned.n_fitted > 0) {
         CKVC_FAIL_IF(!r->table->table->share, err, CKVC_E_DATA,
                      "%s: holds a learned ranking, which is of use only beside shares: fit it "
