@@ -17,7 +17,7 @@ void entry_fitter_open(entry_fitter *f, const model_shape *shape, uint32_t max_t
                    n = (uint32_t)(shape->n_heads / shape->n_kv_heads) * n_bank;
     const size_t G = (size_t)shape->n_kv_heads, numbers = G * max_tokens * D;
     *f = (entry_fitter){.shape = shape};
-    f->scratch_bytes = (ckvc_fit_bytes(n, D, max_tokens) + 63) / 64 * 64;
+    f->scratch_bytes = (ckvc_fit_bytes(n, D) + 63) / 64 * 64;
     f->keys = reserve(f, numbers, sizeof *f->keys);
     f->values = reserve(f, numbers, sizeof *f->values);
     f->fitted_keys = reserve(f, numbers, sizeof *f->fitted_keys);

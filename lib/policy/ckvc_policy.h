@@ -302,8 +302,8 @@ typedef struct ckvc_fitting {
 
 /* Whether the sets are chosen, and the table fits entries of this layer under their budget. */
 int ckvc_prefill_fits(const ckvc_prefill *p, uint32_t layer);
-/* The bytes of scratch memory that ckvc_prefill_fit needs for any head of these sets, aligned as
- * malloc aligns. They grow with the longest set, and not with the prompt. */
+/* The bytes of scratch memory that ckvc_prefill_fit needs for any head, aligned as malloc aligns.
+ * They depend on the bank and on head_dim, neither on the prompt nor on its sets. */
 size_t ckvc_prefill_fit_bytes(const ckvc_prefill *p);
 /* Writes the new keys and values of what a KV head keeps. The call changes nothing in p: threads
  * may fit heads of one prefill side by side, each with a scratch memory of its own. Returns 1, or 0

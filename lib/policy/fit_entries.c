@@ -3,29 +3,33 @@
  *
  *   T tokens · S kept entries · n reference queries · D numbers of a key, query or value
  *
- * All sums are taken in double and in one fixed order. Where a loop takes four positions at a time,
- * its innermost loop runs over queries or over the numbers of a value, which do not depend on each
- * other, so that compilers can vectorise it without changing a bit. */
+ * All sums are taken in double and in one fixed order, so that every machine and any number of
+ * threads gives the same bits. */
+#include <float.h>
 #include <math.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <string.h>
 
 #include "lib/base/sizes.h"
+#include "lib/policy/fit_products.h"
 #include "lib/policy/policy_parts.h"
 
-enum { AT_A_TIME = 4 }; /* positions */
+enum { BLOCK = 32 }; /* positions, or rows of a system, that go together */
 
 /* The parts of the scratch memory. */
 typedef struct parts {
     const ckvc_fit *f;
+    fit_loops run;
     size_t n, D;
-    double *q;          /* [D][n] the queries, times the scale */
-    double *l;          /* [AT_A_TIME][n] logits, then exponentials */
-    double *v;          /* [AT_A_TIME][D] */
-    double *most, *sum; /* [n] of a softmax: its largest logit, and its sum */
-    double *answer;     /* [n][D] with the whole cache; then what is missing, and X */
-    double *of_kept;    /* [n][D] with what is kept */
-    double *w;          /* [S][n] the softmax over what is kept */
+    double *x, *by_number;    /* [n][D] and [D][n] the queries, times the scale */
+    double *e;                /* [BLOCK][n] logits, then exponentials */
+    double *v;                /* [BLOCK][D] keys or values */
+    double *most, *sum;       /* [n] of a softmax: its largest logit, and its sum */
+    double *most_kept, *next; /* [n] the largest logit of what is kept; of the positions so far */
+    double *over_sum;         /* [n] 1 / sum, of what is kept */
+    double *answer;           /* [n][D] with the whole cache; then what is missing, and X */
+    double *of_kept;          /* [n][D] with what is kept, times the sum */
     double *lost;    /* [n] r: log of the share of its mass that a query loses, as a loss above 0 */
     double *shift;   /* [D] u: what is added to every kept key */
     double *of_keys; /* [D][D] X^T X */
@@ -39,17 +43,20 @@ static double *take(double *memory, size_t *at, size_t count) {
 }
 
 /* Places the parts in `memory`. Returns how many doubles they are; memory NULL only counts. */
-static size_t lay_out(parts *p, double *memory, size_t S) {
+static size_t lay_out(parts *p, double *memory) {
     const size_t n = p->n, D = p->D;
     size_t at = 0;
-    p->q = take(memory, &at, D * n);
-    p->l = take(memory, &at, AT_A_TIME * n);
-    p->v = take(memory, &at, AT_A_TIME * D);
+    p->x = take(memory, &at, n * D);
+    p->by_number = take(memory, &at, D * n);
+    p->e = take(memory, &at, BLOCK * n);
+    p->v = take(memory, &at, BLOCK * D);
     p->most = take(memory, &at, n);
     p->sum = take(memory, &at, n);
+    p->most_kept = take(memory, &at, n);
+    p->next = take(memory, &at, n);
+    p->over_sum = take(memory, &at, n);
     p->answer = take(memory, &at, n * D);
     p->of_kept = take(memory, &at, n * D);
-    p->w = take(memory, &at, S * n);
     p->lost = take(memory, &at, n);
     p->shift = take(memory, &at, D);
     p->of_keys = take(memory, &at, D * D);
@@ -57,16 +64,16 @@ static size_t lay_out(parts *p, double *memory, size_t S) {
     return at;
 }
 
-size_t ckvc_fit_bytes(uint32_t n_queries, uint32_t head_dim, uint32_t n_kept) {
-    const size_t n = n_queries, D = head_dim, S = n_kept;
+size_t ckvc_fit_bytes(uint32_t n_queries, uint32_t head_dim) {
+    const size_t n = n_queries, D = head_dim;
     size_t most, bytes;
     /* more than any of the products in lay_out, so that none of them overflows */
-    if (!ckvc_mul_size(n + D + AT_A_TIME, n + 2 * D + S + 2 * AT_A_TIME, &most) ||
+    if (!ckvc_mul_size(n + D + BLOCK, n + 2 * D + BLOCK, &most) ||
         !ckvc_mul_size(most, 2 * sizeof(double), &bytes)) {
         return SIZE_MAX;
     }
     parts p = {.n = n, .D = D};
-    return lay_out(&p, NULL, S) * sizeof(double);
+    return lay_out(&p, NULL) * sizeof(double);
 }
 
 /* Rotates a query of the bank to a position: pairs i and i + D/2 turn by position * inv_freq[i]. */
@@ -95,79 +102,88 @@ void ckvc_bank_queries(const ckvc_table *t, size_t head, ckvc_bank_use use, cons
     }
 }
 
-/* Writes the logits of all queries at up to AT_A_TIME positions to p->l, and -inf where a query
- * does not see a position. */
+/* Puts the rows of `from` at some positions into p->v. */
+static void load(const parts *p, const float *from, const uint32_t *positions, size_t count) {
+    const size_t D = p->D;
+    for (size_t k = 0; k < count; k++) {
+        const float *row = from + (size_t)positions[k] * D;
+        for (size_t d = 0; d < D; d++) { p->v[k * D + d] = (double)row[d]; }
+    }
+}
+
+/* Writes the logits of all queries at up to BLOCK positions to p->e, and -inf where a query does
+ * not see a position. */
 static void logits_at(const parts *p, const uint32_t *positions, size_t count) {
     const ckvc_attending *a = &p->f->attending;
     const size_t n = p->n, D = p->D;
-    double *const l = p->l;
-    memset(l, 0, AT_A_TIME * n * sizeof *l);
-    for (size_t k = 0; k < count; k++) {
-        const float *key = p->f->keys + (size_t)positions[k] * D;
-        for (size_t d = 0; d < D; d++) { p->v[k * D + d] = (double)key[d]; }
-    }
-    for (size_t k = count; k < AT_A_TIME; k++) { memset(p->v + k * D, 0, D * sizeof *p->v); }
-    for (size_t d = 0; d < D; d++) {
-        const double *q = p->q + d * n, k0 = p->v[d], k1 = p->v[D + d], k2 = p->v[2 * D + d],
-                     k3 = p->v[3 * D + d];
+    double *const e = p->e;
+    memset(e, 0, count * n * sizeof *e);
+    load(p, p->f->keys, positions, count);
+    p->run.product(e, count, n, n, (fit_factor){p->v, D, 1, 1.0}, p->by_number, D);
+    for (size_t j = 0; a->cap > 0.0 && j < count * n; j++) { e[j] = a->cap * tanh(e[j] / a->cap); }
+    for (size_t k = 0; a->window && k < count; k++) {
         for (size_t i = 0; i < n; i++) {
-            l[i] += k0 * q[i];
-            l[n + i] += k1 * q[i];
-            l[2 * n + i] += k2 * q[i];
-            l[3 * n + i] += k3 * q[i];
+            if (p->f->positions[i] - positions[k] >= a->window) { e[k * n + i] = -INFINITY; }
         }
     }
-    for (size_t k = 0; k < count; k++) {
-        for (size_t i = 0; a->cap > 0.0 && i < n; i++) {
-            l[k * n + i] = a->cap * tanh(l[k * n + i] / a->cap);
-        }
-        for (size_t i = 0; a->window && i < n; i++) {
-            if (p->f->positions[i] - positions[k] >= a->window) { l[k * n + i] = -INFINITY; }
-        }
-    }
-    for (size_t i = count * n; i < AT_A_TIME * n; i++) { l[i] = -INFINITY; }
 }
 
-/* Adds up to AT_A_TIME positions to the answers with the whole cache. The largest logit so far is
- * taken off; where it grows, what is there already shrinks. */
+/* Raises the largest logits [n] to those of a position. NaN raises nothing. */
+static void raise(const parts *p, size_t position, double *most) {
+    const double *e = p->e + position * p->n;
+    for (size_t i = 0; i < p->n; i++) { most[i] = e[i] > most[i] ? e[i] : most[i]; }
+}
+
+/* Turns the logits of some positions into exponentials, from which the largest logit is taken off,
+ * and adds them to the sums. */
+static void take_exponentials(const parts *p, size_t count) {
+    const size_t n = p->n;
+    for (size_t k = 0; k < count; k++) {
+        for (size_t i = 0; i < n; i++) { p->e[k * n + i] -= p->most[i]; }
+    }
+    p->run.exponentials(p->e, count * n);
+    for (size_t k = 0; k < count; k++) {
+        for (size_t i = 0; i < n; i++) { p->sum[i] += p->e[k * n + i]; }
+    }
+}
+
+/* Adds up to BLOCK positions, whose logits are there, to the answers with the whole cache. Where
+ * the largest logit so far grows, what is there already shrinks. */
 static void add_to_answers(const parts *p, const uint32_t *positions, size_t count) {
     const size_t n = p->n, D = p->D;
-    logits_at(p, positions, count);
-    for (size_t k = 0; k < count; k++) {
-        const float *value = p->f->values + (size_t)positions[k] * D;
-        for (size_t d = 0; d < D; d++) { p->v[k * D + d] = (double)value[d]; }
-    }
+    double *const shrink = p->most;
+    memcpy(p->next, p->most, n * sizeof *p->next);
+    for (size_t k = 0; k < count; k++) { raise(p, k, p->next); }
+    for (size_t i = 0; i < n; i++) { shrink[i] -= p->next[i]; }
+    p->run.exponentials(shrink, n);
     for (size_t i = 0; i < n; i++) {
-        double e[AT_A_TIME], most = p->most[i], *out = p->answer + i * D;
-        for (size_t k = 0; k < AT_A_TIME; k++) { most = fmax(most, p->l[k * n + i]); }
-        if (most > p->most[i]) {
-            const double shrink = exp(p->most[i] - most);
-            p->sum[i] *= shrink;
-            for (size_t d = 0; d < D; d++) { out[d] *= shrink; }
-            p->most[i] = most;
-        }
-        for (size_t k = 0; k < AT_A_TIME; k++) {
-            const double logit = p->l[k * n + i];
-            e[k] = logit == -INFINITY ? 0.0 : exp(logit - most); /* NaN stays NaN */
-            p->sum[i] += e[k];
-        }
-        for (size_t d = 0; d < D; d++) {
-            out[d] += e[0] * p->v[d] + e[1] * p->v[D + d] + e[2] * p->v[2 * D + d] +
-                      e[3] * p->v[3 * D + d];
-        }
+        double *row = p->answer + i * D;
+        p->sum[i] *= shrink[i];
+        for (size_t d = 0; shrink[i] < 1.0 && d < D; d++) { row[d] *= shrink[i]; }
     }
+    memcpy(p->most, p->next, n * sizeof *p->most);
+    take_exponentials(p, count);
+    load(p, p->f->values, positions, count);
+    p->run.product(p->answer, n, D, D, (fit_factor){p->e, 1, n, 1.0}, p->v, count);
 }
 
-/* Computes what the queries are answered with the whole cache. A query that sees nothing is
- * answered 0. */
+/* Computes what the queries are answered with the whole cache, and their largest logits of what is
+ * kept. A query that sees nothing is answered 0. */
 static void answer_from_all(const parts *p) {
-    const uint32_t T = p->f->n_tokens;
+    const ckvc_fit *f = p->f;
+    const uint32_t *kept = f->kept, *end = kept + f->n_kept;
     memset(p->answer, 0, p->n * p->D * sizeof *p->answer);
     memset(p->sum, 0, p->n * sizeof *p->sum);
-    for (size_t i = 0; i < p->n; i++) { p->most[i] = -INFINITY; }
-    for (uint32_t t = 0; t < T; t += AT_A_TIME) {
-        const uint32_t positions[AT_A_TIME] = {t, t + 1, t + 2, t + 3};
-        add_to_answers(p, positions, T - t < AT_A_TIME ? T - t : AT_A_TIME);
+    /* lower than any logit of finite numbers, so that it can be taken off the -inf of a position
+     * that is not seen */
+    for (size_t i = 0; i < p->n; i++) { p->most[i] = p->most_kept[i] = -DBL_MAX; }
+    for (uint32_t t = 0; t < f->n_tokens; t += BLOCK) {
+        const uint32_t count = f->n_tokens - t < BLOCK ? f->n_tokens - t : BLOCK;
+        uint32_t positions[BLOCK];
+        for (uint32_t k = 0; k < count; k++) { positions[k] = t + k; }
+        logits_at(p, positions, count);
+        for (; kept < end && *kept < t + count; kept++) { raise(p, *kept - t, p->most_kept); }
+        add_to_answers(p, positions, count);
     }
     for (size_t i = 0; i < p->n; i++) {
         p->lost[i] = p->most[i] + log(p->sum[i]);
@@ -176,79 +192,87 @@ static void answer_from_all(const parts *p) {
         }
     }
 }
-
-/* Computes the softmax over what is kept, w, and what is still missing in the answers. */
+/* Computes what is still missing in the answers with what is kept, the upper half of A A^T, and
+ * what A's exponentials are to be multiplied with. */
 static void answer_from_kept(const parts *p) {
     const ckvc_fit *f = p->f;
     const size_t n = p->n, D = p->D, S = f->n_kept;
-    for (size_t i = 0; i < n; i++) { p->most[i] = -INFINITY; }
+    memcpy(p->most, p->most_kept, n * sizeof *p->most);
     memset(p->sum, 0, n * sizeof *p->sum);
-    for (size_t s = 0; s < S; s += AT_A_TIME) {
-        const size_t count = S - s < AT_A_TIME ? S - s : AT_A_TIME;
-        logits_at(p, f->kept + s, count);
-        memcpy(p->w + s * n, p->l, count * n * sizeof *p->w);
-    }
-    for (size_t j = 0; j < S * n; j++) { p->most[j % n] = fmax(p->most[j % n], p->w[j]); }
-    for (size_t j = 0; j < S * n; j++) {
-        p->w[j] = p->w[j] == -INFINITY ? 0.0 : exp(p->w[j] - p->most[j % n]);
-        p->sum[j % n] += p->w[j];
-    }
-    for (size_t i = 0; i < n; i++) { p->lost[i] -= p->most[i] + log(p->sum[i]); }
     memset(p->of_kept, 0, n * D * sizeof *p->of_kept);
-    for (size_t s = 0; s < S; s++) {
-        const float *value = f->values + (size_t)f->kept[s] * D;
-        for (size_t i = 0; i < n; i++) {
-            const double w = p->sum[i] == 0.0 ? 0.0 : p->w[s * n + i] / p->sum[i];
-            double *out = p->of_kept + i * D;
-            p->w[s * n + i] = w;
-            for (size_t d = 0; d < D; d++) { out[d] += w * (double)value[d]; }
-        }
-    }
-    for (size_t j = 0; j < n * D; j++) { p->answer[j] -= p->of_kept[j]; }
-}
-
-/* Makes the lower half of w^T w (over kept entries), with the ridge on its diagonal. Returns the
- * mean of the diagonal without it. */
-static double make_gram(const parts *p) {
-    const size_t n = p->n, S = p->f->n_kept;
-    double trace = 0.0;
     memset(p->gram, 0, n * n * sizeof *p->gram);
-    for (size_t s = 0; s < S; s++) {
-        const double *w = p->w + s * n;
-        for (size_t i = 0; i < n; i++) {
-            double *row = p->gram + i * n;
-            for (size_t j = 0; j <= i; j++) { row[j] += w[i] * w[j]; }
+    for (size_t s = 0; s < S; s += BLOCK) {
+        const size_t count = S - s < BLOCK ? S - s : BLOCK;
+        logits_at(p, f->kept + s, count);
+        take_exponentials(p, count);
+        load(p, f->values, f->kept + s, count);
+        p->run.product(p->of_kept, n, D, D, (fit_factor){p->e, 1, n, 1.0}, p->v, count);
+        for (size_t i = 0; i < n; i += BLOCK) {
+            p->run.product(p->gram + i * n + i, n - i < BLOCK ? n - i : BLOCK, n - i, n,
+                           (fit_factor){p->e + i, 1, n, 1.0}, p->e + i, count);
         }
     }
-    for (size_t i = 0; i < n; i++) { trace += p->gram[i * n + i]; }
-    for (size_t i = 0; i < n; i++) { p->gram[i * n + i] += p->f->ridge * (trace / (double)n); }
-    return trace / (double)n;
+    for (size_t i = 0; i < n; i++) {
+        p->lost[i] -= p->most[i] + log(p->sum[i]);
+        p->over_sum[i] = p->sum[i] == 0.0 ? 0.0 : 1.0 / p->sum[i];
+    }
+    for (size_t i = 0; i < n; i++) {
+        for (size_t d = 0; d < D; d++) {
+            p->answer[i * D + d] -= p->over_sum[i] * p->of_kept[i * D + d];
+        }
+        for (size_t j = i; j < n; j++) { p->gram[i * n + j] *= p->over_sum[i] * p->over_sum[j]; }
+    }
 }
 
-/* Solves g x = x0 in place, g [n][n] by its lower half and x [n][m], by Cholesky's factors. Returns
- * false where the system is singular: a pivot is no larger than the rounding of numbers of the
- * diagonal's `size`. */
-static bool solve(double *g, double size, size_t n, double *x, size_t m) {
-    const double least = 1e-13 * size;
-    for (size_t i = 0; i < n; i++) {
-        for (size_t j = 0; j <= i; j++) {
-            double sum = g[i * n + j];
-            for (size_t k = 0; k < j; k++) { sum -= g[i * n + k] * g[j * n + k]; }
-            if (i == j && !(sum > least && isfinite(sum))) { return false; }
-            g[i * n + j] = i == j ? sqrt(sum) : sum / g[j * n + j];
+/* Takes `factor` times row `from` off row `to`, both [n]. */
+static void take_off(double *to, double factor, const double *from, size_t n) {
+    for (size_t i = 0; i < n; i++) { to[i] -= factor * from[i]; }
+}
+
+/* Factors the rows first ... end - 1 of g, and finishes these rows of x, from which those before
+ * them are taken off already. Returns false where a pivot is not above `least`. */
+static bool factor_rows(double *g, double least, size_t n, size_t first, size_t end, double *x,
+                        size_t m) {
+    for (size_t j = first; j < end; j++) {
+        double *row = g + j * n;
+        for (size_t k = first; k < j; k++) {
+            const double factor = g[k * n + j];
+            take_off(row + j, factor, g + k * n + j, n - j);
+            take_off(x + j * m, factor, x + k * m, m);
         }
+        if (!(row[j] > least && isfinite(row[j]))) { return false; }
+        const double pivot = sqrt(row[j]);
+        for (size_t i = j; i < n; i++) { row[i] /= pivot; }
+        for (size_t d = 0; d < m; d++) { x[j * m + d] /= pivot; }
     }
-    for (size_t i = 0; i < n; i++) {
-        for (size_t k = 0; k < i; k++) {
-            for (size_t d = 0; d < m; d++) { x[i * m + d] -= g[i * n + k] * x[k * m + d]; }
-        }
-        for (size_t d = 0; d < m; d++) { x[i * m + d] /= g[i * n + i]; }
+    return true;
+}
+
+/* Solves (g + ridge * mean(diagonal of g) * I) x = x0 in place, g [n][n] by its upper half and x
+ * [n][m], by Cholesky's factors, a block of rows after the other. Returns false where the system is
+ * singular: a pivot is no larger than the rounding of numbers of the diagonal's size. */
+static bool solve(const fit_loops *run, double *g, double ridge, size_t n, double *x, size_t m) {
+    double trace = 0.0;
+    for (size_t i = 0; i < n; i++) { trace += g[i * n + i]; }
+    const double size = trace / (double)n;
+    for (size_t i = 0; i < n; i++) { g[i * n + i] += ridge * size; }
+    for (size_t b = 0; b < n; b += BLOCK) {
+        const size_t rows = n - b < BLOCK ? n - b : BLOCK;
+        const fit_factor before = {g + b, 1, n, -1.0};
+        run->product(g + b * n + b, rows, n - b, n, before, g + b, b);
+        run->product(x + b * m, rows, m, m, before, x, b);
+        if (!factor_rows(g, 1e-13 * size, n, b, b + rows, x, m)) { return false; }
     }
-    for (size_t i = n; i-- > 0;) {
-        for (size_t k = i + 1; k < n; k++) {
-            for (size_t d = 0; d < m; d++) { x[i * m + d] -= g[k * n + i] * x[k * m + d]; }
+    for (size_t end = n, b; end > 0; end = b) {
+        b = (end - 1) / BLOCK * BLOCK;
+        run->product(x + b * m, end - b, m, m, (fit_factor){g + b * n + end, n, 1, -1.0},
+                     x + end * m, n - end);
+        for (size_t i = end; i-- > b;) {
+            for (size_t k = i + 1; k < end; k++) {
+                take_off(x + i * m, g[i * n + k], x + k * m, m);
+            }
+            for (size_t d = 0; d < m; d++) { x[i * m + d] /= g[i * n + i]; }
         }
-        for (size_t d = 0; d < m; d++) { x[i * m + d] /= g[i * n + i]; }
     }
     return true;
 }
@@ -259,23 +283,18 @@ static bool solve(double *g, double size, size_t n, double *x, size_t m) {
  * system is singular. */
 static bool find_shift(const parts *p) {
     const size_t n = p->n, D = p->D;
-    double trace = 0.0;
     memset(p->shift, 0, D * sizeof *p->shift);
     memset(p->of_keys, 0, D * D * sizeof *p->of_keys);
     if (p->f->attending.cap > 0.0) { return true; }
     for (size_t i = 0; i < n; i++) {
-        if (isinf(p->lost[i]) || p->sum[i] == 0.0) { continue; }
-        for (size_t d = 0; d < D; d++) {
-            const double q = p->q[d * n + i];
-            p->shift[d] += q * p->lost[i];
-            for (size_t e = 0; e <= d; e++) { p->of_keys[d * D + e] += q * p->q[e * n + i]; }
+        if (!isinf(p->lost[i]) && p->sum[i] != 0.0) {
+            take_off(p->shift, -p->lost[i], p->x + i * D, D);
+        } else {
+            memset(p->x + i * D, 0, D * sizeof *p->x);
         }
     }
-    for (size_t d = 0; d < D; d++) { trace += p->of_keys[d * D + d]; }
-    for (size_t d = 0; d < D; d++) {
-        p->of_keys[d * D + d] += CKVC_FIT_KEY_RIDGE * (trace / (double)D);
-    }
-    return solve(p->of_keys, trace / (double)D, D, p->shift, 1);
+    p->run.product(p->of_keys, D, D, D, (fit_factor){p->x, 1, D, 1.0}, p->x, n);
+    return solve(&p->run, p->of_keys, CKVC_FIT_KEY_RIDGE, D, p->shift, 1);
 }
 
 /* Rounds to float32 within the cache's range. */
@@ -284,26 +303,28 @@ static float within(const ckvc_attending *a, double x) {
     return (float)fmax(-most, fmin(most, x));
 }
 
-/* Writes the kept keys plus the shift, and the kept values plus w X. Returns false where one of
+/* Writes the kept keys plus the shift, and the kept values plus A^T X. Returns false where one of
  * them is not finite. */
 static bool put_entries(const parts *p, float *keys, float *values) {
     const ckvc_fit *f = p->f;
-    const size_t n = p->n, D = p->D;
-    double *const key = p->v, *const value = p->v + D;
-    for (size_t s = 0; s < f->n_kept; s++) {
-        const size_t at = (size_t)f->kept[s] * D;
-        for (size_t d = 0; d < D; d++) {
-            key[d] = (double)f->keys[at + d] + p->shift[d];
-            value[d] = (double)f->values[at + d];
-        }
-        for (size_t i = 0; i < n; i++) {
-            const double w = p->w[s * n + i];
-            for (size_t d = 0; d < D; d++) { value[d] += w * p->answer[i * D + d]; }
-        }
-        for (size_t d = 0; d < D; d++) {
-            if (!isfinite(key[d]) || !isfinite(value[d])) { return false; }
-            keys[s * D + d] = within(&f->attending, key[d]);
-            values[s * D + d] = within(&f->attending, value[d]);
+    const size_t n = p->n, D = p->D, S = f->n_kept;
+    for (size_t i = 0; i < n; i++) {
+        for (size_t d = 0; d < D; d++) { p->answer[i * D + d] *= p->over_sum[i]; }
+    }
+    for (size_t s = 0; s < S; s += BLOCK) {
+        const size_t count = S - s < BLOCK ? S - s : BLOCK;
+        logits_at(p, f->kept + s, count);
+        take_exponentials(p, count);
+        load(p, f->values, f->kept + s, count);
+        p->run.product(p->v, count, D, D, (fit_factor){p->e, n, 1, 1.0}, p->answer, n);
+        for (size_t k = 0; k < count; k++) {
+            const float *old = f->keys + (size_t)f->kept[s + k] * D;
+            for (size_t d = 0; d < D; d++) {
+                const double key = (double)old[d] + p->shift[d], value = p->v[k * D + d];
+                if (!isfinite(key) || !isfinite(value)) { return false; }
+                keys[(s + k) * D + d] = within(&f->attending, key);
+                values[(s + k) * D + d] = within(&f->attending, value);
+            }
         }
     }
     return true;
@@ -318,18 +339,18 @@ static void copy_entries(const ckvc_fit *f, float *keys, float *values) {
 }
 
 int ckvc_fit_entries(const ckvc_fit *f, void *scratch, float *keys, float *values) {
-    parts p = {.f = f, .n = f->n_queries, .D = f->head_dim};
+    parts p = {.f = f, .run = ckvc_fit_loops(0), .n = f->n_queries, .D = f->head_dim};
     if (f->ridge > 0.0 && f->n_kept > 0 && f->n_kept < f->n_tokens && f->n_queries > 0) {
-        lay_out(&p, scratch, f->n_kept);
+        lay_out(&p, scratch);
         for (size_t i = 0; i < p.n; i++) {
             for (size_t d = 0; d < p.D; d++) {
-                p.q[d * p.n + i] = f->attending.scale * (double)f->queries[i * p.D + d];
+                const double number = f->attending.scale * (double)f->queries[i * p.D + d];
+                p.x[i * p.D + d] = p.by_number[d * p.n + i] = number;
             }
         }
         answer_from_all(&p);
         answer_from_kept(&p);
-        const double size = make_gram(&p);
-        if (find_shift(&p) && solve(p.gram, size, p.n, p.answer, p.D) &&
+        if (find_shift(&p) && solve(&p.run, p.gram, f->ridge, p.n, p.answer, p.D) &&
             put_entries(&p, keys, values)) {
             return 1;
         }

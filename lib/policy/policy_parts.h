@@ -256,7 +256,7 @@ typedef struct ckvc_fit {
 void ckvc_bank_queries(const ckvc_table *t, size_t head, ckvc_bank_use use, const double *inv_freq,
                        uint32_t n_tokens, float *queries, uint32_t *positions);
 /* The bytes of scratch memory that ckvc_fit_entries needs, or SIZE_MAX where they are too many. */
-size_t ckvc_fit_bytes(uint32_t n_queries, uint32_t head_dim, uint32_t n_kept);
+size_t ckvc_fit_bytes(uint32_t n_queries, uint32_t head_dim);
 /* Writes the fitted keys and values [n_kept][D]. Returns 1, or 0 where they are the entries as they
  * were: ridge 0, no query, nothing dropped or nothing kept, a singular system (which a ridge above
  * the rounding of doubles excludes), or numbers that are not finite. */

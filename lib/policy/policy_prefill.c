@@ -840,12 +840,8 @@ static size_t queries_bytes(const ckvc_prefill *p) {
 }
 
 size_t ckvc_prefill_fit_bytes(const ckvc_prefill *p) {
-    uint32_t longest = 0;
     if (!p->kept || p->whole || !p->table->bank) { return 0; }
-    for (size_t i = 0; i < (size_t)p->L * p->n_sets; i++) {
-        longest = p->n_kept[i] > longest ? p->n_kept[i] : longest;
-    }
-    return queries_bytes(p) + ckvc_fit_bytes(reference_queries(p), p->D, longest);
+    return queries_bytes(p) + ckvc_fit_bytes(reference_queries(p), p->D);
 }
 
 int ckvc_prefill_fit(const ckvc_prefill *p, uint32_t layer, uint32_t kv_head,

@@ -43,7 +43,7 @@ static void open_rig(rig *r, double ridge) {
     r->f.positions = r->positions;
     r->f.kept = r->kept;
     r->f.attending = (ckvc_attending){.scale = 0.5};
-    r->scratch = malloc(ckvc_fit_bytes(N, D, S_MOST));
+    r->scratch = malloc(ckvc_fit_bytes(N, D));
 }
 
 static int fit(rig *r) { return ckvc_fit_entries(&r->f, r->scratch, r->fitted_keys, r->fitted); }
@@ -270,8 +270,8 @@ static void test_range(void **state) {
 
 static void test_too_many_bytes(void **state) {
     (void)state;
-    assert_true(ckvc_fit_bytes(UINT32_MAX, UINT32_MAX, UINT32_MAX) == SIZE_MAX);
-    assert_true(ckvc_fit_bytes(168, 64, 300) < 2 << 20);
+    assert_true(ckvc_fit_bytes(UINT32_MAX, UINT32_MAX) == SIZE_MAX);
+    assert_true(ckvc_fit_bytes(168, 64) < 2 << 20);
 }
 
 int main(void) {

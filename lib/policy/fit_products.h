@@ -1,0 +1,28 @@
+/* The products and exponentials of fit_entries.c, in versions for what the processor can do. All of
+ * them give the same bits. */
+#pragma once
+
+#include <stddef.h>
+
+#define FIT_TILE 4 /* rows of a product that are computed together */
+
+/* The left factor of a product: number (i, k) is at[i * row + k * column]. The product is added, or
+ * taken off where `sign` is -1. */
+typedef struct fit_factor {
+    const double *at;
+    size_t row, column;
+    double sign;
+} fit_factor;
+
+typedef struct fit_loops {
+    /* Adds a times b [n][columns] to out [rows][columns]. Rows of b and of out begin `stride`
+     * numbers after each other. A number's sum is taken in the order of n, and then added. */
+    void (*product)(double *out, size_t rows, size_t columns, size_t stride, fit_factor a,
+                    const double *b, size_t n);
+    /* Turns x [n], at most 709, into exp(x); 0 below -708, and NaN stays. A result is at most 2
+     * units in the last place wrong. */
+    void (*exponentials)(double *x, size_t n);
+} fit_loops;
+
+/* Returns the fastest version for this processor; with `plain`, the one for every processor. */
+fit_loops ckvc_fit_loops(int plain);
