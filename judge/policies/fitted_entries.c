@@ -12,53 +12,41 @@ static void *reserve(entry_fitter *f, size_t n, size_t size) {
 }
 
 void entry_fitter_open(entry_fitter *f, const model_shape *shape, uint32_t max_tokens,
-                       uint32_t n_bank) {
-    const uint32_t D = (uint32_t)shape->head_dim,
-                   n = (uint32_t)(shape->n_heads / shape->n_kv_heads) * n_bank;
-    const size_t G = (size_t)shape->n_kv_heads, numbers = G * max_tokens * D;
-    *f = (entry_fitter){.shape = shape};
-    f->scratch_bytes = (ckvc_fit_bytes(n, D) + 63) / 64 * 64;
+                       size_t scratch_bytes) {
+    const size_t G = (size_t)shape->n_kv_heads, numbers = G * max_tokens * (size_t)shape->head_dim;
+    *f = (entry_fitter){.shape = shape, .scratch_bytes = scratch_bytes};
     f->keys = reserve(f, numbers, sizeof *f->keys);
     f->values = reserve(f, numbers, sizeof *f->values);
     f->fitted_keys = reserve(f, numbers, sizeof *f->fitted_keys);
     f->fitted_values = reserve(f, numbers, sizeof *f->fitted_values);
-    f->queries = reserve(f, G * n * D, sizeof *f->queries);
-    f->references = reserve(f, G * n, sizeof *f->references);
-    f->scratch = reserve(f, G, f->scratch_bytes);
+    f->scratch = reserve(f, G, scratch_bytes);
 }
 
 void entry_fitter_close(entry_fitter *f) {
-    CKVC_FREE(f->keys, f->values, f->fitted_keys, f->fitted_values, f->queries, f->references,
-              f->scratch);
+    CKVC_FREE(f->keys, f->values, f->fitted_keys, f->fitted_values, f->scratch);
     *f = (entry_fitter){0};
 }
 
 /* Fits one head of the open layer, and puts its entries at their positions. */
 static void fit_head(void *ctx, int64_t g, int worker) {
     const entry_fitter *f = ctx;
-    const size_t head = (size_t)g, D = (size_t)f->shape->head_dim, T = f->n_tokens;
-    const uint32_t *offsets = f->kept->offsets + (f->kept->n_sets > 1 ? g : 0),
-                   n = (uint32_t)(f->shape->n_heads / f->shape->n_kv_heads) * f->use.n_queries;
-    float *k = f->fitted_keys + head * T * D, *v = f->fitted_values + head * T * D,
-          *queries = f->queries + head * n * D;
-    uint32_t *references = f->references + head * n;
+    const size_t D = (size_t)f->shape->head_dim, at = (size_t)g * f->of->n_tokens * D;
+    const kept_set *kept = &f->of->sets[f->layer];
+    const uint32_t *offsets = kept->offsets + (kept->n_sets > 1 ? g : 0);
+    float *k = f->fitted_keys + at, *v = f->fitted_values + at;
     (void)worker;
-    ckvc_bank_queries(f->table, f->layer * (size_t)f->shape->n_kv_heads + head, f->use,
-                      f->rule.inv_freq, f->n_tokens, queries, references);
-    const ckvc_fit fit = {.n_tokens = f->n_tokens,
+    const ckvc_fit fit = {.n_tokens = f->of->n_tokens,
                           .head_dim = (uint32_t)D,
-                          .keys = f->keys + head * T * D,
-                          .values = f->values + head * T * D,
-                          .kept = f->kept->positions + offsets[0],
+                          .keys = f->keys + at,
+                          .values = f->values + at,
+                          .kept = kept->positions + offsets[0],
                           .n_kept = offsets[1] - offsets[0],
-                          .n_queries = n,
-                          .queries = queries,
-                          .positions = references,
                           .ridge = f->ridge,
                           .attending = {.inv_freq = f->rule.inv_freq,
                                         .scale = f->rule.scale,
                                         .window = f->rule.window}};
-    ckvc_fit_entries(&fit, f->scratch + head * f->scratch_bytes, k, v);
+    ckvc_bank_fit(f->of->table, f->of->block, f->layer * (size_t)f->shape->n_kv_heads + (size_t)g,
+                  fit, f->scratch + (size_t)g * f->scratch_bytes, k, v);
     for (size_t i = fit.n_kept; i-- > 0;) { /* positions ascend, so that none is overwritten */
         memmove(k + fit.kept[i] * D, k + i * D, D * sizeof *k);
         memmove(v + fit.kept[i] * D, v + i * D, D * sizeof *v);
@@ -70,16 +58,13 @@ ckvc_status entry_fitter_fit(entry_fitter *f, const fit_request *r, double *most
     const size_t T = r->n_tokens, D = (size_t)f->shape->head_dim;
     const int32_t G = f->shape->n_kv_heads;
     *most = 0;
-    f->table = t;
-    f->use = t->bank_use[r->block];
-    f->n_tokens = r->n_tokens;
+    f->of = r;
     for (uint32_t l = 0; l < t->n_layers; l++) {
         f->ridge = r->ridge ? *r->ridge : t->ridge[(size_t)l * t->n_budgets + r->block];
         r->sets[l].fitted = f->ridge > 0;
         if (!r->sets[l].fitted) { continue; }
         *most = fmax(*most, f->ridge);
         f->layer = l;
-        f->kept = &r->sets[l];
         f->rule = session_layer_rule(r->session, (int32_t)l);
         for (int32_t g = 0; g < G; g++) {
             const size_t at = (size_t)g * T * D;

@@ -5,29 +5,6 @@
 #include "lib/model/model.h"
 #include "lib/policy/policy_parts.h"
 
-typedef struct entry_fitter {
-    const model_shape *shape;
-    size_t bytes, scratch_bytes; /* of all it holds; of one head's scratch memory */
-    /* [G][max T][D] of the open layer. The fitted entries of a head come first, as many as it
-     * keeps, and then go to their positions. */
-    float *keys, *values, *fitted_keys, *fitted_values;
-    float *queries;       /* [G][H/G * n][D] reference queries */
-    uint32_t *references; /* [G][H/G * n] their positions */
-    char *scratch;        /* [G][scratch_bytes] */
-    /* The layer in hand: */
-    const ckvc_table *table;
-    ckvc_bank_use use;
-    double ridge;
-    layer_rule rule;
-    uint32_t layer, n_tokens;
-    const kept_set *kept;
-} entry_fitter;
-
-/* Opens it for prompts of up to max_tokens and banks of up to n_bank queries of each query head. */
-void entry_fitter_open(entry_fitter *f, const model_shape *shape, uint32_t max_tokens,
-                       uint32_t n_bank);
-void entry_fitter_close(entry_fitter *f);
-
 /* The entries of which sets are fitted, and by what. */
 typedef struct fit_request {
     session *session; /* it holds the prefilled prompt */
@@ -37,6 +14,27 @@ typedef struct fit_request {
     const double *ridge; /* of all layers, in place of the table's; or NULL */
     kept_set *sets;      /* [L] those of fitted layers become `fitted` */
 } fit_request;
+
+typedef struct entry_fitter {
+    const model_shape *shape;
+    size_t bytes, scratch_bytes; /* of all it holds; of one head's scratch memory */
+    /* [G][max T][D] of the open layer. The fitted entries of a head come first, as many as it
+     * keeps, and then go to their positions. */
+    float *keys, *values, *fitted_keys, *fitted_values;
+    char *scratch; /* [G][scratch_bytes] */
+    /* The layer in hand: */
+    const fit_request *of;
+    double ridge;
+    layer_rule rule;
+    uint32_t layer;
+} entry_fitter;
+
+/* Opens it for prompts of up to max_tokens and banks that need up to scratch_bytes
+ * (ckvc_bank_fit_bytes). */
+void entry_fitter_open(entry_fitter *f, const model_shape *shape, uint32_t max_tokens,
+                       size_t scratch_bytes);
+void entry_fitter_close(entry_fitter *f);
+
 /* Fits all layers. *most receives the largest ridge, 0 where nothing is fitted. It does not
  * allocate, and the bytes are the same for any number of threads. */
 ckvc_status entry_fitter_fit(entry_fitter *f, const fit_request *r, double *most,

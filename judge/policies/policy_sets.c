@@ -173,10 +173,12 @@ static bool may_fit(const policy_sets *k, size_t i) {
 
 /* Opens the fitter where a policy needs one. */
 static void open_fitter(policy_sets *k, const model_shape *shape, uint32_t max_tokens) {
-    uint32_t most = 0;
+    size_t most = 0;
     for (size_t i = 0; i < k->o->n; i++) {
-        const uint32_t n = may_fit(k, i) ? policy_table(k, i)->table->n_bank : 0;
-        most = n > most ? n : most;
+        if (!may_fit(k, i)) { continue; }
+        const ckvc_table *t = policy_table(k, i)->table;
+        const size_t bytes = ckvc_bank_fit_bytes(t, t->n_bank);
+        most = bytes > most ? bytes : most;
     }
     if (most) { entry_fitter_open(&k->fitter, shape, max_tokens, most); }
 }

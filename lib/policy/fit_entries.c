@@ -76,32 +76,6 @@ size_t ckvc_fit_bytes(uint32_t n_queries, uint32_t head_dim) {
     return lay_out(&p, NULL) * sizeof(double);
 }
 
-/* Rotates a query of the bank to a position: pairs i and i + D/2 turn by position * inv_freq[i]. */
-static void rotate(const float *query, uint32_t D, const double *inv_freq, double position,
-                   float *out) {
-    const uint32_t half = D / 2;
-    for (uint32_t i = 0; i < half; i++) {
-        const double angle = position * inv_freq[i], c = cos(angle), s = sin(angle);
-        const double a = (double)query[i], b = (double)query[i + half];
-        out[i] = (float)(a * c - b * s);
-        out[i + half] = (float)(b * c + a * s);
-    }
-}
-
-void ckvc_bank_queries(const ckvc_table *t, size_t head, ckvc_bank_use use, const double *inv_freq,
-                       uint32_t n_tokens, float *queries, uint32_t *positions) {
-    const uint32_t group = t->n_query_heads / t->n_heads, layer = (uint32_t)(head / t->n_heads),
-                   kv_head = (uint32_t)(head % t->n_heads);
-    for (uint32_t h = 0; h < group; h++) {
-        for (uint32_t i = 0; i < use.n_queries; i++) {
-            const size_t at = (size_t)h * use.n_queries + i;
-            positions[at] = n_tokens + (uint32_t)((uint64_t)i * use.span / use.n_queries);
-            rotate(t->bank + ckvc_bank_index(t, layer, kv_head * group + h, i), t->bank_dim,
-                   inv_freq, (double)positions[at], queries + at * t->bank_dim);
-        }
-    }
-}
-
 /* Puts the rows of `from` at some positions into p->v. */
 static void load(const parts *p, const float *from, const uint32_t *positions, size_t count) {
     const size_t D = p->D;
@@ -357,4 +331,55 @@ int ckvc_fit_entries(const ckvc_fit *f, void *scratch, float *keys, float *value
     }
     copy_entries(f, keys, values);
     return 0;
+}
+
+/* How many reference queries a KV head has where each of its query heads gives n. */
+static size_t references(const ckvc_table *t, uint32_t n) {
+    return (size_t)(t->n_query_heads / t->n_heads) * n;
+}
+
+/* The bytes of a head's rotated queries and their positions, which lie before the scratch memory of
+ * the fit itself. */
+static size_t queries_bytes(const ckvc_table *t, uint32_t n) {
+    const size_t bytes = references(t, n) * (t->bank_dim * sizeof(float) + sizeof(uint32_t));
+    return (bytes + 15) / 16 * 16;
+}
+
+size_t ckvc_bank_fit_bytes(const ckvc_table *t, uint32_t n) {
+    const size_t of_fit = ckvc_fit_bytes((uint32_t)references(t, n), t->bank_dim);
+    return of_fit == SIZE_MAX ? SIZE_MAX : queries_bytes(t, n) + of_fit;
+}
+
+/* Rotates a query of the bank to a position: pairs i and i + D/2 turn by position * inv_freq[i]. */
+static void rotate(const float *query, uint32_t D, const double *inv_freq, double position,
+                   float *out) {
+    const uint32_t half = D / 2;
+    for (uint32_t i = 0; i < half; i++) {
+        const double angle = position * inv_freq[i], c = cos(angle), s = sin(angle);
+        const double a = (double)query[i], b = (double)query[i + half];
+        out[i] = (float)(a * c - b * s);
+        out[i + half] = (float)(b * c + a * s);
+    }
+}
+
+int ckvc_bank_fit(const ckvc_table *t, uint32_t block, size_t head, ckvc_fit f, void *scratch,
+                  float *keys, float *values) {
+    if (!(f.ridge > 0.0)) {
+        copy_entries(&f, keys, values);
+        return 0;
+    }
+    const ckvc_bank_use use = t->bank_use[block];
+    const uint32_t layer = (uint32_t)(head / t->n_heads), n = use.n_queries;
+    float *query = scratch;
+    uint32_t *position = (uint32_t *)(query + references(t, n) * t->bank_dim);
+    f.n_queries = (uint32_t)references(t, n);
+    f.queries = query;
+    f.positions = position;
+    for (uint32_t i = 0; i < f.n_queries; i++, query += t->bank_dim) {
+        const uint32_t of_head = (uint32_t)(head % t->n_heads) * (f.n_queries / n) + i / n;
+        position[i] = f.n_tokens + (uint32_t)((uint64_t)(i % n) * use.span / n);
+        rotate(t->bank + ckvc_bank_index(t, layer, of_head, i % n), t->bank_dim,
+               f.attending.inv_freq, (double)position[i], query);
+    }
+    return ckvc_fit_entries(&f, (char *)scratch + queries_bytes(t, n), keys, values);
 }

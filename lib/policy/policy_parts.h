@@ -250,17 +250,20 @@ typedef struct ckvc_fit {
     double ridge;                /* lambda; 0: entries stay as they are */
     ckvc_attending attending;
 } ckvc_fit;
-/* Takes the first use.n_queries of every query head of a KV head's group from a table's bank, for
- * head number layer * G + KV head, and rotates query i to position T + floor(i * span / n_queries).
- * queries [H/G * n_queries][D]; positions [H/G * n_queries]. */
-void ckvc_bank_queries(const ckvc_table *t, size_t head, ckvc_bank_use use, const double *inv_freq,
-                       uint32_t n_tokens, float *queries, uint32_t *positions);
 /* The bytes of scratch memory that ckvc_fit_entries needs, or SIZE_MAX where they are too many. */
 size_t ckvc_fit_bytes(uint32_t n_queries, uint32_t head_dim);
 /* Writes the fitted keys and values [n_kept][D]. Returns 1, or 0 where they are the entries as they
  * were: ridge 0, no query, nothing dropped or nothing kept, a singular system (which a ridge above
  * the rounding of doubles excludes), or numbers that are not finite. */
 int ckvc_fit_entries(const ckvc_fit *f, void *scratch, float *keys, float *values);
+
+/* Does the same by a table's bank: the reference queries are the first bank_use[block].n_queries of
+ * every query head of a KV head's group, for head number layer * G + KV head. Query i is rotated to
+ * position T + floor(i * span / n_queries). f comes without queries. `scratch` needs
+ * ckvc_bank_fit_bytes of as many queries, which is SIZE_MAX where they are too many. */
+size_t ckvc_bank_fit_bytes(const ckvc_table *t, uint32_t n_queries);
+int ckvc_bank_fit(const ckvc_table *t, uint32_t block, size_t head, ckvc_fit f, void *scratch,
+                  float *keys, float *values);
 
 /* ---- a prefill ---- */
 

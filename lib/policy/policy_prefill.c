@@ -827,21 +827,9 @@ int ckvc_prefill_fits(const ckvc_prefill *p, uint32_t layer) {
            p->table->ridge[(size_t)layer * p->table->n_budgets + p->block] > 0.0;
 }
 
-/* How many reference queries a KV head has under the block in use. */
-static uint32_t reference_queries(const ckvc_prefill *p) {
-    return query_heads_per_head(p) * p->table->bank_use[p->block].n_queries;
-}
-
-/* The bytes of a head's rotated queries and their positions, which lie before the scratch memory of
- * the fit itself. */
-static size_t queries_bytes(const ckvc_prefill *p) {
-    const size_t bytes = reference_queries(p) * (p->D * sizeof(float) + sizeof(uint32_t));
-    return (bytes + 15) / 16 * 16;
-}
-
 size_t ckvc_prefill_fit_bytes(const ckvc_prefill *p) {
     if (!p->kept || p->whole || !p->table->bank) { return 0; }
-    return queries_bytes(p) + ckvc_fit_bytes(reference_queries(p), p->D);
+    return ckvc_bank_fit_bytes(p->table, p->table->bank_use[p->block].n_queries);
 }
 
 int ckvc_prefill_fit(const ckvc_prefill *p, uint32_t layer, uint32_t kv_head,
@@ -851,19 +839,11 @@ int ckvc_prefill_fit(const ckvc_prefill *p, uint32_t layer, uint32_t kv_head,
                   .keys = fitting->keys,
                   .values = fitting->values,
                   .attending = fitting->attending};
-    void *scratch = fitting->scratch;
     f.kept = ckvc_prefill_set(p, layer, kv_head, &f.n_kept);
     if (!f.kept) { return 0; }
     if (ckvc_prefill_fits(p, layer)) {
         f.ridge = p->table->ridge[(size_t)layer * p->table->n_budgets + p->block];
-        f.n_queries = reference_queries(p);
-        float *queries = scratch;
-        uint32_t *positions = (uint32_t *)(queries + (size_t)f.n_queries * p->D);
-        ckvc_bank_queries(p->table, (size_t)layer * p->G + kv_head, p->table->bank_use[p->block],
-                          f.attending.inv_freq, p->T, queries, positions);
-        f.queries = queries;
-        f.positions = positions;
-        scratch = (char *)scratch + queries_bytes(p);
     }
-    return ckvc_fit_entries(&f, scratch, fitting->fitted_keys, fitting->fitted_values);
+    return ckvc_bank_fit(p->table, p->block, (size_t)layer * p->G + kv_head, f, fitting->scratch,
+                         fitting->fitted_keys, fitting->fitted_values);
 }

@@ -272,6 +272,8 @@ static void test_too_many_bytes(void **state) {
     (void)state;
     assert_true(ckvc_fit_bytes(UINT32_MAX, UINT32_MAX) == SIZE_MAX);
     assert_true(ckvc_fit_bytes(168, 64) < 2 << 20);
+    const ckvc_table t = {.n_query_heads = 65535, .n_heads = 1, .bank_dim = 2};
+    assert_true(ckvc_bank_fit_bytes(&t, 65535) == SIZE_MAX);
 }
 
 int main(void) {
