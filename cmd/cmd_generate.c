@@ -163,7 +163,9 @@ static ckvc_status open_prompts(inputs_options *o, const generate_cli *c, genera
 static ckvc_status check_memory(const inputs_options *o, const generate_options *g,
                                 const generate_job *j, ckvc_err *err) {
     const size_t limit = memory_plan_limit(j->e.be, o->memory),
-                 weights = model_converted_least(j->e.model), bytes = generate_bytes(g);
+                 weights = model_converted_least(j->e.model);
+    size_t bytes;
+    CKVC_TRY(generate_bytes(g, &bytes, err));
     FAIL_IF(bytes > limit || weights > limit - bytes, CKVC_E_MEMORY,
             "%u prompts of %u + %u tokens side by side need %.1f MB (weights %.1f), there are "
             "%.1f: allow more with --memory, or give a smaller --batch or --max-tokens",

@@ -68,11 +68,6 @@ static void generator_fini(generator *r) {
 /* Whether tokens are greedy; the logits then stay with the backend. */
 static bool is_greedy(const generate_options *o) { return o->how.temperature == 0; }
 
-static session_limits limits_of(const generate_options *o) {
-    return (session_limits){.max_prompt = o->prompts->max_tokens,
-                            .max_window = o->choice.setting.window};
-}
-
 static ckvc_status generator_init(generator *r, ckvc_err *err) {
     const generate_options *o = r->o;
     const size_t batch = o->batch;
@@ -89,9 +84,6 @@ static ckvc_status generator_init(generator *r, ckvc_err *err) {
         r->logits = ckvc_alloc(batch * (size_t)r->shape->vocab, sizeof *r->logits);
         r->weights = ckvc_alloc((size_t)r->shape->vocab, sizeof *r->weights);
     }
-    /* what the policy cannot do is refused here, before texts of the full cache are made */
-    CKVC_AUTO(policy_sets_free_at) policy_sets *policies = NULL;
-    CKVC_TRY(policy_sets_create(&o->choice, r->shape, o->prompts, &policies, err));
     return decoder_create(o->model, o->batch, &r->decoder, err);
 }
 
@@ -114,13 +106,18 @@ static size_t held_bytes(const generate_options *o, size_t n) {
     return n * rows * 2 * (size_t)s->head_dim * sizeof(float);
 }
 
-size_t generate_bytes(const generate_options *o) {
+ckvc_status generate_bytes(const generate_options *o, size_t *out, ckvc_err *err) {
     const model_shape *s = model_get_shape(o->model);
-    const session_limits limits = limits_of(o);
+    CKVC_AUTO(policy_sets_free_at) policy_sets *policies = NULL;
+    session_limits limits = {.max_prompt = o->prompts->max_tokens,
+                             .max_window = o->choice.setting.window};
     const size_t logits =
         is_greedy(o) ? 0 : (size_t)s->vocab * (o->batch * sizeof(float) + sizeof(token_weight));
-    return held_bytes(o, o->batch) + logits + session_bytes(s, limits) +
-           session_scratch_bytes(o->be, s, limits);
+    CKVC_TRY(policy_sets_create(&o->choice, s, o->prompts, &policies, err));
+    policy_sets_need(policies, &limits);
+    *out = held_bytes(o, o->batch) + logits + session_bytes(s, limits) +
+           session_scratch_bytes(o->be, s, limits) + policy_sets_bytes(policies);
+    return CKVC_OK;
 }
 
 /* ---- one token ---- */

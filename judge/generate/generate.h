@@ -79,6 +79,7 @@ typedef struct generated {
 typedef ckvc_status (*generate_seen)(void *ctx, const generated *ways, size_t n, ckvc_err *err);
 ckvc_status generate(const generate_options *o, generate_seen see, void *ctx,
                      ckvc_err *err) CKVC_MUST_CHECK;
-/* The bytes that generating takes besides the model's weights, where prompts are prefilled one at a
- * time. */
-size_t generate_bytes(const generate_options *o);
+/* Writes the bytes that generating takes besides the model's weights, where prompts are prefilled
+ * one at a time. Call it before `generate`: it also refuses what the policy cannot do
+ * (policy_sets_create), before texts of the full cache are made. */
+ckvc_status generate_bytes(const generate_options *o, size_t *out, ckvc_err *err) CKVC_MUST_CHECK;

@@ -62,6 +62,34 @@ assert [e for _, e in fitted] == [e for _, e in plain] and len(fitted) == 14
 assert sum(a != b for a, b in zip(fitted, plain)) > 3, fitted' "$DIR/fitted-texts.jsonl" "$DIR/plain-texts.jsonl"
 }
 
+@test "generate: the memory that it needs has the second cache, as measured" {
+    ldd "$CKVC" | grep -qE 'libasan|libtsan' && skip "a sanitiser has memory of its own"
+    check '
+ids = [0] + [256 + i * i % 1200 for i in range(1, 1900)]
+print(json.dumps({"id": "long", "source": "even", "tokens": ids}))' >"$DIR/long.jsonl" </dev/null
+    py "$CKVC" "$MODEL" "$DIR" <<'PYTHON'
+import resource
+def run(table, *more):
+    of = [sys.argv[1], "generate", "--model", sys.argv[2], "--manifest", f"{sys.argv[3]}/long.jsonl", "--table", f"{sys.argv[3]}/{table}.ckvt",
+          "--max-new", "2", "--budget", "0.25", "--threads", "1", "-q", *more]
+    child = subprocess.Popen(of, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    words = child.stderr.read()
+    _, status, used = os.wait4(child.pid, 0)
+    return os.waitstatus_to_exitcode(status), words, used.ru_maxrss * 1024
+said, peak = {}, {}
+for table in "t", "none":
+    code, words, _ = run(table, "--memory", "1M")
+    assert code == 71 and "allow more with --memory" in words, (code, words)
+    said[table] = 1e6 * float(re.search(r"need ([0-9.]+) MB", words)[1])
+    ran = [run(table) for _ in range(3)]
+    assert all(code == 0 for code, *_ in ran), ran
+    peak[table] = min(bytes for *_, bytes in ran)
+more, measured = said["t"] - said["none"], peak["t"] - peak["none"]
+print(said, peak, more, measured)
+assert abs(more - measured) < 0.1 * measured, (more, measured)
+PYTHON
+}
+
 @test "compile: the ridge is chosen with the floor on select prompts, and the table says it; --bank 0 tries none" {
     "$CKVC" compile "${OVER[@]}" --budget 0.25 --holdout 0.5 --select 0.5 --bank 8 -q --out "$DIR/compiled"
     cells "$DIR/compiled/table.ckvt" | check '
