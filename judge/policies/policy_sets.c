@@ -598,8 +598,7 @@ static void find_cell(policy_sets *k, const table_in_use *t) {
     k->kept.bin_ppl = ckvc_bin_index(of->edges_ppl, of->n_ppl_bins - 1, k->stats->r_sem);
 }
 
-ckvc_status policy_sets_decide(policy_sets *k, size_t i, uint32_t b, const policy_kept **out,
-                               ckvc_err *err) {
+static ckvc_status decide(policy_sets *k, size_t i, uint32_t b, ckvc_err *err) {
     const policy_kind kind = k->o->list[i].kind;
     const policy_rule *r = policy_rule_of(kind);
     table_in_use *t = policy_table(k, i);
@@ -608,7 +607,6 @@ ckvc_status policy_sets_decide(policy_sets *k, size_t i, uint32_t b, const polic
     const ckvc_mode mode = !r || !r->by_head   ? (ckvc_mode)asked.mode
                            : ranks_heads(k, r) ? CKVC_MODE_HEADS
                                                : k->o->mode;
-    *out = &k->kept;
     k->kept = (policy_kept){.mode = mode, .whole = k->kept.whole};
     if (k->kept.whole) {
         k->kept.score = (ckvc_score_kind)asked.kind;
@@ -633,6 +631,15 @@ ckvc_status policy_sets_decide(policy_sets *k, size_t i, uint32_t b, const polic
     if (asked.mode != CKVC_MODE_SHARED) { k->kept.floor = c_min_of(k, i, block).floor; }
     CKVC_TRY(keep_table(k, i, b, err));
     return fit_kept(k, i, block, err);
+}
+
+ckvc_status policy_sets_decide(policy_sets *k, size_t i, uint32_t b, const policy_kept **out,
+                               ckvc_err *err) {
+    *out = &k->kept;
+    ckvc_alloc_forbid("kept sets and fitted entries");
+    const ckvc_status st = decide(k, i, b, err);
+    ckvc_alloc_permit();
+    return st;
 }
 
 /* ---- matched: one pass without continuations over the prompts that count, which are the held-out
@@ -710,8 +717,8 @@ void policy_workers_close(policy_workers *p) {
     *p = (policy_workers){.all = {0}};
 }
 
-ckvc_status policy_workers_prefill(policy_workers *p, const prompt *const *prompts, int64_t n,
-                                   ckvc_err *err) {
+static ckvc_status prefill_together(policy_workers *p, const prompt *const *prompts, int64_t n,
+                                    ckvc_err *err) {
     for (int64_t i = 0; i < n; i++) {
         p->w[i]->fed = tokens_to_feed(p->sets[i], prompts[i]);
         CKVC_TRY(begin_prompt(p->sets[i], prompts[i], p->w[i]->session, &p->w[i]->watcher, err));
@@ -721,4 +728,12 @@ ckvc_status policy_workers_prefill(policy_workers *p, const prompt *const *promp
         CKVC_TRY(enter_prompt(p->sets[i], p->w[i]->session, prompts[i], &p->w[i]->stats, err));
     }
     return CKVC_OK;
+}
+
+ckvc_status policy_workers_prefill(policy_workers *p, const prompt *const *prompts, int64_t n,
+                                   ckvc_err *err) {
+    ckvc_alloc_forbid("prefills under policies");
+    const ckvc_status st = prefill_together(p, prompts, n, err);
+    ckvc_alloc_permit();
+    return st;
 }

@@ -57,8 +57,9 @@ void policy_sets_need(const policy_sets *k, session_limits *limits);
 /* Prefills a prompt. It is then the current prompt of the functions below. */
 ckvc_status policy_sets_prefill(policy_sets *k, session *s, const prompt *p, prefill_stats *stats,
                                 ckvc_err *err) CKVC_MUST_CHECK;
-/* Decides what policy `i` keeps of the current prompt under budget number b. CKVC_E_DATA where the
- * budget is below what the heads must keep. */
+/* Decides what policy `i` keeps of the current prompt under budget number b, and fits the entries
+ * of a table that says so. Does not allocate. CKVC_E_DATA where the budget is below what the heads
+ * must keep. */
 ckvc_status policy_sets_decide(policy_sets *k, size_t i, uint32_t b, const policy_kept **out,
                                ckvc_err *err) CKVC_MUST_CHECK;
 /* The most entries that a KV head keeps beyond its budget, as the mean over all heads of a prompt.
@@ -93,6 +94,6 @@ ckvc_status policy_workers_open(policy_workers *p, const calibrate_inputs *in,
                                 ckvc_err *err) CKVC_MUST_CHECK;
 void policy_workers_close(policy_workers *p);
 /* Does policy_sets_prefill for n <= all.n prompts together, one for each worker, whose stats it
- * fills. The prompts must stay where they are until the next call. */
+ * fills. Does not allocate. The prompts must stay where they are until the next call. */
 ckvc_status policy_workers_prefill(policy_workers *p, const prompt *const *prompts, int64_t n,
                                    ckvc_err *err) CKVC_MUST_CHECK;

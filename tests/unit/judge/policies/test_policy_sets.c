@@ -484,6 +484,37 @@ TEST(learned) {
     check_learned(CKVC_FEATURES_2);
 }
 
+/* A table with a bank fits what it keeps in layers that have a ridge. policy_sets_decide allocates
+ * nothing meanwhile: builds with the guard (CKVC_DEBUG) would end here. */
+TEST(fitted_entries) {
+    CKVC_AUTO(table_file_free_at)
+    table_file *of = table_of(0, CKVC_MODE_HEADS, CKVC_SCORE_WINDOW);
+    ckvc_table *t = ckvc_unconst(of->table);
+    const asked_policy list[] = {{.kind = POLICY_TABLE, .table = of},
+                                 {.kind = POLICY_TABLE, .table = of, .ridge = &(double){0}}};
+    CKVC_AUTO(close_keeper) keeper w;
+    assert_int_equal(ckvc_table_add_bank(t, 4, (uint32_t)rig.shape->head_dim), 0);
+    for (size_t i = 0; i < ckvc_bank_index(t, L, 0, 0); i++) {
+        t->bank[i] = (float)((double)(i * 7919 % 1009) / 504.5 - 1);
+    }
+    for (uint32_t b = 0; b < N_BUDGETS; b++) {
+        t->bank_use[b] = (ckvc_bank_use){4, 96};
+        for (uint32_t l = 0; l < L; l++) { t->ridge[l * N_BUDGETS + b] = l == 2 ? 0 : 0.1 + l; }
+    }
+    open_keeper(&w, list, 2);
+    for (size_t i = 0; i < N_PROMPTS; i++) {
+        enter(&w, &rig.items[i]);
+        for (uint32_t b = 0; b < N_BUDGETS; b++) {
+            const policy_kept *kept = decide(&w, 0, b, rig.items[i].n_tokens);
+            assert_true(kept->ridge == 3.1);
+            for (uint32_t l = 0; l < L; l++) { assert_int_equal(kept->sets[l].fitted, l != 2); }
+            kept = decide(&w, 1, b, rig.items[i].n_tokens);
+            assert_true(kept->ridge == 0);
+            for (uint32_t l = 0; l < L; l++) { assert_false(kept->sets[l].fitted); }
+        }
+    }
+}
+
 /* What a rule of whole steps or chunks gives a head beyond its budget, in the mean. */
 static double beyond(policy_kind kind, uint32_t n_layers, uint32_t T, uint32_t B) {
     static uint32_t c[100];
