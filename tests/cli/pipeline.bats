@@ -200,11 +200,12 @@ assert one["run"] == "R1, R2"' "$DIR"/pool-[123].json
 
 @test "ckvc-bench: the stages that are named, on a real prompt" {
     run -0 "$CKVC-bench" "${OVER[@]}" --max-tokens 48 --repeats 1 --sample 2 \
-        --stage matmul,attention-layer,attention-heads,demand,prefill,sweep,rewards-plain,rewards-sweep -q
-    [ "$(wc -l <<<"$output")" -eq 10 ]
+        --stage matmul,attention-layer,attention-heads,demand,prefill,window-rows,fit,sweep,rewards-plain,rewards-sweep -q
+    [ "$(wc -l <<<"$output")" -eq 12 ]
     # a set for three heads, and one for each: as many entries, as much to do
     [[ $output == *"attention-layer,T=48 B=12 C=16 H=6 G=3 D=32,16,rows,1,"*",0.000251904,"*",sets of 12 to 12 entries"* ]]
     [[ $output == *"attention-heads,T=48 B=12 C=16 H=6 G=3 D=32,16,rows,1,"*",0.000251904,"*",sets of 4 to 20 entries"* ]]
+    [[ $output == *"fit,T=48 B=12 n=96 D=32,12,heads,1,"*"32 more window rows of this run took "* ]]
     [[ $output == *"extrapolated from 2 of"* ]]
     [ "$(sed 1d <<<"$output" | awk -F, '{ print NF }' | sort -u)" = 11 ]
     fails 64 '' "$CKVC-bench" --stage speed

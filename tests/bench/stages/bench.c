@@ -8,6 +8,7 @@
 
 #include "calib/actions/prompt_sets.h"
 #include "calib/demand/demand_meter.h"
+#include "judge/policies/fitted_entries.h"
 #include "lib/base/order.h"
 #include "lib/base/progress.h"
 #include "tests/bench/stages/flops.h"
@@ -24,6 +25,7 @@ typedef struct bench_row {
 #define NOTE(...)  snprintf(row->note, sizeof row->note, __VA_ARGS__)
 
 enum { BUFS = 6, INSTRUCTION = 9 /* tokens before the repeated prompt */ };
+enum { BANK = 48 /* reference queries of each query head */, MORE_ROWS = 32 /* of attention */ };
 
 typedef struct bench {
     backend *be;
@@ -50,6 +52,10 @@ typedef struct bench {
     prompt repeated;   /* the prompt, or as much of it as the context holds twice */
     double quarter;    /* of its tokens */
     uint32_t *entries; /* [L][G] */
+    /* what a head of the prompt is fitted with */
+    entry_fitter fitter;
+    ckvc_table *bank;
+    double rows_s; /* of the stage window-rows; 0: not run */
 } bench;
 
 /* A stage: `open` makes what it runs on and fills its row, `run` is what is timed. Stages stand in
@@ -62,6 +68,14 @@ typedef struct bench_stage {
     bool continues; /* the prompt */
     bool each;      /* head has a set of its own; action has a prefill of its own */
 } bench_stage;
+
+static void ignore_head(void *ctx, const prefill_head *head) {
+    (void)ctx;
+    (void)head;
+}
+
+static const prefill_watcher more_rows = {
+    .n_rows = MORE_ROWS, .later = true, .on_head = ignore_head};
 
 static bool wanted(const bench_options *o, const char *stage) {
     bool any = o->stages.n == 0;
@@ -237,6 +251,9 @@ static ckvc_status open_prompt(bench *b) {
         .setting = {.window = (uint32_t)b->o->window},
         .behaviour = {.sides = {true, true}, .limit = b->o->variants, .seed = b->o->seed},
         .rollouts = sweep ? ROLLOUTS_SWEEP : ROLLOUTS_PLAIN,
+        .fitted = wanted(b->o, "fit"),
+        .max_watched = wanted(b->o, "window-rows") ? MORE_ROWS : 0,
+        .watched_later = wanted(b->o, "window-rows"),
         .memory = b->o->memory};
     if (!wanted(b->o, "demand")) { return worker_open(&b->worker, &in, &o, b->table, b->err); }
     const int64_t longest = repeat_longest(model_shape_context(s), INSTRUCTION);
@@ -279,7 +296,10 @@ static ckvc_status open_demand(bench *b, bench_row *row) {
     return CKVC_OK;
 }
 
-static ckvc_status run_prefill(bench *b) { return worker_prefill(&b->worker, &b->prompt, b->err); }
+static ckvc_status run_prefill(bench *b) {
+    b->worker.watcher = wanted(b->o, "window-rows") ? &more_rows : NULL;
+    return worker_prefill(&b->worker, &b->prompt, b->err);
+}
 
 static ckvc_status open_prefill(bench *b, bench_row *row) {
     const int64_t T = b->o->n_tokens;
@@ -287,6 +307,55 @@ static ckvc_status open_prefill(bench *b, bench_row *row) {
     row->flop = flops_prefill(model_get_shape(b->model), T, b->o->window);
     SHAPE("T=%" PRId64, T);
     return CKVC_OK;
+}
+
+/* The attention of so many last rows, as a policy sees it. */
+static ckvc_status open_rows(bench *b, bench_row *row) {
+    row->work = MORE_ROWS;
+    SHAPE("T=%" PRId64, b->o->n_tokens);
+    return CKVC_OK;
+}
+
+static ckvc_status run_rows(bench *b) {
+    return session_show(b->worker.session, &more_rows, b->err);
+}
+
+/* Entries of all heads, fitted to a bank of random queries. */
+static ckvc_status open_fit(bench *b, bench_row *row) {
+    const model_shape *s = model_get_shape(b->model);
+    const uint32_t L = (uint32_t)s->n_layers, G = (uint32_t)s->n_kv_heads, H = (uint32_t)s->n_heads,
+                   D = (uint32_t)s->head_dim, T = (uint32_t)b->o->n_tokens,
+                   asked = ckvc_budget_tokens(b->o->budget, T), B = asked < T ? asked : T;
+    CKVC_AUTO_FREE float *queries = random_values(b, 9, (size_t)L * H * BANK * D, 4);
+    b->bank = ckvc_table_clone(b->table);
+    if (b->bank) { b->bank->n_query_heads = H; }
+    if (!b->bank || ckvc_table_add_shares(b->bank, 0) || ckvc_table_add_bank(b->bank, BANK, D)) {
+        ckvc_out_of_memory(BANK, D);
+    }
+    memcpy(b->bank->bank, queries, (size_t)L * H * BANK * D * sizeof *queries);
+    b->bank->bank_use[0] = (ckvc_bank_use){BANK, 96};
+    entry_fitter_open(&b->fitter, s, T, ckvc_bank_fit_bytes(b->bank, BANK));
+    make_kept(b, (int32_t)G, B, T);
+    row->work = L * G;
+    SHAPE("T=%u B=%u n=%u D=%u", T, B, H / G * BANK, D);
+    if (b->rows_s > 0) {
+        NOTE("%d more window rows of this run took %.3g s", MORE_ROWS, b->rows_s);
+    }
+    return CKVC_OK;
+}
+
+static ckvc_status run_fit(bench *b) {
+    const double ridge = 0.1;
+    double most;
+    kept_set sets[MODEL_LAYERS_MAX];
+    for (int32_t l = 0; l < model_get_shape(b->model)->n_layers; l++) { sets[l] = b->kept; }
+    return entry_fitter_fit(&b->fitter,
+                            &(fit_request){.session = b->worker.session,
+                                           .n_tokens = (uint32_t)b->o->n_tokens,
+                                           .table = b->bank,
+                                           .ridge = &ridge,
+                                           .sets = sets},
+                            &most, b->err);
 }
 
 static ckvc_status run_variants(bench *b) {
@@ -399,6 +468,8 @@ static const bench_stage stages[] = {
     {"attention-heads", "rows", open_kept, run_kept, false, false, true},
     {"demand", "tokens", open_demand, run_demand, true, true, false},
     {"prefill", "tokens", open_prefill, run_prefill, true, false, false},
+    {"window-rows", "rows", open_rows, run_rows, true, true, false},
+    {"fit", "heads", open_fit, run_fit, true, true, false},
     {"variants", "actions", open_variants, run_variants, true, false, false},
     {"rollout-plain", "rollouts", open_rollout, run_rollout, true, true, false},
     {"sweep", "rollouts", open_sweep, run_sweep, true, true, false},
@@ -436,6 +507,7 @@ static ckvc_status measure(bench *b, const bench_row *r) {
     }
     ckvc_buffer_printf(b->csv, ",%s\n", r->note);
     if (stage->run == run_matmul) { b->peak = r->flop / min_s; }
+    if (stage->run == run_rows) { b->rows_s = median_s; }
     return CKVC_OK;
 }
 
@@ -454,6 +526,8 @@ static void bench_fini(bench *b) {
     b->be->ops->weight_free(b->be, b->w);
     worker_close(&b->worker);
     demand_meter_close(&b->demand);
+    entry_fitter_close(&b->fitter);
+    ckvc_table_free(b->bank);
     CKVC_FREE(b->values, b->entries, b->kept_buffer, b->prompt.tokens);
     ckvc_table_free(b->table);
 }
