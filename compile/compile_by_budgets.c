@@ -259,9 +259,11 @@ static double scored_hours(const compile_load *l, size_t n, double policies) {
 budgets_hours compile_budgets_hours(const budgets_options *asked, const calibrate_options *made,
                                     const compile_load *l) {
     select_candidate list[SELECT_MAX];
-    const double tried = (double)select_candidates(
-        asked->features, has_mixes(asked, made), asked->bank.n && made->setting.queries,
-        asked->score, made->setting.floor, asked->c_min, list);
+    const bool bank = asked->bank.n && made->setting.queries;
+    const double tried =
+        (double)select_candidates(asked->features, has_mixes(asked, made), bank, asked->score,
+                                  made->setting.floor, asked->c_min, list);
     return (budgets_hours){.select = scored_hours(l, l->n_select, tried),
-                           .heldout = scored_hours(l, l->n_heldout - l->n_select, REFERENCES)};
+                           .heldout =
+                               scored_hours(l, l->n_heldout - l->n_select, REFERENCES + bank)};
 }

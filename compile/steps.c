@@ -174,7 +174,8 @@ ckvc_status steps_score(const steps *s, const prompt_list *prompts, const step_p
 ckvc_status steps_judge(const steps *s, const table_file *table, const policy_kind *kinds,
                         ckvc_mode mode, const char *file, heldout **out, ckvc_err *err) {
     CKVC_AUTO_FREE char *path = NULL;
-    asked_policy list[POLICY_KIND_COUNT];
+    static const double unfitted = 0;
+    asked_policy list[POLICY_KIND_COUNT + 1];
     step_policies policies = {.list = list, .mode = mode};
     heldout_free(*out);
     *out = NULL;
@@ -184,6 +185,15 @@ ckvc_status steps_judge(const steps *s, const table_file *table, const policy_ki
         const bool own = kind == POLICY_MATCHED || kind == POLICY_TABLE;
         list[policies.n++] = (asked_policy){.kind = kind, .table = own ? table : NULL};
     } while (kinds[policies.n - 1] != POLICY_TABLE);
+    const ckvc_table *t = table->table;
+    if (t->bank) { /* where it fits entries, it is scored without, too */
+        asked_policy *without = &list[policies.n - 1];
+        list[policies.n++] = *without;
+        without->ridge = &unfitted;
+        for (uint32_t b = 0; b < t->n_budgets; b++) { /* all layers have one ridge */
+            without->skip |= (uint64_t)(t->ridge[b] == 0) << b;
+        }
+    }
     if (!run_has_file(s->run, file)) {
         CKVC_TRY(steps_score(s, &s->judges, &policies, "", file, err));
     }

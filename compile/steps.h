@@ -59,8 +59,9 @@ typedef struct step_policies {
 ckvc_status steps_score(const steps *s, const prompt_list *prompts, const step_policies *policies,
                         const char *before, const char *file, ckvc_err *err) CKVC_MUST_CHECK;
 /* Scores a table and rules on the prompts that judge, publishes the lines as checkpoint `file`, and
- * reads them into *out. The last of `kinds` must be POLICY_TABLE. *out becomes NULL where no prompt
- * judges. */
+ * reads them into *out. Under budgets at which the table fits entries, lines with its entries as
+ * they are come before its own. The last of `kinds` must be POLICY_TABLE. *out becomes NULL where
+ * no prompt judges. */
 ckvc_status steps_judge(const steps *s, const table_file *table, const policy_kind *kinds,
                         ckvc_mode mode, const char *file, heldout **out,
                         ckvc_err *err) CKVC_MUST_CHECK;

@@ -522,6 +522,17 @@ static size_t find_prompt(const prompt_list *prompts, const char *id, size_t gue
     return prompts->n;
 }
 
+/* Returns whether a later line is of the same prompt, policy and budget. */
+static bool is_superseded(const scores *s, size_t i) {
+    const score_row *r = &s->rows[i];
+    for (size_t k = i + 1; k < s->n && strcmp(s->rows[k].id, r->id) == 0; k++) {
+        if (s->rows[k].budget == r->budget && strcmp(s->rows[k].policy, r->policy) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 ckvc_status heldout_read(const char *path, const prompt_list *prompts, heldout **out,
                          ckvc_err *err) {
     CKVC_AUTO(scores_free_at) scores *s = NULL;
@@ -544,6 +555,7 @@ ckvc_status heldout_read(const char *path, const prompt_list *prompts, heldout *
             k >= POLICY_KIND_COUNT || at == n, err, CKVC_E_DATA,
             "%s:%u: policy \"%s\" of prompt \"%s\": is not one of this run's held-out prompts",
             path, r->line, r->policy, r->id);
+        if (is_superseded(s, i)) { continue; }
         if (!h->reward[k]) { h->reward[k] = ckvc_calloc(n, sizeof *h->reward[k]); }
         h->reward[k][at] += r->reward; /* NaN stays NaN: a prompt counts whole or not at all */
         counts[k * n + at]++;

@@ -92,7 +92,9 @@ prompt_list heldout_prompts(const prompt_list *all, bool select);
 ckvc_status heldout_score(const calibrate_inputs *in, const prompt_list *prompts,
                           const score_options *o, ckvc_buffer *lines,
                           ckvc_err *err) CKVC_MUST_CHECK;
-/* Reads such a file back, as rewards by prompt. Free *out with heldout_free. */
+/* Reads such a file back, as rewards by prompt. Of several lines of a prompt under one policy and
+ * budget, such as those of a table with fitted entries and without, the last counts. Free *out with
+ * heldout_free. */
 ckvc_status heldout_read(const char *path, const prompt_list *prompts, heldout **out,
                          ckvc_err *err) CKVC_MUST_CHECK;
 void heldout_free(heldout *h);

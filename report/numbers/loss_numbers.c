@@ -33,7 +33,15 @@ static bool is_shown(const score_series *s) {
  * prefill to have it. */
 static const char *label_of(const report_numbers *n, const score_series *s) {
     const table_numbers *t = find_table(n, s);
-    if (s->kind == POLICY_TABLE) { return t ? t->in->title : s->title; }
+    if (s->kind == POLICY_TABLE) {
+        const char *title = t ? t->in->title : s->title;
+        EACH(score_series, x, n->scores.series, n->scores.n_series) {
+            if (series_is_unfitted(s, x)) {
+                return arena_text(&n->in->arena, "%s, entries as they were", title);
+            }
+        }
+        return title;
+    }
     return policy_needs_table(s->kind) && t
                ? arena_text(&n->in->arena, "%s, by %s", s->policy, t->in->tag)
            : s->kind == POLICY_KVZIP ? "kvzip, reads twice"

@@ -41,7 +41,8 @@ typedef struct verdict_at {
     double prompts, needed;
     /* The two conditions: better than identity, and not worse than the best simple reference. */
     verdict_need gain, reference;
-    interval loss, kl; /* over the full cache, nats per token */
+    const struct comparison *unfitted; /* with the same entries as they were; NULL: not scored */
+    interval loss, kl;                 /* over the full cache, nats per token */
 } verdict_at;
 
 typedef struct verdict_numbers { /* The verdict on a table is the worst of those at its budgets. */
@@ -140,6 +141,9 @@ json_t *difference_json(const difference *of);
  * them? */
 bool series_of_one_setting(const score_series *a, const score_series *b);
 bool series_alike(const score_series *a, const score_series *b);
+/* Is y what x would be with its entries as they were: the same table's sets, where x's entries are
+ * fitted? */
+bool series_is_unfitted(const score_series *y, const score_series *x);
 /* Returns an object with the title, policy, model, budget and C of a series. */
 json_t *series_named(const score_series *s);
 /* Returns the loss over the full cache: minus the reward, or the KL. */

@@ -243,6 +243,14 @@ static void compare_series(worker *w, const score_series *a, const score_series 
 
 /* ---- what is compared with what ---- */
 
+bool series_is_unfitted(const score_series *y, const score_series *x) {
+    setting fitted = y->setting;
+    fitted.ridge = x->setting.ridge;
+    return x->kind == POLICY_TABLE && y->kind == POLICY_TABLE && strcmp(x->table, y->table) == 0 &&
+           x->setting.ridge > 0 && y->setting.ridge == 0 && score_same_budget(x, y) &&
+           setting_compare(&x->setting, &fitted, SETTING_SCORE | SETTING_SETS) == 0;
+}
+
 /* Compares series x with series y of its model, budget and C, in every list that the two belong
  * to. */
 static void compare_two(worker *w, const score_series *x, const score_series *y,
@@ -254,7 +262,8 @@ static void compare_two(worker *w, const score_series *x, const score_series *y,
         /* a table's matched control is no measure for another table, but is one for references */
         [AGAINST_MATCHED] = one_score && y->kind == POLICY_MATCHED && x->kind != POLICY_MATCHED &&
                             (own || !*x->table),
-        [BETWEEN_TABLES] = table && y->kind == POLICY_TABLE && x > y,
+        [BETWEEN_TABLES] = table && y->kind == POLICY_TABLE && x > y && !series_is_unfitted(x, y) &&
+                           !series_is_unfitted(y, x),
         /* what needs no table, under two scores */
         [BETWEEN_SCORES] = !one_score && x > y && !*x->table && strcmp(x->policy, y->policy) == 0 &&
                            (x->kind == POLICY_IDENTITY || x->kind == POLICY_TOP_K),
@@ -263,7 +272,8 @@ static void compare_two(worker *w, const score_series *x, const score_series *y,
         [AT_EQUAL_TOKENS] = one_score && table && y->kind != POLICY_TABLE &&
                             y->kind != POLICY_IDENTITY && !policy_is_control(y->kind) &&
                             (own || !*y->table),
-        [AGAINST_CONTROLS] = one_score && table && own && policy_is_control(y->kind),
+        [AGAINST_CONTROLS] =
+            (one_score && table && own && policy_is_control(y->kind)) || series_is_unfitted(y, x),
     };
     for (size_t k = 0; k < SCORE_LISTS; k++) {
         if (in[k]) { compare_series(w, x, y, &lists[k]); }

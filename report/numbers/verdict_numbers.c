@@ -99,6 +99,15 @@ static json_t *cache_of(const score_series *s) {
                   {"saved_bytes", J(all_bytes - bytes)});
 }
 
+/* Returns the comparison that says what fitting entries brings, or NULL. */
+static const comparison *find_unfitted(const score_numbers *s, const score_series *table) {
+    const comparison_list *list = &s->lists[AGAINST_CONTROLS];
+    EACH(comparison, c, list->of, list->n) {
+        if (series_alike(&c->of, table) && c->base.kind == POLICY_TABLE) { return c; }
+    }
+    return NULL;
+}
+
 static const char *word_of(double needed) {
     return needed == 0 ? verdict_deploy : needed > 0 ? more_prompts : not_yet;
 }
@@ -113,6 +122,7 @@ static verdict_at verdict_of(const report_numbers *n, const table_numbers *t,
     o.prompts = (double)s->n;
     o.gain = need_of(find_gain_over_identity(&n->scores, s), false);
     o.reference = need_of(best_reference(&n->scores, s), true);
+    o.unfitted = find_unfitted(&n->scores, s);
     o.needed = t->verdict.leak_passed && t->verdict.held_out
                    ? worse_of(o.gain.prompts, o.reference.prompts)
                    : NAN;
@@ -199,12 +209,21 @@ static json_t *interval_json(const interval *x) {
     return OBJECT(OF(x, mean), OF(x, lo), OF(x, hi));
 }
 
+/* Returns what is lost without fitting, and what fitting saves; NULL: this was not scored. */
+static json_t *unfitted_json(const comparison *c) {
+    if (!c) { return NULL; }
+    const interval loss = series_loss(&c->base, false), kl = series_loss(&c->base, true);
+    return ADD_MEMBERS(difference_json(&c->all), {"loss", interval_json(&loss)},
+                       {"kl", interval_json(&kl)});
+}
+
 static json_t *at_json(const verdict_at *o) {
     return OBJECT(OF(o->of, title), OF(o, budget), OF(o, word), OF(o, prompts), OF(o, needed),
                   {"says", json_null()}, /* by findings_make */
                   {"gain", need_json(&o->gain)}, {"reference", need_json(&o->reference)},
                   {"parts", verdict_parts_json(o)}, {"loss", interval_json(&o->loss)},
-                  {"kl", interval_json(&o->kl)}, {"cache", cache_of(o->of)});
+                  {"kl", interval_json(&o->kl)}, {"cache", cache_of(o->of)},
+                  {"unfitted", unfitted_json(o->unfitted)});
 }
 
 void verdict_numbers_make(report_numbers *n) {

@@ -201,18 +201,28 @@ static const char *against_reference(const verdict_need *need) {
                say_difference(of));
 }
 
+/* Says what fitting entries brings, where this was scored. */
+static const char *say_unfitted(const comparison *c) {
+    if (!c) { return ""; }
+    const double kl = series_loss(&c->base, true).mean;
+    return say(" Against the same entries as they were, which lose %s%s, %s.",
+               say_fixed(series_loss(&c->base, false).mean, 3),
+               isnan(kl) ? "" : say(" (KL %s)", say_fixed(kl, 3)), say_difference(&c->all));
+}
+
 /* Says why to deploy at a budget, or why not. */
 static const char *say_reason(const verdict_at *x) {
     const double b = x->budget;
     const ckvc_mode mode = x->of->setting.mode;
     const comparison *by = x->reference.by ? x->reference.by : x->gain.by;
     const size_t documents = by ? by->all.n_documents : 0;
-    return say("at %s%s it loses %s nats per token over the full cache%s%s %s %.0f prompts%s.",
+    return say("at %s%s it loses %s nats per token over the full cache%s%s %s%s %.0f prompts%s.",
                b < 1 ? say("%.4g%% of the cache", 100 * b) : say("%g entries a head", b),
                mode == CKVC_MODE_HEADS ? "" : say(" in mode %s", ckvc_mode_name(mode)),
                say_fixed(x->loss.mean, 3),
                isnan(x->kl.mean) ? "" : say(" (KL %s)", say_fixed(x->kl.mean, 3)),
-               against_reference(&x->reference), say_against_identity(&x->gain), x->prompts,
+               against_reference(&x->reference), say_against_identity(&x->gain),
+               say_unfitted(x->unfitted), x->prompts,
                documents && documents < by->all.n
                    ? say(" of %zu document%s", documents, documents > 1 ? "s" : "")
                    : "");

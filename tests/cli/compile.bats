@@ -234,10 +234,12 @@ assert said["probe"] == "demand" and said["gate"] is None and said["stop"] == "o
 assert [p["pass"] for p in said["passes"]] == ["pass-01-demand", "pass-02-select"], said
 assert ["heldout" in p for p in said["passes"]] == [False, True] and len(said["rounds"]) == 1
 h = said["passes"][1]["heldout"]
-assert h["prompts"] == len(lines) / 12 > 1, h["prompts"]
-by = {}
+assert h["prompts"] == len({l["id"] for l in lines}) > 1, h["prompts"]
+by = {} # of the table behind its lines without fitting
 for l in lines:
-    by.setdefault(l["policy"], []).append(l)
+    by.setdefault(l["policy"], {})[l["id"], l["budget"]] = l
+by = {policy: list(of.values()) for policy, of in by.items()}
+assert {len(of) for of in by.values()} == {2 * h["prompts"]}, by
 assert set(by) == {"identity", "top-k", "snapkv", "adakv", "cake", "table"}, set(by)
 assert all(l["mode"] == "heads" and l["split"] == "heldout" for l in by["table"])
 for kind in "top-k", "snapkv", "adakv", "cake": # as many entries on every prompt
@@ -320,9 +322,9 @@ for l in shared + layers:
     [[ $output == *"pass "*" prefill_s"*"  demand "*"select_prompts: 3"*"judge_prompts:  3"*"at_most: "* && ! -e $DIR/x ]]
     by_default "$DIR/x" --dry-run --kept-floor 0.15 --json | check '
 d = json.load(sys.stdin)
-# a prefill and a continuation, and at two budgets one of each of six, or of three scores, one of them under two and one under four floors, there with entries as they are and under two ridges, and of four mixes under two
+# a prefill and a continuation, and at two budgets one of each of six and of the table without fitting, or of three scores, one of them under two and one under four floors, there with entries as they are and under two ridges, and of four mixes under two
 prefill = d["passes"][-1]["prefill_s"]
-one = (d["heldout_hours"] * 3600 / 3 - prefill) / (1 + 2 * 6)
+one = (d["heldout_hours"] * 3600 / 3 - prefill) / (1 + 2 * 7)
 tried = ((d["select_hours"] * 3600 / 3 - prefill) / one - 1) / 2
 assert abs(tried - 7 - 4 * 2 - 4 * 2) < 1e-6, (tried, d)
 assert [p["pass"] for p in d["passes"]] == ["demand"] and d["select_prompts"] == 3, d
@@ -386,7 +388,7 @@ for b, budget in enumerate((32, 0.5)):
     assert (table["score"][b]["score"], table["c_min"][b]["floor"], mix, table["bank"]["ridge"][0][b]) == tried[best]
     assert recommends[b] == {"budget": budget, "mode": "heads", "score": tried[best][0], "floor": tried[best][1]}, recommends
     of_table = {(l.get("score", "paper"), l["floor"], l.get("mix", 0), l.get("ridge", 0)) for l in heldout if l["policy"] == "table" and l["budget"] == budget}
-    assert of_table == {tried[best]}, of_table
+    assert of_table == {tried[best], (*tried[best][:3], 0)}, of_table # as it is, and without fitting
 PY
     done
     # more prompts to choose by than one batch: killed between two of them, and between two tables with other shares

@@ -91,13 +91,34 @@ PYTHON
 }
 
 @test "compile: the ridge is chosen with the floor on select prompts, and the table says it; --bank 0 tries none" {
-    "$CKVC" compile "${OVER[@]}" --budget 0.25 --holdout 0.5 --select 0.5 --bank 8 -q --out "$DIR/compiled"
+    local trained=(--model models/ckvc-tiny-4l --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16) # one whose heads can be mended
+    "$CKVC" compile "${trained[@]}" --budget 0.25 --holdout 0.5 --select 0.5 --bank 8 -q --json --out "$DIR/compiled" >"$DIR/compiled.json"
     cells "$DIR/compiled/table.ckvt" | check '
 t = json.load(sys.stdin)
 tried = t["meta"]["select"]["candidates"]
 assert sorted({c.get("ridge", 0) for c in tried}) == [0, 0.1, 1]
 chosen = tried[t["meta"]["select"]["chosen"][0]]
-assert all(layer[0] == chosen.get("ridge", 0) for layer in t["RIDGE"]), (chosen, t["RIDGE"])'
+assert all(layer[0] == chosen.get("ridge", 0) > 0 for layer in t["RIDGE"]), (chosen, t["RIDGE"])'
+    # the prompts that judge are scored without fitting, too, and the report says what it brings
+    "$CKVC" report "$DIR/compiled/table.ckvt" "$DIR/compiled" --out "$DIR/report" >"$DIR/said.txt" 2>/dev/null
+    grep -q "Against the same entries as they were, which lose 0.*(KL 0.*), .* by loss; by KL, which decides, " "$DIR/said.txt"
+    check '
+report, lines = load(sys.argv[1]), [l for l in rows_of(sys.argv[2]) if l["policy"] == "table"]
+with_, without = [l for l in lines if "ridge" in l], [l for l in lines if "ridge" not in l]
+assert len(with_) == len(without) >= 2 and [l["entries"] for l in with_] == [l["entries"] for l in without]
+mean = lambda of, key: sum(l[key] for l in of) / len(of)
+b = report["tables"][0]["verdict"]["budgets"][0]
+assert len(report["tables"][0]["verdict"]["budgets"]) == 1 and abs(b["kl"]["mean"] - mean(with_, "kl")) < 1e-9, b
+u = b["unfitted"]
+assert abs(u["kl"]["mean"] - mean(without, "kl")) < 1e-9 and abs(u["loss"]["mean"] + mean(without, "reward")) < 1e-9, u
+assert abs(u["kl_difference"] - (mean(without, "kl") - mean(with_, "kl"))) < 1e-9 and u["kl_lo"] < u["kl_difference"] < u["kl_hi"], u
+' "$DIR/report/report.json" "$DIR/compiled/heldout/pass-02.jsonl"
+    page "$DIR/report" | grep -A1 "^What fitting the kept entries brings" | grep "the same entries as they were | fitted | saved"
+    # what the compile says of its table is what it loses fitted
+    check '
+lines = [l for l in rows_of(sys.argv[1]) if l["policy"] == "table" and "ridge" in l]
+said = load(sys.argv[2])["passes"][1]["heldout"]
+assert abs(said["reward"] - sum(l["reward"] for l in lines) / len(lines)) < 1e-12, said' "$DIR/compiled/heldout/pass-02.jsonl" "$DIR/compiled.json"
     "$CKVC" compile "${OVER[@]}" --budget 0.25 --holdout 0.5 --select 0.5 --bank 0 -q --out "$DIR/without"
     cells "$DIR/without/table.ckvt" | check '
 t = json.load(sys.stdin)

@@ -67,4 +67,40 @@ TEST(references) {
           " 'at_other_tokens': [{'base': 'recent'}]}");
 }
 
+/* What fitting brings: a table against its own sets with entries as they were, in either order of
+ * the lines, and not against those of another floor. */
+TEST(fitted_entries) {
+    const char *path = in_temp_folder("fitted.jsonl");
+    FILE *f = open_lines("fitted.jsonl");
+    for (int i = 0; i < 12; i++) {
+        const struct {
+            const char *more;
+            double gain;
+        } lines[] = {{",\"floor\":0.2,\"ridge\":0.1", 3.5}, /* it loses 0.5, and without 0.75 */
+                     {",\"floor\":0.2", 3.25},
+                     {",\"floor\":0.4", 3}};
+        for (int k = 0; k < 3; k++) {
+            put_score(f, (scored_line){.id = i,
+                                       .source = "x",
+                                       .policy = "table",
+                                       .table = TABLE,
+                                       .reward = lines[k].gain - 4 + 0.01 * (i % 3) * (k + 1),
+                                       .kept = 20,
+                                       .more = lines[k].more});
+        }
+    }
+    fclose(f);
+    json_auto_t *j = make(&path, 1);
+    const json_t *of = at(j, "scores.against_controls");
+    assert_int_equal(json_array_size(of), 1);
+    has(text_at(at(j, "scores.against_controls.0"), "title"), "fitted with ridge 0.1");
+    holds(at(j, "scores.against_controls.0"), "",
+          "{'all': {'difference': 0.24, 'n': 12, 'judged': 'better', 'decided': true}}");
+    assert_int_equal(json_array_size(at(j, "scores.between_tables")), 2);
+    /* each has a row of its losses, and that without fitting says so */
+    const json_t *rows = at(j, "scores.losses");
+    assert_int_equal(json_array_size(rows), 3);
+    has(text_at(at(j, "scores.losses.1"), "label"), ", entries as they were");
+}
+
 RUN_TESTS(temp_folder_make, temp_folder_remove)
