@@ -12,7 +12,7 @@
 
 size_t select_candidates(uint32_t features, bool mixes, bool bank, ckvc_score_kind score,
                          double counted, double c_min, select_candidate out[SELECT_MAX]) {
-    static const double ridges[] = {0, 0.1, 1};
+    static const double ridges[] = {0, 0.1, 0.5, 3}, middle = 0.5;
     static const ckvc_score_kind all[] = {CKVC_SCORE_WINDOW, CKVC_SCORE_LEARNED, CKVC_SCORE_PAPER};
     const bool learned = features != 0, equal = c_min >= 1.0,
                rowless = learned && ckvc_features_rows(features) == 0;
@@ -47,7 +47,7 @@ size_t select_candidates(uint32_t features, bool mixes, bool bank, ckvc_score_ki
         }
     }
     for (size_t i = 0; mixes && !equal && i < SHARD_N_MIXES; i++) {
-        const double ridge = bank ? ridges[1] : 0;
+        const double ridge = bank ? middle : 0;
         out[n++] = (select_candidate){own, floors[0], shard_mixes[i], ridge};
         if (last > floors[0]) { out[n++] = (select_candidate){own, last, shard_mixes[i], ridge}; }
     }
@@ -163,19 +163,28 @@ static rank_interval more_than_chosen(const select_losses *s, const select_rows 
     return rank_mean_interval(more, cluster, n);
 }
 
-/* Says which candidates lose at budget b, and by how much the best of them does. */
+/* Says which candidates are in the worse half at budget b, and by how much the best of those that
+ * were not chosen loses more. */
 static void compare_candidates(select_losses *s, const select_rows *x, uint32_t b) {
     const uint32_t nB = s->n_budgets;
     const size_t chosen = s->chosen[b];
-    size_t next = s->n;
+    size_t next = s->n, left = 0;
     for (size_t i = 0; i < s->n; i++) {
-        s->lost[i * nB + b] = !is_left(s, x, b, i);
+        left += is_left(s, x, b, i);
         if (chosen == s->n || i == chosen) { continue; }
         const double loss = s->loss[i * nB + b], own = s->loss[chosen * nB + b],
                      best = next < s->n ? s->loss[next * nB + b] : INFINITY;
         /* a candidate with the same loss most likely keeps the same sets */
         next = loss != own && loss < best ? i : next;
-        s->lost[i * nB + b] |= more_than_chosen(s, x, b, i).lo > 0;
+    }
+    const size_t half = left > 4 ? (left + 1) / 2 : 2;
+    for (size_t i = 0; i < s->n; i++) {
+        size_t better = 0; /* of equal ones those before */
+        for (size_t k = 0; k < s->n; k++) {
+            const double loss = s->loss[i * nB + b], other = s->loss[k * nB + b];
+            better += other < loss || (other == loss && k < i);
+        }
+        s->lost[i * nB + b] = !is_left(s, x, b, i) || better >= half;
     }
     s->more[b] = more_than_chosen(s, x, b, next);
 }

@@ -147,8 +147,9 @@ static void drop_lost(const select_losses *s, candidates *x) {
 }
 
 /* Scores the candidates on the prompts that choose. What is chosen is a function of the logged
- * lines. Each prompt is prefilled once for all that is tried on it. After 4, 8, 16 ... prompts, a
- * candidate that is decided to lose is tried no more. */
+ * lines. Each prompt is prefilled once for all that is tried on it. After 4, 8, 16 ... prompts, the
+ * worse half of a budget's candidates is tried no more: successive halving (Karnin, Koren and
+ * Somekh, ICML 2013). */
 static ckvc_status try_candidates(steps *s, ckvc_err *err) {
     CKVC_AUTO(candidates_fini) candidates x = {0};
     char before[48] = "", file[48];

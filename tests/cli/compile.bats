@@ -254,13 +254,13 @@ assert said["content_id"] == said["passes"][1]["content_id"], said' "$DIR"
         "$CKVC" score --model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 --holdout 0.6 --select 0.5 --split select -q \
             --table "$1" --ranking "$2" --kept-floor "$3" --ridge "$4" 2>/dev/null
     }
-    for of in "window "{0.4,1}" 0" "learned "{0.05,0.2,0.4}" "{0,0.1,1} "paper 0.4 0"; do
+    for of in "window "{0.4,1}" 0" "learned "{0.05,0.2,0.4}" "{0,0.1,0.5,3} "paper 0.4 0"; do
         by_hand "$DIR/demand-hand.ckvt" $of
     done >"$DIR/select-hand.jsonl"
     for mix in 0.25 0.5 0.75 1; do
         "$CKVC" fit -q "$DIR/demand-hand" --mix "$mix" --out "$DIR/mixed-hand.ckvt" --force
         [ "$(content_id "$DIR/mixed-hand.ckvt")" = "$(content_id "$DIR/demand/tables/pass-01-mix-$mix.ckvt")" ]
-        for floor in 0.05 0.4; do by_hand "$DIR/mixed-hand.ckvt" learned "$floor" 0.1; done
+        for floor in 0.05 0.4; do by_hand "$DIR/mixed-hand.ckvt" learned "$floor" 0.5; done
     done >>"$DIR/select-hand.jsonl"
     diff <(sort "$DIR/select-hand.jsonl") <(sort "$DIR/demand/select/pass-02.jsonl")
     "$CKVC" fit "$DIR/demand-hand" --choose "$DIR/select-hand.jsonl" --out "$DIR/chosen-hand.ckvt" 2>"$DIR/chosen-hand.txt"
@@ -288,7 +288,7 @@ assert {(s["mode"], s["score"]) for s in json.load(sys.stdin)["score"]} == {("la
     "$CKVC" inspect "$DIR/demand-equal/table.ckvt" --json | check '
 d = json.load(sys.stdin)
 assert {(s["mode"], s["score"], s["features"]) for s in d["score"]} == {("heads", "learned", 2)} and {c["floor"] for c in d["c_min"]} == {1}, d
-assert [(c["score"], c["floor"]) for c in d["meta"]["select"]["candidates"]] == [("learned", 1)] * 3, d["meta"]["select"]'
+assert [(c["score"], c["floor"]) for c in d["meta"]["select"]["candidates"]] == [("learned", 1)] * 4, d["meta"]["select"]'
     check '
 lines = [json.loads(l) for l in open(sys.argv[1])]
 assert {l["policy"] for l in lines} == {"identity", "top-k", "snapkv", "tova", "keydiff", "table"}, lines
@@ -298,7 +298,7 @@ assert all(n == l["n_kept"][0][0] for l in lines if l["policy"] == "table" for o
     "$CKVC" inspect "$DIR/demand-shared/table.ckvt" --json | check '
 d = json.load(sys.stdin)
 assert {s["mode"] for s in d["score"]} == {"shared"} and {c["floor"] for c in d["c_min"]} == {1}, d
-assert [c["score"] for c in d["meta"]["select"]["candidates"]] == ["window", "learned", "learned", "learned", "paper"], d["meta"]["select"]'
+assert [c["score"] for c in d["meta"]["select"]["candidates"]] == ["window", *["learned"] * 4, "paper"], d["meta"]["select"]'
     check '
 shared, layers = ([json.loads(l) for l in open(p)] for p in sys.argv[1:])
 assert {l["policy"] for l in shared} == {"identity", "top-k", "snapkv", "tova", "keydiff", "table"}, shared
@@ -314,7 +314,7 @@ for l in shared + layers:
     sed 's/}$/,"split":"heldout"}/' "$DIR/few.jsonl" >"$DIR/all-heldout.jsonl"
     fails 65 "prompts are held out: nothing is there to fit" "$CKVC" compile "${demand[@]}" --manifest "$DIR/all-heldout.jsonl" --out "$DIR/x"
     "$CKVC" compile "${demand[@]}" --no-repeat --out "$DIR/demand-continued"
-    [ "$("$CKVC" inspect "$DIR/demand-continued/table.ckvt" --json | check 'print(len(json.load(sys.stdin)["meta"]["select"]["candidates"]))')" -eq 12 ]
+    [ "$("$CKVC" inspect "$DIR/demand-continued/table.ckvt" --json | check 'print(len(json.load(sys.stdin)["meta"]["select"]["candidates"]))')" -eq 15 ]
     # nothing held out, nothing scored, and said
     run -0 "$CKVC" compile "${demand[@]/#-q/--no-repeat}" --holdout 0 --out "$DIR/demand-none"
     [[ $output == *"no prompt is held out"* && ! -e $DIR/demand-none/heldout && ! -e $DIR/demand-none/select ]]
@@ -322,11 +322,12 @@ for l in shared + layers:
     [[ $output == *"pass "*" prefill_s"*"  demand "*"select_prompts: 3"*"judge_prompts:  3"*"at_most: "* && ! -e $DIR/x ]]
     by_default "$DIR/x" --dry-run --kept-floor 0.15 --json | check '
 d = json.load(sys.stdin)
-# a prefill and a continuation, and at two budgets one of each of six and of the table without fitting, or of three scores, one of them under two and one under four floors, there with entries as they are and under two ridges, and of four mixes under two
+# a prefill and a continuation, and at two budgets one of each of six and of the table without fitting, or of three scores, one of them under two
+# and one under four floors, there with entries as they are and under three ridges, and of four mixes under two floors
 prefill = d["passes"][-1]["prefill_s"]
 one = (d["heldout_hours"] * 3600 / 3 - prefill) / (1 + 2 * 7)
 tried = ((d["select_hours"] * 3600 / 3 - prefill) / one - 1) / 2
-assert abs(tried - 7 - 4 * 2 - 4 * 2) < 1e-6, (tried, d)
+assert abs(tried - 3 - 4 * 4 - 4 * 2) < 1e-6, (tried, d)
 assert [p["pass"] for p in d["passes"]] == ["demand"] and d["select_prompts"] == 3, d
 assert d["select_hours"] > 0 and d["heldout_hours"] > 0, d
 assert abs((sum(p["hours"] for p in d["passes"]) + d["select_hours"] + d["heldout_hours"]) / d["hours"] - 1) < 1e-9, d
@@ -372,8 +373,8 @@ assert counts["demand"]["prompts"] == counts["learned"]["prompts"] == 16 - len(i
 chosen = table["meta"]["select"]
 assert chosen == said["select"] and chosen["prompts"] == len(ids[0]) and chosen["by"] == "kl"
 tried = [(c["score"], c["floor"], c.get("mix", 0), c.get("ridge", 0)) for c in chosen["candidates"]]
-assert tried == [("window", 0.4, 0, 0), ("window", 1, 0, 0), *(("learned", f, 0, r) for f in (0.05, 0.2, 0.4) for r in (0, 0.1, 1)),
-                 ("paper", 0.4, 0, 0), *(("learned", f, m, 0.1) for m in (0.25, 0.5, 0.75, 1) for f in (0.05, 0.4))], tried
+assert tried == [("window", 0.4, 0, 0), ("window", 1, 0, 0), *(("learned", f, 0, r) for f in (0.05, 0.2, 0.4) for r in (0, 0.1, 0.5, 3)),
+                 ("paper", 0.4, 0, 0), *(("learned", f, m, 0.5) for m in (0.25, 0.5, 0.75, 1) for f in (0.05, 0.4))], tried
 for b, budget in enumerate((32, 0.5)):
     means = []
     for one in tried:

@@ -179,7 +179,7 @@ TEST(lines_that_do_not_belong) {
     ckvc_table_free(t);
 }
 
-/* What is decided to lose is said to, and what was dropped on the way is not chosen. */
+/* Of those that are left the better half stays, but two; what was dropped is not chosen. */
 TEST(dropped_on_the_way) {
     static const double losses[4][nB][nC] = {{{0.5, 0.1, 0.9}, {1, 1, 0.5}},
                                              {{0.6, 0.1, 1.0}, {1, 1, 0.5}},
@@ -193,8 +193,9 @@ TEST(dropped_on_the_way) {
     assert_int_equal(s->n_prompts, 4);
     assert_true(s->chosen[0] == 0 && s->chosen[1] == 2);
     assert_true(isnan(s->loss[1 * nB]) && fabs(s->loss[0] - 0.55) < 1e-12);
-    assert_true(s->lost[1 * nB] && s->lost[2 * nB] && !s->lost[0]); /* dropped; decided; chosen */
-    assert_true(s->lost[0 * nB + 1] && s->lost[1 * nB + 1] && !s->lost[2 * nB + 1]);
+    assert_true(s->lost[1 * nB] && !s->lost[2 * nB] && !s->lost[0]); /* two were left */
+    /* the worse half of three, of which two are equal: the later one */
+    assert_true(!s->lost[0 * nB + 1] && s->lost[1 * nB + 1] && !s->lost[2 * nB + 1]);
     double mix[nB];
     assert_true(select_mixes(s, mix) && mix[0] == 0 && mix[1] == 0.5);
     json_auto_t *said = select_json(s);
@@ -214,6 +215,30 @@ TEST(dropped_on_the_way) {
     other_table = false;
     fclose(f);
     refused(path, t, CKVC_E_DATA, "is there twice");
+    ckvc_table_free(t);
+}
+
+/* Candidates differ in their floor; the better half of five are three, and of seven four. */
+TEST(the_better_half_stays) {
+    static const double losses[] = {0.5, 0.1, 0.7, 0.2, 0.2, 0.6, 0.05};
+    static const bool of_five[] = {true, false, true, false, false},
+                      of_seven[] = {true, false, true, false, false, true, false};
+    ckvc_table *t = table_of(0.125, true);
+    for (int n = 5; n <= 7; n += 2) {
+        CKVC_AUTO(select_free_at) select_losses *s = NULL;
+        const char *path = in_temp_folder("halves.jsonl");
+        FILE *f = fopen(path, "wb");
+        for (int i = 0; i < n * nB; i++) {
+            const select_candidate c = {CKVC_SCORE_LEARNED, 0.125 * (i / nB), 0, 0};
+            line(f, "p", budgets[i % nB], c, i % nB ? 1 - losses[i / nB] : losses[i / nB]);
+        }
+        assert_int_equal(fclose(f), 0);
+        OK(select_read(path, t, true, &s, &err));
+        for (int i = 0; i < n; i++) {
+            assert_int_equal(s->lost[i * nB], (n == 5 ? of_five : of_seven)[i]);
+        }
+        assert_true(s->lost[1 * nB + 1] && !s->lost[2 * nB + 1]); /* each budget by itself */
+    }
     ckvc_table_free(t);
 }
 
@@ -248,11 +273,12 @@ TEST(candidates_begin_as_compiled) {
     assert_int_equal(select_candidates(2, true, false, CKVC_SCORE_LEARNED, 0.0625, 1.0, c), 1);
     assert_true(c[0].score == CKVC_SCORE_LEARNED && c[0].floor == 1.0);
     /* with a bank, each floor of the own ranking under each ridge, and never more than fit */
-    assert_int_equal(select_candidates(1, true, true, CKVC_SCORE_LEARNED, 0.0625, 0.2, c), 20);
-    assert_true(c[2].ridge == 0 && c[3].ridge == 0.1 && c[4].ridge == 1 && c[4].floor == 0.0625);
-    assert_true(c[5].ridge == 0 && c[5].floor == 0.2 && c[11].score == CKVC_SCORE_PAPER);
-    assert_true(c[12].mix == 0.25 && c[12].ridge == 0.1 && c[0].ridge == 0 && c[11].ridge == 0);
-    assert_int_equal(select_candidates(1, true, true, CKVC_SCORE_LEARNED, 0.0625, 0.3, c), 23);
+    assert_int_equal(select_candidates(1, true, true, CKVC_SCORE_LEARNED, 0.0625, 0.2, c), 23);
+    assert_true(c[2].ridge == 0 && c[3].ridge == 0.1 && c[4].ridge == 0.5 && c[4].floor == 0.0625);
+    assert_true(c[5].ridge == 3 && c[6].ridge == 0 && c[6].floor == 0.2);
+    assert_true(c[14].score == CKVC_SCORE_PAPER && c[0].ridge == 0 && c[14].ridge == 0);
+    assert_true(c[15].mix == 0.25 && c[15].ridge == 0.5 && c[22].ridge == 0.5);
+    assert_int_equal(select_candidates(1, true, true, CKVC_SCORE_LEARNED, 0.0625, 0.3, c), 27);
 }
 
 RUN_TESTS(temp_folder_make, temp_folder_remove)
