@@ -127,6 +127,8 @@ static ckvc_status choose_policy(const generate_cli *c, const inputs_options *o,
     j->policy = (asked_policy){.kind = POLICY_TABLE, .table = j->table};
     if (!c->policy) { return CKVC_OK; }
     CKVC_TRY(policy_named(c->policy, &j->policy.kind, err));
+    USAGE_IF(policy_is_fitted(c->policy),
+             "--policy %s: references are fitted by `ckvc score` and `ckvc eval` alone", c->policy);
     USAGE_IF(j->policy.kind == POLICY_MATCHED,
              "--policy matched needs a threshold that is found on held-out prompts, which `ckvc "
              "score` alone does; leave it out here");

@@ -59,8 +59,9 @@ static void print_summary(const score_cli *c, const score_job *j) {
         "tokens kept", "mean reward", "mean KL");
     for (size_t i = 0; i < j->of.n * j->of.budgets.n; i++) {
         const score_summary *s = &j->summary[i];
-        say("%-18s %-14.12s %10.10g %8zu %12.1f ", policy_kind_name(s->policy.kind),
-            s->policy.table ? s->policy.table->content_id : "-", s->budget, s->n, s->kept_mean);
+        say("%-18s %-14.12s %10.10g %8zu %12.1f ", asked_policy_name(&s->policy),
+            asked_policy_table(&s->policy) ? asked_policy_table(&s->policy) : "-", s->budget, s->n,
+            s->kept_mean);
         if (c->inputs.setting.continuation > 0) {
             say("%14.5f", s->reward_mean);
             /* lines of older releases have none */

@@ -29,7 +29,10 @@ void policies_explain(void) {
 const opt opts_policies[] = {
     OPT_TITLE("policies"),
     OPT_INPUTS("table", tables, "T.ckvt,...", "Run these tables."),
-    OPT_LIST("policy", names, "NAME,...", "Also run these policies: " POLICY_NAMES),
+    OPT_LIST("policy", names, "NAME,...",
+             "Also run these policies: " POLICY_NAMES "; cake" POLICY_FIT
+             " is cake with entries that are fitted by the bank of each table, and so is every "
+             "other reference with " POLICY_FIT),
     OPT_FLAG("equal-tokens", equal_tokens,
              "Let references keep as many entries as each --table, in each prompt and layer."),
     OPT_BUDGETS(budget, "N,...",
@@ -56,6 +59,8 @@ ckvc_status policy_named(const char *name, policy_kind *kind, ckvc_err *err) {
     *kind = policy_kind_named(name);
     USAGE_IF(*kind >= POLICY_KIND_COUNT || *kind == POLICY_TABLE,
              "--policy: got '%s', wanted " POLICY_NAMES "%s", name, hint);
+    USAGE_IF(policy_is_fitted(name) && !policy_is_reference(*kind),
+             "--policy: got '%s', and only references can be fitted by a table's bank", name);
     return CKVC_OK;
 }
 
@@ -81,13 +86,23 @@ ckvc_status policies_open(const policies_options *o, const inputs_options *input
         for (size_t k = 0; k < i; k++) {
             USAGE_IF(strcmp(o->names.items[k], name) == 0, "--policy: %s is given twice", name);
         }
-        const bool each = beside_each_table(o, kind);
+        const bool fitted = policy_is_fitted(name), given = beside_each_table(o, kind),
+                   each = given || fitted;
+        USAGE_IF(fitted && o->equal_tokens,
+                 "--policy %s: does not go with --equal-tokens; leave out one of the two", name);
         USAGE_IF(each && out->n_tables == 0, "--policy %s%s needs a --table", name,
-                 policy_is_reference(kind) && !policy_needs_table(kind) ? " with --equal-tokens"
-                                                                        : "");
+                 policy_is_reference(kind) && !policy_needs_table(kind) && !fitted
+                     ? " with --equal-tokens"
+                     : "");
         for (size_t t = 0; t < (each ? out->n_tables : 1); t++) {
-            out->list[out->n++] =
-                (asked_policy){.kind = kind, .table = each ? out->tables[t] : NULL};
+            USAGE_IF(fitted && !out->tables[t]->table->bank,
+                     "--policy %s: %s has no bank; fit the table again from a demand pass that "
+                     "logged queries",
+                     name, o->tables.items[t]);
+            out->list[out->n++] = (asked_policy){.kind = kind,
+                                                 .table = given ? out->tables[t] : NULL,
+                                                 .bank = fitted ? out->tables[t] : NULL,
+                                                 .name = fitted ? name : NULL};
         }
     }
     for (size_t t = 0; t < out->n_tables; t++) {

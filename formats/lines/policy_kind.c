@@ -29,9 +29,18 @@ const policy_properties *policy_properties_of(policy_kind kind) { return &kinds[
 
 policy_kind policy_kind_named(const char *name) {
     int kind = 0;
-    const size_t n = strlen(name);
-    while (kind < POLICY_KIND_COUNT && strcmp(name, kinds[kind].name) != 0) { kind++; }
-    return kind == POLICY_KIND_COUNT && n > 5 && strcmp(name + n - 5, "Press") == 0
+    const size_t n = strlen(name), base = policy_is_fitted(name) ? n - strlen(POLICY_FIT) : n;
+    while (kind < POLICY_KIND_COUNT &&
+           (strncmp(name, kinds[kind].name, base) != 0 || strlen(kinds[kind].name) != base)) {
+        kind++;
+    }
+    return kind == POLICY_KIND_COUNT && ((n > 5 && strcmp(name + n - 5, "Press") == 0) ||
+                                         strcmp(name, "attention-matching") == 0)
                ? POLICY_PRESS
                : (policy_kind)kind;
+}
+
+bool policy_is_fitted(const char *name) {
+    const size_t n = strlen(name), end = strlen(POLICY_FIT);
+    return n > end && strcmp(name + n - end, POLICY_FIT) == 0;
 }

@@ -89,16 +89,20 @@ typedef enum policy_kind {
     POLICY_HEAD_ONLY,
     POLICY_GATE_ONLY,
     POLICY_KIND_COUNT,
-    /* a press of kvpress, named by its class as in SnapKVPress; the Python package scores it */
+    /* what Python scores: a press of kvpress, named by its class as in SnapKVPress, or
+     * attention-matching (scripts/attention_matching.py) */
     POLICY_PRESS
 } policy_kind;
 #undef POLICY_ID
 
 const char *policy_kind_name(policy_kind kind); /* "table", "identity", ... */
 const policy_properties *policy_properties_of(policy_kind kind);
-/* Returns the kind of this name. POLICY_KIND_COUNT or more says that it is none that is scored
- * here. */
+/* The end of the name of a reference whose entries are fitted by a table's bank, as in cake+fit. */
+#define POLICY_FIT "+fit"
+/* Returns the kind of this name, that of cake for cake+fit. POLICY_KIND_COUNT or more says that it
+ * is none that is scored here. */
 policy_kind policy_kind_named(const char *name);
+bool policy_is_fitted(const char *name);
 /* Tells whether the kind ranks positions without looking at a table's entries. */
 static inline bool policy_is_reference(policy_kind kind) {
     return (kind > POLICY_FULL && kind < POLICY_NO_UTILITY) || kind == POLICY_PRESS;

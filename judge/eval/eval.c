@@ -223,9 +223,10 @@ static void describe_cache(const evaluator *v, size_t i, size_t w, const policy_
         .task = ckvc_unconst(task->task),
         .group = ckvc_unconst(task->group),
         .model = ckvc_unconst(model_fingerprint(v->o->model)),
-        .policy = ckvc_unconst(policy ? policy_kind_name(policy->kind) : ANSWERS_FULL),
+        .policy = ckvc_unconst(policy ? asked_policy_name(policy) : ANSWERS_FULL),
         .metric = ckvc_unconst(task_metric_name(task->metric)),
-        .table = policy && policy->table ? ckvc_unconst(policy->table->content_id) : NULL,
+        .table =
+            policy && asked_policy_table(policy) ? ckvc_unconst(asked_policy_table(policy)) : NULL,
         .whole = kept && kept->whole,
         .query = v->o->items->query,
         .n_tokens = p->n_tokens,
@@ -588,8 +589,8 @@ static void append_rows(meter *m, const subject *s, uint32_t b, const measured *
     for (int k = 0; k < N_BATCHES; k++) {
         if (isnan(x->token_s[k])) { continue; }
         ckvc_buffer_printf(m->csv, "%u,%s,%s,", m->p.n_tokens,
-                           policy ? policy_kind_name(policy->kind) : "full",
-                           policy && policy->table ? policy->table->content_id : "");
+                           policy ? asked_policy_name(policy) : "full",
+                           policy && asked_policy_table(policy) ? asked_policy_table(policy) : "");
         if (policy) { ckvc_buffer_printf(m->csv, "%.10g", s->choice.setting.budgets.v[b]); }
         ckvc_buffer_printf(m->csv, ",%u,%.0f,%.0f,%.0f,%.6g,%.6g,%.6g,%.6g,", batches[k],
                            x->entries, x->bytes, x->peak[k], x->prefill_s, x->decide_s, x->first_s,

@@ -1,5 +1,5 @@
-/* Fits the entries that a table's sets keep of a prompt (docs/method.md, section 9), and hands them
- * to the prompt's session. */
+/* Fits the entries that sets keep of a prompt by the bank of a table (docs/method.md, section 9),
+ * and hands them to the prompt's session. */
 #pragma once
 
 #include "lib/model/model.h"

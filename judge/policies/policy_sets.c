@@ -94,6 +94,12 @@ static uint32_t tokens_of(const policy_sets *k, uint32_t b, uint32_t layer) {
     return ckvc_budget_tokens(layer_budget(k, b, layer), k->p->n_tokens);
 }
 
+/* The block of a table that serves a layer under budget number b. */
+static uint32_t nearest_block(const policy_sets *k, const ckvc_table *t, uint32_t b,
+                              uint32_t layer) {
+    return ckvc_nearest_budget(t->budgets, t->n_budgets, layer_budget(k, b, layer), k->p->n_tokens);
+}
+
 /* ---- tables ---- */
 
 /* The table of policy i, or NULL. */
@@ -160,36 +166,38 @@ static const double *ridge_of(const policy_sets *k, size_t i) {
     return k->o->list[i].ridge ? k->o->list[i].ridge : k->o->ridge;
 }
 
-/* Whether policy i may fit entries: it is a table with a bank, and it or who asks has a ridge. */
-static bool may_fit(const policy_sets *k, size_t i) {
-    const table_in_use *t = policy_table(k, i);
-    if (k->o->list[i].kind != POLICY_TABLE || !t->table->bank) { return false; }
+/* The table by whose bank policy i fits entries: the policy is this table, or is a reference that
+ * is given its bank, and the table or who asks has a ridge. NULL: it fits none. */
+static const ckvc_table *fits_by(const policy_sets *k, size_t i) {
+    const asked_policy *p = &k->o->list[i];
+    const table_file *f = p->kind == POLICY_TABLE ? p->table : p->bank;
+    if (!f || !f->table->bank) { return NULL; }
     const double *asked = ridge_of(k, i);
     bool any = asked && *asked > 0;
-    const size_t n = (size_t)t->table->n_layers * t->table->n_budgets;
-    for (size_t j = 0; !asked && j < n; j++) { any |= t->table->ridge[j] > 0; }
-    return any;
+    const size_t n = (size_t)f->table->n_layers * f->table->n_budgets;
+    for (size_t j = 0; !asked && j < n; j++) { any |= f->table->ridge[j] > 0; }
+    return any ? f->table : NULL;
 }
 
 /* Opens the fitter where a policy needs one. */
 static void open_fitter(policy_sets *k, const model_shape *shape, uint32_t max_tokens) {
     size_t most = 0;
     for (size_t i = 0; i < k->o->n; i++) {
-        if (!may_fit(k, i)) { continue; }
-        const ckvc_table *t = policy_table(k, i)->table;
-        const size_t bytes = ckvc_bank_fit_bytes(t, t->n_bank);
+        const ckvc_table *t = fits_by(k, i);
+        const size_t bytes = t ? ckvc_bank_fit_bytes(t, t->n_bank) : 0;
         most = bytes > most ? bytes : most;
     }
     if (most) { entry_fitter_open(&k->fitter, shape, max_tokens, most); }
 }
 
-/* Fits the entries that table policy i keeps of the current prompt under block b. */
-static ckvc_status fit_kept(policy_sets *k, size_t i, uint32_t block, ckvc_err *err) {
-    if (k->kept.whole || !may_fit(k, i)) { return CKVC_OK; }
+/* Fits the entries that policy i keeps of the current prompt under budget number b. */
+static ckvc_status fit_kept(policy_sets *k, size_t i, uint32_t b, ckvc_err *err) {
+    const ckvc_table *t = fits_by(k, i);
+    if (k->kept.whole || !t) { return CKVC_OK; }
     const fit_request r = {.session = k->session,
                            .n_tokens = k->p->n_tokens,
-                           .table = policy_table(k, i)->table,
-                           .block = block,
+                           .table = t,
+                           .block = nearest_block(k, t, b, 0),
                            .ridge = ridge_of(k, i),
                            .sets = k->kept.sets};
     return entry_fitter_fit(&k->fitter, &r, &k->kept.ridge, err);
@@ -337,16 +345,10 @@ static const float *rho_of(const policy_sets *k, uint32_t layer, uint32_t head) 
     return k->stats->rho + ((size_t)layer * k->G + head) * k->p->n_tokens;
 }
 
-static uint32_t nearest_block(const policy_sets *k, const table_in_use *t, uint32_t b,
-                              uint32_t layer) {
-    return ckvc_nearest_budget(t->table->budgets, t->table->n_budgets, layer_budget(k, b, layer),
-                               k->p->n_tokens);
-}
-
 /* Puts the positions that a table's sets begin with before all others, where the sets are not the
  * paper's. */
 static void force_ends(const policy_sets *k, const table_in_use *t, uint32_t b, double *u) {
-    const uint32_t block = nearest_block(k, t, b, 0);
+    const uint32_t block = nearest_block(k, t->table, b, 0);
     if (asked_is_paper(table_asked(t, block))) { return; }
     head_score_force(1, (uint32_t)table_c_min(t, block).recent, k->p->n_tokens, u);
 }
@@ -400,7 +402,7 @@ static void keep_probe(policy_sets *k, const table_in_use *t, uint32_t b) {
     begin_sets(k, 1);
     for (uint32_t l = 0; l < k->L; l++) {
         take_set(k, l,
-                 prompt_sets_layer_at_budget(t->kept, nearest_block(k, t, b, l), l,
+                 prompt_sets_layer_at_budget(t->kept, nearest_block(k, t->table, b, l), l,
                                              tokens_of(k, b, l), next_set(k, l),
                                              &k->candidates[l]));
     }
@@ -464,7 +466,7 @@ static ckvc_status fill_of_table(policy_sets *k, table_in_use *t, uint32_t b, ck
     for (uint32_t u = 0; u < k->L * k->G; u++) {
         double *s = k->of_table + u * T;
         memcpy(s, table_sets_scores(&t->served, b, u / k->G, u % k->G), T * sizeof *s);
-        head_score_force(1, (uint32_t)table_c_min(t, nearest_block(k, t, b, 0)).recent,
+        head_score_force(1, (uint32_t)table_c_min(t, nearest_block(k, t->table, b, 0)).recent,
                          k->p->n_tokens, s);
     }
     return CKVC_OK;
@@ -484,7 +486,7 @@ static ckvc_status allot_rule(policy_sets *k, size_t i, uint32_t b, ckvc_err *er
     }
     if (r->by_table) { CKVC_TRY(fill_of_table(k, t, b, err)); }
     const uint32_t T = k->p->n_tokens, B = tokens_of(k, b, 0),
-                   block = t ? nearest_block(k, t, b, 0) : 0;
+                   block = t ? nearest_block(k, t->table, b, 0) : 0;
     const ckvc_c_min c_min = c_min_of(k, i, block);
     const allot_ask ask = {.n_layers = k->L,
                            .n_heads = k->G,
@@ -511,7 +513,7 @@ static ckvc_status allot_rule(policy_sets *k, size_t i, uint32_t b, ckvc_err *er
 /* ---- decisions ---- */
 
 static void keep_matched(policy_sets *k, const table_in_use *t, size_t i, uint32_t b) {
-    const ckvc_score s = table_asked(t, nearest_block(k, t, b, 0));
+    const ckvc_score s = table_asked(t, nearest_block(k, t->table, b, 0));
     const double tau = policy_sets_tau(k, i, b);
     const bool clamped = s.mode == CKVC_MODE_SHARED;
     begin_sets(k, ckvc_mode_by_head((ckvc_mode)s.mode) ? k->G : 1);
@@ -565,7 +567,7 @@ static ckvc_status keep_rule(policy_sets *k, size_t i, uint32_t b, ckvc_err *err
     }
     begin_sets(k, ranks_heads(k, r) ? k->G : r->by_head ? 1 : n_sets);
     const bool windowed =
-        r->as_tables && (!t || asked_is_paper(table_asked(t, nearest_block(k, t, b, 0))));
+        r->as_tables && (!t || asked_is_paper(table_asked(t, nearest_block(k, t->table, b, 0))));
     for (uint32_t l = 0; l < k->L; l++) {
         for (uint32_t g = 0; g < k->kept.n_sets; g++) {
             keep_set(k, l, ranking_scores(k, i, b, l, g),
@@ -602,7 +604,7 @@ static ckvc_status decide(policy_sets *k, size_t i, uint32_t b, ckvc_err *err) {
     const policy_kind kind = k->o->list[i].kind;
     const policy_rule *r = policy_rule_of(kind);
     table_in_use *t = policy_table(k, i);
-    const uint32_t block = t ? nearest_block(k, t, b, 0) : 0;
+    const uint32_t block = t ? nearest_block(k, t->table, b, 0) : 0;
     const ckvc_score asked = t ? table_asked(t, block) : (ckvc_score){0};
     const ckvc_mode mode = !r || !r->by_head   ? (ckvc_mode)asked.mode
                            : ranks_heads(k, r) ? CKVC_MODE_HEADS
@@ -623,14 +625,15 @@ static ckvc_status decide(policy_sets *k, size_t i, uint32_t b, ckvc_err *err) {
             k->kept.repeat_tokens = reconstruction_tokens(&k->repeat.texts, k->p->n_tokens);
         }
         if (r->by_table) { k->kept.score = (ckvc_score_kind)asked.kind; }
-        return keep_rule(k, i, b, err);
+        CKVC_TRY(keep_rule(k, i, b, err));
+        return fit_kept(k, i, b, err);
     }
     assert(t); /* there is no rule, so it is a table, or was made as one */
     k->kept.score = (ckvc_score_kind)asked.kind;
     if (asked_is_paper(asked) && kind != POLICY_IDENTITY) { find_cell(k, t); }
     if (asked.mode != CKVC_MODE_SHARED) { k->kept.floor = c_min_of(k, i, block).floor; }
     CKVC_TRY(keep_table(k, i, b, err));
-    return fit_kept(k, i, block, err);
+    return fit_kept(k, i, b, err);
 }
 
 ckvc_status policy_sets_decide(policy_sets *k, size_t i, uint32_t b, const policy_kept **out,
@@ -648,7 +651,7 @@ ckvc_status policy_sets_decide(policy_sets *k, size_t i, uint32_t b, const polic
 /* Adds to the sums m what a prompt keeps under every threshold and under the table. */
 static ckvc_status count_cell(policy_sets *k, size_t i, uint32_t b, matched_tau *m, ckvc_err *err) {
     table_in_use *t = policy_table(k, i);
-    const ckvc_score s = table_asked(t, nearest_block(k, t, b, 0));
+    const ckvc_score s = table_asked(t, nearest_block(k, t->table, b, 0));
     uint32_t n_sets;
     CKVC_TRY(allot_table(k, i, b, &n_sets, err));
     m->wide = t->beyond_paper;

@@ -10,7 +10,8 @@
  * What a table keeps is what engines keep with it, as the library chooses the sets
  * (table_in_use.h). A reference is a file of rules/. A reference that is given a table keeps as
  * many positions in each layer or head as the table does: the same capacities under another
- * score. */
+ * score. One that is given a table's bank keeps its own sets, and their entries are fitted by it.
+ */
 #pragma once
 
 #include "calib/actions/prompt_sets.h"

@@ -14,6 +14,10 @@ typedef struct asked_policy {
     /* For tables, matched, controls and what needs shares: the table. For references: the table
      * whose numbers of tokens they keep, or NULL. Borrowed. */
     const table_file *table;
+    /* The table by whose bank the entries of a reference are fitted; NULL: they stay as they are.
+     * Borrowed. */
+    const table_file *bank;
+    const char *name; /* that a reference with a bank has in lines, such as cake+fit; or NULL */
     /* The score of a table, borrowed; NULL: the choice's. */
     const ckvc_score_kind *score;
     const double *floor;
@@ -21,6 +25,15 @@ typedef struct asked_policy {
         *ridge;    /* by which a table's entries are fitted in all layers; NULL: the choice's */
     uint64_t skip; /* bit b: not asked for under budget number b (`ckvc score`: 0) */
 } asked_policy;
+
+/* The name of a policy in lines, and the table that they name: the one it is given or fitted by. */
+static inline const char *asked_policy_name(const asked_policy *p) {
+    return p->name ? p->name : policy_kind_name(p->kind);
+}
+static inline const char *asked_policy_table(const asked_policy *p) {
+    const table_file *f = p->bank ? p->bank : p->table;
+    return f ? f->content_id : NULL;
+}
 
 typedef struct policy_choice {
     const asked_policy *list; /* [n] */

@@ -277,8 +277,7 @@ static void append_line(scorer *s, lane *x, size_t i, uint32_t b, const policy_k
         : p->heldout ? "heldout"
                      : p->entry->split,
         "model", model_fingerprint(s->in->model), "manifest", s->in->manifest->sha256, "token_hash",
-        hash, "policy", policy_kind_name(policy->kind), "table",
-        policy->table ? policy->table->content_id : NULL, "tau",
+        hash, "policy", asked_policy_name(policy), "table", asked_policy_table(policy), "tau",
         policy->kind == POLICY_MATCHED ? json_real(sum->tau) : json_null(), "T", (int)p->n_tokens,
         "C", (int)(p->n_continuation - p->n_later), "budget", choice->setting.budgets.v[b],
         "r_struct", ckvc_json_real(stats->r_struct), "r_sem", ckvc_json_real(stats->r_sem),

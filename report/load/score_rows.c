@@ -69,7 +69,8 @@ static const char *name_taus(arena *r, const score_series *s) {
 }
 
 /* Returns a title such as "T1 technical", "matched to T1 technical (tau 0.87, 0.895)",
- * "mean-gate of T1 technical", "recent with the tokens of T1 technical", or "recent". */
+ * "mean-gate of T1 technical", "recent with the tokens of T1 technical", "cake+fit by the bank of
+ * T1 technical", or "recent". */
 static const char *policy_title(inputs *in, const score_series *s) {
     if (!*s->table) { return s->policy; }
     const input_table *t = input_table_of(in, s->table);
@@ -79,7 +80,9 @@ static const char *policy_title(inputs *in, const score_series *s) {
         return arena_text(&in->arena, "%s to %s (\u03C4 %s)", s->policy, table,
                           name_taus(&in->arena, s));
     }
-    const char *joined = policy_is_reference(s->kind) ? "with the tokens of" : "of";
+    const char *joined = policy_is_fitted(s->policy)    ? "by the bank of"
+                         : policy_is_reference(s->kind) ? "with the tokens of"
+                                                        : "of";
     return arena_text(&in->arena, "%s %s %s", s->policy, joined, table);
 }
 

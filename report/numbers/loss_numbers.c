@@ -44,8 +44,8 @@ static const char *label_of(const report_numbers *n, const score_series *s) {
     }
     return policy_needs_table(s->kind) && t
                ? arena_text(&n->in->arena, "%s, by %s", s->policy, t->in->tag)
-           : s->kind == POLICY_KVZIP ? "kvzip, reads twice"
-                                     : s->policy;
+           : series_reads_twice(s) ? arena_text(&n->in->arena, "%s, reads twice", s->policy)
+                                   : s->policy;
 }
 
 static loss_row row_of(const report_numbers *n, const score_series *s) {

@@ -144,6 +144,8 @@ bool series_alike(const score_series *a, const score_series *b);
 /* Is y what x would be with its entries as they were: the same table's sets, where x's entries are
  * fitted? */
 bool series_is_unfitted(const score_series *y, const score_series *x);
+/* Did the policy read the prompts a second time before it kept anything? */
+bool series_reads_twice(const score_series *s);
 /* Returns an object with the title, policy, model, budget and C of a series. */
 json_t *series_named(const score_series *s);
 /* Returns the loss over the full cache: minus the reward, or the KL. */

@@ -290,6 +290,10 @@ bool series_alike(const score_series *a, const score_series *b) {
     return strcmp(a->title, b->title) == 0 && series_of_one_setting(a, b);
 }
 
+bool series_reads_twice(const score_series *s) {
+    return s->kind == POLICY_KVZIP || (s->n > 0 && isfinite(s->rows[0]->repeat_tokens));
+}
+
 /* Do both compare one table in one setting with one reference, which in the first has the
  * table's tokens, and in the second its own? */
 static bool supersedes(const comparison *a, const comparison *b) {

@@ -16,8 +16,9 @@ static const char more_prompts[] = "needs more prompts", not_yet[] = "do not dep
 
 /* Does the policy need neither a table nor a second pass over the prompt? Such policies stand
  * ready in serving engines. */
-static bool is_simple(policy_kind kind) {
-    return policy_is_reference(kind) && !policy_needs_table(kind) && kind != POLICY_KVZIP;
+static bool is_simple(const score_series *s) {
+    return policy_is_reference(s->kind) && !policy_needs_table(s->kind) &&
+           !policy_is_fitted(s->policy) && !series_reads_twice(s);
 }
 
 /* Rounds up to two digits, which are as many as such an estimate has. */
@@ -41,7 +42,7 @@ static verdict_need need_of(const comparison *by, bool tie) {
 }
 
 static bool is_opponent(const comparison *c, const score_series *table) {
-    return series_alike(&c->of, table) && is_simple(c->base.kind) && c->all.equal_tokens &&
+    return series_alike(&c->of, table) && is_simple(&c->base) && c->all.equal_tokens &&
            strncmp(c->base.policy, "KVzip", 5) != 0; /* a press that reads twice */
 }
 

@@ -42,6 +42,57 @@ assert kl[0] < 0.95 * kl[1], kl' "$DIR/fitted.jsonl" "$DIR/zero.jsonl" "$DIR/non
     says 64 "*--ridge*" score --table "$DIR/t.ckvt" --ridge 2e6
 }
 
+@test "score: NAME+fit has the entries of a reference by a table's bank; the report has it as a policy of its own" {
+    score --table "$DIR/t.ckvt" --sets --policy cake,cake+fit,snapkv,snapkv+fit,kvzip,kvzip+fit,headkv,headkv+fit >"$DIR/refs.jsonl"
+    score --table "$DIR/t.ckvt" --sets --policy cake+fit,kvzip+fit --threads 1 >"$DIR/refs-one.jsonl"
+    score --table "$DIR/t.ckvt" --sets --policy cake+fit,kvzip+fit --ridge 0 >"$DIR/refs-zero.jsonl"
+    score --table "$DIR/t.ckvt" --sets >"$DIR/refs-table.jsonl"
+    check '
+refs, one, zero, plain = (rows_of(p) for p in sys.argv[1:5])
+key = lambda r: (r["id"], r["policy"].replace("+fit", ""), r["budget"])
+of = lambda rows, fitted: {key(r): r for r in rows if r["policy"].endswith("+fit") == fitted and r["policy"] != "table"}
+fits, kept, table = of(refs, True), of(refs, False), [r for r in refs if r["policy"] == "table"]
+assert len(fits) == len(kept) == 4 * 28 and table == plain  # the table is what it is without them
+for k, r in fits.items():
+    assert (r["sets"], r["entries"], r.get("repeat_tokens")) == (kept[k]["sets"], kept[k]["entries"], kept[k].get("repeat_tokens")), k
+    assert r["ridge"] == 0.1 and "ridge" not in kept[k] and r["table"] == table[0]["table"], r
+    assert kept[k]["table"] == (r["table"] if k[1] == "headkv" else None)
+assert sum(r["kl"] != kept[k]["kl"] for k, r in fits.items()) > 100
+assert [r for r in one if r["policy"] != "table"] == [r for r in refs if r["policy"] in ("cake+fit", "kvzip+fit")]
+assert of(zero, True) and all(r["kl"] == kept[k]["kl"] and "ridge" not in r for k, r in of(zero, True).items())' \
+        "$DIR/refs.jsonl" "$DIR/refs-one.jsonl" "$DIR/refs-zero.jsonl" "$DIR/refs-table.jsonl"
+    "$CKVC" report "$DIR/t.ckvt" --scores "$DIR/refs.jsonl" --out "$DIR/refs-report" --force 2>/dev/null
+    check '
+report = json.load(open(sys.argv[1]))
+labels = {x["label"] for x in report["scores"]["losses"]}
+assert {"cake", "cake+fit", "kvzip, reads twice", "kvzip+fit, reads twice", "headkv+fit, by T1"} <= labels, labels
+titles = {x["title"] for x in report["scores"]["series"]}
+assert any(x.startswith("cake+fit by the bank of T1") for x in titles) and "cake" in titles, titles
+base = {x["base_policy"] for x in report["scores"]["at_equal_tokens"]}
+assert {"cake", "cake+fit", "kvzip+fit"} <= base, base
+assert not any("+fit, the best simple" in x for x in report["findings"])' "$DIR/refs-report/report.json"
+}
+
+@test "NAME+fit: what is refused, and answers" {
+    says 64 "*--policy cake+fit needs a --table*" score --policy cake+fit --budget 0.5
+    says 64 "*--policy cake+fit:*none.ckvt has no bank*" score --table "$DIR/none.ckvt" --policy cake+fit
+    says 64 "*cake+fit: does not go with --equal-tokens*" score --table "$DIR/t.ckvt" --policy cake+fit --equal-tokens
+    for name in identity full matched no-threshold; do
+        says 64 "*got '$name+fit', and only references can be fitted*" score --table "$DIR/t.ckvt" --policy "$name+fit"
+    done
+    says 64 "*got 'cak+fit'*" score --table "$DIR/t.ckvt" --policy cak+fit
+    says 64 "*cake+fit is given twice*" score --table "$DIR/t.ckvt" --policy cake+fit,cake+fit
+    says 64 "*cake+fit: references are fitted by*" "$CKVC" generate --model "$MODEL" --manifest "$DIR/prompts.jsonl" --budget 0.25 --table "$DIR/t.ckvt" --policy cake+fit
+    "$CKVC" eval --model "$MODEL" --tasks niah --lengths 128 --count 2 --window 16 --table "$DIR/t.ckvt" --policy snapkv,snapkv+fit --budget 0.25 -q --out "$DIR/answers.jsonl"
+    check '
+rows = rows_of(sys.argv[1])
+of = {p: [r for r in rows if r["policy"] == p] for p in ("snapkv", "snapkv+fit", "table")}
+assert len(of["snapkv+fit"]) == len(of["snapkv"]) > 0
+assert all(r["table"] == of["table"][0]["table"] for r in of["snapkv+fit"])
+assert [r["entries"] for r in of["snapkv+fit"]] == [r["entries"] for r in of["snapkv"]]
+assert [r["nll"] for r in of["snapkv+fit"]] != [r["nll"] for r in of["snapkv"]]' "$DIR/answers.jsonl"
+}
+
 @test "a table at its shortest: all of a short prompt is kept, and nothing is fitted" {
     head -1 "$DIR/prompts.jsonl" | check '
 p = json.load(sys.stdin)

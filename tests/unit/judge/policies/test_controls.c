@@ -60,6 +60,13 @@ TEST(names) {
     assert_int_equal(policy_kind_named("windows"), POLICY_KIND_COUNT);
     assert_int_equal(policy_kind_named("Press"), POLICY_KIND_COUNT);
     assert_int_equal(policy_kind_named("SnapKVPress"), POLICY_PRESS);
+    assert_int_equal(policy_kind_named("attention-matching"), POLICY_PRESS);
+    assert_int_equal(policy_kind_named("cake+fit"), POLICY_CAKE);
+    assert_int_equal(policy_kind_named("cak+fit"), POLICY_KIND_COUNT);
+    assert_int_equal(policy_kind_named("+fit"), POLICY_KIND_COUNT);
+    assert_true(policy_is_fitted("cake+fit"));
+    assert_false(policy_is_fitted("cake") || policy_is_fitted("+fit") ||
+                 policy_is_fitted("cake+fits"));
     assert_true(policy_is_reference(POLICY_PRESS) && !policy_needs_table(POLICY_PRESS) &&
                 !policy_is_control(POLICY_PRESS));
     assert_false(policy_is_reference(POLICY_MATCHED) || policy_is_control(POLICY_MATCHED) ||
