@@ -34,27 +34,35 @@ def _solve(gram: torch.Tensor, ridge: float, x: torch.Tensor) -> Tuple[torch.Ten
     return torch.cholesky_solve(x, factor), sound & (failed == 0)
 
 
+def _softmax_(logits: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
+    """The softmax over the last dimension, in the memory of the logits, and the logarithm of the sum of their exponentials."""
+    most = logits.amax(dim=-1, keepdim=True)
+    total = logits.sub_(most).exp_().sum(dim=-1, keepdim=True)
+    return logits.div_(total), total.log() + most
+
+
 def fit_entries(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, kept: torch.Tensor, scaling: float, ridge: float,
                 held: Optional[torch.Tensor] = None) -> Tuple[torch.Tensor, torch.Tensor]:
     """Keys and values [G, T, D] with those of kept positions fitted, as new tensors. All heads are computed in one batch, whatever their numbers of kept
     positions. queries [G, n, D]: after rotation. keys, values [G, T, D]: as they are cached. kept [G, T]: True for kept positions. held [G, T]: the positions
     that are there to be answered from; None: all. scaling: what a product of query and key is multiplied with. ridge: lambda, above 0.
 
-    Logits and answers are computed in float32, sums of products and their solutions in float64. Fitted numbers that the tensors' type cannot hold become its
+    Logits, answers and what is added to values are computed in float32, sums of products and their solutions in float64. Fitted numbers that the tensors' type cannot hold become its
     largest. The entries of a head stay as they are if it keeps all that it holds, or nothing, or if its numbers are not finite."""
     index = kept.int().sort(dim=1, descending=True, stable=True).indices[:, : int(kept.sum(dim=1).max())]  # [G, S]: kept positions, and others behind fewer
     there, at = kept.gather(1, index), index[..., None].expand(-1, -1, keys.shape[2])
     old = [x.gather(1, at) for x in (keys, values)]
     x = queries * scaling
     logits = x.float() @ keys.float().mT
-    logits = logits if held is None else logits.masked_fill(~held[:, None], -torch.inf)
-    of_kept = logits.gather(2, index[:, None].expand(-1, x.shape[1], -1)).masked_fill(~there[:, None], -torch.inf)
-    total, w = logits.logsumexp(dim=2, keepdim=True), of_kept.softmax(dim=2)
-    shift, sound = _solve(x.mT @ x, KEY_RIDGE, x.mT @ (total - of_kept.logsumexp(dim=2, keepdim=True)).double())
-    missing, w = (logits - total).exp() @ values.float() - w @ old[1].float(), w.double()
-    change, also = _solve(w @ w.mT, ridge, missing.double())
-    fitted = old[0].double() + shift.mT, old[1].double() + w.mT @ change
-    finite = torch.stack([y.isfinite().all(dim=2) | ~there for y in fitted]).all(dim=2).all(dim=0)
+    if held is not None:
+        logits.masked_fill_(~held[:, None], -torch.inf)
+    w, left = _softmax_(logits.gather(2, index[:, None].expand(-1, x.shape[1], -1)).masked_fill_(~there[:, None], -torch.inf))
+    attention, total = _softmax_(logits)
+    shift, sound = _solve(x.mT @ x, KEY_RIDGE, x.mT @ (total - left).double())
+    missing, gram = attention @ values.float() - w @ old[1].float(), w.double()
+    change, also = _solve(gram @ gram.mT, ridge, missing.double())
+    fitted = old[0].double() + shift.mT, old[1].double() + w.mT @ change.float()
+    finite = (sum(y.sum(dim=2) for y in fitted).isfinite() | ~there).all(dim=1)  # one number that is not finite makes the sum so
     whole = (kept if held is None else kept | ~held).all(dim=1)
     changed, most = (there & (sound & also & finite & ~whole)[:, None])[..., None], torch.finfo(keys.dtype).max
     new = [torch.where(changed, y.clamp(-most, most).to(before.dtype), before) for y, before in zip(fitted, old)]

@@ -435,6 +435,8 @@ class Compression:
         for b, (kept, (first, at)) in enumerate(zip(self.kept, self.starts) if self.fit else ()):
             k, v = keys[b, :, first:], values[b, :, first:]
             fitted = fit_kept(kept, self.geometry, row, k, v, self._scaling, at, None if held is None else held[b, :, first:])
+            if fitted[0] is not k and len(keys) == 1 and first == 0:
+                return fitted[0][None], fitted[1][None]
             if fitted[0] is not k:
                 out = (keys.clone(), values.clone()) if out[0] is keys else out  # the model's own tensors stay as they are
                 out[0][b, :, first:], out[1][b, :, first:] = fitted
