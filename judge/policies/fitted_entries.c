@@ -1,7 +1,6 @@
 /* Fitted entries of a prompt: see fitted_entries.h. */
 #include "judge/policies/fitted_entries.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "lib/base/memory.h"
@@ -53,17 +52,15 @@ static void fit_head(void *ctx, int64_t g, int worker) {
     }
 }
 
-ckvc_status entry_fitter_fit(entry_fitter *f, const fit_request *r, double *most, ckvc_err *err) {
+ckvc_status entry_fitter_fit(entry_fitter *f, const fit_request *r, ckvc_err *err) {
     const ckvc_table *t = r->table;
     const size_t T = r->n_tokens, D = (size_t)f->shape->head_dim;
     const int32_t G = f->shape->n_kv_heads;
-    *most = 0;
     f->of = r;
     for (uint32_t l = 0; l < t->n_layers; l++) {
         f->ridge = r->ridge ? *r->ridge : t->ridge[(size_t)l * t->n_budgets + r->block];
         r->sets[l].fitted = f->ridge > 0;
         if (!r->sets[l].fitted) { continue; }
-        *most = fmax(*most, f->ridge);
         f->layer = l;
         f->rule = session_layer_rule(r->session, (int32_t)l);
         for (int32_t g = 0; g < G; g++) {

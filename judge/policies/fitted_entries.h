@@ -35,7 +35,5 @@ void entry_fitter_open(entry_fitter *f, const model_shape *shape, uint32_t max_t
                        size_t scratch_bytes);
 void entry_fitter_close(entry_fitter *f);
 
-/* Fits all layers. *most receives the largest ridge, 0 where nothing is fitted. It does not
- * allocate, and the bytes are the same for any number of threads. */
-ckvc_status entry_fitter_fit(entry_fitter *f, const fit_request *r, double *most,
-                             ckvc_err *err) CKVC_MUST_CHECK;
+/* Fits all layers. It does not allocate, and the bytes are the same for any number of threads. */
+ckvc_status entry_fitter_fit(entry_fitter *f, const fit_request *r, ckvc_err *err) CKVC_MUST_CHECK;

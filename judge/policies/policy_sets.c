@@ -173,10 +173,11 @@ static const ckvc_table *fits_by(const policy_sets *k, size_t i) {
     const table_file *f = p->kind == POLICY_TABLE ? p->table : p->bank;
     if (!f || !f->table->bank) { return NULL; }
     const double *asked = ridge_of(k, i);
-    bool any = asked && *asked > 0;
-    const size_t n = (size_t)f->table->n_layers * f->table->n_budgets;
-    for (size_t j = 0; !asked && j < n; j++) { any |= f->table->ridge[j] > 0; }
-    return any ? f->table : NULL;
+    double most = asked ? *asked : 0;
+    for (uint32_t b = 0; !asked && b < f->table->n_budgets; b++) {
+        most = fmax(most, ckvc_table_ridge(f->table, b));
+    }
+    return most > 0 ? f->table : NULL;
 }
 
 /* Opens the fitter where a policy needs one. */
@@ -200,7 +201,8 @@ static ckvc_status fit_kept(policy_sets *k, size_t i, uint32_t b, ckvc_err *err)
                            .block = nearest_block(k, t, b, 0),
                            .ridge = ridge_of(k, i),
                            .sets = k->kept.sets};
-    return entry_fitter_fit(&k->fitter, &r, &k->kept.ridge, err);
+    k->kept.ridge = r.ridge ? *r.ridge : ckvc_table_ridge(t, r.block);
+    return entry_fitter_fit(&k->fitter, &r, err);
 }
 
 /* Whether a rule has a score of its own, and not a table's or a mere ranking of positions. */

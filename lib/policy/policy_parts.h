@@ -57,6 +57,9 @@ int ckvc_table_add_learned(ckvc_table *t, uint32_t n_features);
 int ckvc_table_add_bank(ckvc_table *t, uint32_t n_bank, uint32_t head_dim);
 /* Returns where query i of query head h of layer l begins in `bank`. */
 size_t ckvc_bank_index(const ckvc_table *t, uint32_t l, uint32_t h, uint32_t i);
+/* Returns the largest ridge of a layer by which a table fits entries under block b; 0: it fits
+ * none. */
+double ckvc_table_ridge(const ckvc_table *t, uint32_t b);
 /* Copies everything that belongs to shares from `from`, a table of the same L, G and nB, to a table
  * without shares: the shares, floors and scores, and the learned ranking and the bank if there are
  * any. Returns 0, or -1 when memory is out: the table is then as it was, or has shares that are 0.

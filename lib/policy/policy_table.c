@@ -140,6 +140,14 @@ size_t ckvc_bank_index(const ckvc_table *t, uint32_t l, uint32_t h, uint32_t i) 
     return (((size_t)l * t->n_query_heads + h) * t->n_bank + i) * t->bank_dim;
 }
 
+double ckvc_table_ridge(const ckvc_table *t, uint32_t b) {
+    double most = 0.0;
+    for (size_t l = 0; t->bank && l < t->n_layers; l++) {
+        most = fmax(most, t->ridge[l * t->n_budgets + b]);
+    }
+    return most;
+}
+
 static int copy_bank(ckvc_table *t, const ckvc_table *from) {
     const size_t nB = from->n_budgets;
     if (ckvc_table_add_bank(t, from->n_bank, from->bank_dim)) { return -1; }

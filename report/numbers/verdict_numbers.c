@@ -131,15 +131,6 @@ static verdict_at verdict_of(const report_numbers *n, const table_numbers *t,
     return o;
 }
 
-/* The largest ridge by which the table fits entries under budget number b; 0: it fits none. */
-static double recommended_ridge(const ckvc_table *t, uint32_t b) {
-    double most = 0;
-    for (size_t l = 0; t->bank && l < t->n_layers; l++) {
-        most = fmax(most, t->ridge[l * t->n_budgets + b]);
-    }
-    return most;
-}
-
 /* Is this series scored as the table recommends for its budget? A budget that the table lacks
  * counts as recommended. */
 static bool is_recommended(const table_numbers *t, const score_series *s) {
@@ -148,7 +139,7 @@ static bool is_recommended(const table_numbers *t, const score_series *s) {
         if (t->shape->budgets[b] == s->budget) {
             return s->setting.mode == (ckvc_mode)like.mode &&
                    s->setting.score == (ckvc_score_kind)like.kind &&
-                   s->setting.ridge == recommended_ridge(t->shape, b) &&
+                   s->setting.ridge == ckvc_table_ridge(t->shape, b) &&
                    (!t->shape->c_min || like.mode == CKVC_MODE_SHARED ||
                     s->setting.floor == t->shape->c_min[b].floor);
         }

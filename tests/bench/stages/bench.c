@@ -346,7 +346,6 @@ static ckvc_status open_fit(bench *b, bench_row *row) {
 
 static ckvc_status run_fit(bench *b) {
     const double ridge = 0.1;
-    double most;
     kept_set sets[MODEL_LAYERS_MAX];
     for (int32_t l = 0; l < model_get_shape(b->model)->n_layers; l++) { sets[l] = b->kept; }
     return entry_fitter_fit(&b->fitter,
@@ -355,7 +354,7 @@ static ckvc_status run_fit(bench *b) {
                                            .table = b->bank,
                                            .ridge = &ridge,
                                            .sets = sets},
-                            &most, b->err);
+                            b->err);
 }
 
 static ckvc_status run_variants(bench *b) {
