@@ -72,6 +72,7 @@ for corpus in technical narrative; do
 done
 recommended=("${scores[@]}")
 for corpus in technical narrative; do # the prompts of the others: what is compared is of the same
+    score unfitted "$corpus" "$big" --table "$(list "${budgets[@]}")" --budget 0.125,0.25 --ridge 0 # beside the same entries fitted
     score scores "$corpus" "$big" --table "$(list "${tables[@]}")" --policy identity,matched --attention-error --utilities
     score scores-4l "$corpus" "$small" --table "$(list "${of_small[@]}")" --equal-tokens --policy identity,matched,snapkv,adakv
     [ "${2:-}" != full ] || score controls "$corpus" "$big" --table "$(list "${tables[@]}")" --equal-tokens \
