@@ -112,7 +112,7 @@ def choose(model, kvzap, prompts, budgets, window, say):
 def main():
     p = parser("kvzap", __doc__.split("\n\n")[0], ["window", "continuation", "max_tokens", "quiet"])
     p.prog = "kvzap.py"
-    a = p.parse_args()
+    a = p.parse_args(sys.argv[1:])
     if os.path.exists(a.out):
         raise FileExistsError(f"{a.out}: is there already")
     model, tokenizer = loaded(a)
