@@ -6,11 +6,13 @@
 # them, or it takes the prompts of FROM for all corpora. Then the table and every rule (RULES) are scored on FRESH prompts of the corpus's
 # fresh recipe, which chose nothing, at T/16, T/8 and T/4. OUTDIR/report compares them, and the shares of the tables. TABLES, with commas
 # between them, stand for a compiled table: this is for prompts of lengths from which it was not made. Finished parts are not made again,
-# and parts that have begun go on.
+# and parts that have begun go on. A rule with +fit needs a table with a bank. HF, the model's directory for transformers, adds Attention
+# Matching with the head budgets of the (first) table, by the Python that PYTHON names: half a minute for each prompt and budget of a 135M model.
 set -euo pipefail
 ckvc=$(realpath "${1:?usage: results-real.sh CKVC MODEL OUTDIR CORPUS...}")
 model=$(realpath "${2:?usage: results-real.sh CKVC MODEL OUTDIR CORPUS...}")
 root=$(cd "$(dirname "$0")/.." && pwd)
+hf=${HF:+$(realpath "$HF")}
 given=
 # shellcheck disable=SC2086 # split at the commas
 [ -z "${TABLES:-}" ] || given=$(IFS=, && realpath -e $TABLES | paste -sd,)
@@ -18,7 +20,7 @@ mkdir -p "${3:?usage: results-real.sh CKVC MODEL OUTDIR CORPUS...}"
 cd "$3"
 shift 3
 continuation=${CONTINUATION:-96}
-rules=${RULES:-identity,matched,snapkv,pyramidkv,adakv,cake,expected-attention,tova,keydiff,h2o,vatp,streamingllm,dynamickv,chunkkv,fastkv,rocketkv,zigzagkv,kvzip,headkv,evolkv,duoattention,random}
+rules=${RULES:-identity,matched,snapkv,snapkv+fit,pyramidkv,adakv,cake,cake+fit,expected-attention,tova,keydiff,h2o,vatp,streamingllm,dynamickv,chunkkv,fastkv,rocketkv,zigzagkv,kvzip,kvzip+fit,headkv,evolkv,duoattention,random}
 
 # N prompts of a split, evenly over the manifest, which has its retrieval prompts first.
 few() { grep "\"split\":\"$1\"" "$3" | awk -v n="$2" '{ line[NR] = $0 } END { n = n < NR ? n : NR; for (i = 0; i < n; i++) print line[int(i * NR / n) + 1] }'; }
@@ -40,5 +42,10 @@ for corpus; do
     # shellcheck disable=SC2206 # a word each
     [[ " ${tables[*]} " == *" ${of//,/ } "* ]] || tables+=(${of//,/ })
     scores+=${scores:+,}scores-$corpus.jsonl
+    [ "$hf" ] || continue
+    # shellcheck disable=SC2046
+    [ -e "matching-$corpus.jsonl" ] || "${PYTHON:-python3}" "$root/scripts/attention_matching.py" "$hf" --manifest "few-fresh-$corpus.jsonl" --continuation "$continuation" \
+        -B 0.0625,0.125,0.25 --shares "${of%%,*}" --beside "scores-$corpus.jsonl" --dtype float32 --out "matching-$corpus.jsonl" $(resume "matching-$corpus.jsonl.checkpoint")
+    scores+=,matching-$corpus.jsonl
 done
 "$ckvc" report "${tables[@]}" --scores "$scores" --force --out report

@@ -16,7 +16,7 @@ import lzma
 import math
 import os
 import sys
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -43,6 +43,9 @@ SAME = 1e-4  # the most nats by which two programs' losses of a prompt may diffe
 LINE_MAX = 16 << 20  # the most bytes of a line of scores
 LAST = 32  # snapkv and adakv look at the last LAST rows, and keep their positions
 Line = Dict[str, Any]
+# A policy of a caller of `score`: of the prompt that a Scoring has read, and a budget, it says what is kept, the log-probabilities of the continuation as
+# Scoring._from returns them (None: those from what is kept), and what its line says beside the rest.
+Other = Callable[["Scoring", float], Tuple[Kept, Optional[torch.Tensor], Line]]
 
 
 def top_k_table(g: Geometry, window: int) -> Table:
@@ -67,9 +70,9 @@ def recommending(table: Table, kind: Optional[str] = None, floor: Optional[float
 class Scoring(Compression):
     """Inside its `with` block, `prefill` reads a prompt, and `under` says what a policy keeps of it and what the model predicts from that."""
 
-    def __init__(self, model: PreTrainedModel, window: int, kvzap: Optional[PreTrainedModel] = None):
+    def __init__(self, model: PreTrainedModel, window: int, kvzap: Optional[PreTrainedModel] = None, others: Optional[Mapping[str, Other]] = None):
         super().__init__(model, top_k_table(geometry_of(model), window), 1)
-        self.window, self.device, self.kvzap = window, device_of(model), kvzap
+        self.window, self.device, self.kvzap, self.others = window, device_of(model), kvzap, others or {}
 
     def _prefills(self, width: int) -> List[Prefill]:
         self.rows = max(self.window, 64)  # as many queries as any score reads
@@ -195,6 +198,8 @@ class Scoring(Compression):
         by_rule = "heads" if mode in (None, "lengths") else mode  # rules by head keep their own lengths
         if policy in ("table", "top-k"):
             kept, made = self._by_table(table, budget, mode if policy == "table" else None)
+        elif policy in self.others:
+            kept, rows, made = self.others[policy](self, budget)
         elif policy == "full" or T <= self.window:
             kept = Kept("shared" if policy == "full" else by_rule, T, self.whole)
         elif policy in REFERENCES:
@@ -253,18 +258,20 @@ def check_recent(said: Dict[str, Any], prompts: Sequence[Prompt], budgets: Seque
 
 @torch.no_grad()
 def score(model: PreTrainedModel, prompts: Sequence[Prompt], budgets: Sequence[float], tables: Sequence[Table] = (), policies: Sequence[str] = (),
-          mode: Optional[str] = None, window: int = 64, quiet: bool = True, kvzap: Optional[PreTrainedModel] = None, done: int = 0) -> Iterator[Line]:
+          mode: Optional[str] = None, window: int = 64, quiet: bool = True, kvzap: Optional[PreTrainedModel] = None, done: int = 0,
+          others: Optional[Mapping[str, Other]] = None) -> Iterator[Line]:
     """Gives a line (formats/lines/scores.md, without model and manifest) for each prompt from number `done` on, each policy or table, and each budget.
 
-    policies: names of REFERENCES, or of kvpress's classes (SnapKVPress). kvzap: the model by which those of KVZAP score. An Error of one line says that a
-    table is for another model or window, that a press does not exist or failed, that attention is not plain, or that there is too little memory."""
+    policies: names of REFERENCES, of kvpress's classes (SnapKVPress), or of `others`, which are policies of the caller's. kvzap: the model by which those of
+    KVZAP score. An Error of one line says that a table is for another model or window, that a press does not exist or failed, that attention is not plain, or
+    that there is too little memory."""
     check_layers(model)
-    check_policies(model, policies, mode)
+    check_policies(model, [x for x in policies if x not in (others or ())], mode)
     if kvzap and set(KVZAP).intersection(policies):
         check_recent(kvzap.config.ckvc, prompts, budgets, window)
     for p, b in itertools.product(prompts, budgets if set(policies) != {"full"} or tables else ()):
         refuse(p.n_tokens > window and budget_tokens(b, p.n_tokens) < 1, f'prompt "{p.id}": budget {b:g} keeps none of its {p.n_tokens} tokens; the least is 1')
-    c, training = Scoring(model, window, kvzap), model.training
+    c, training = Scoring(model, window, kvzap, others), model.training
     for t in tables:
         t.check_model(c.geometry.n_layers, c.geometry.n_query_heads, c.geometry.n_kv_heads, c.geometry.head_dim)
         refuse(t.window != window, f"{t.name}: its window is {t.window}, asked for is {window}: say --window {t.window}")
@@ -316,7 +323,7 @@ def write_scores(out: str, model: PreTrainedModel, manifest: str, prompts: Seque
     per = len(budgets) * (len(tables) + len(policies))
     settings = {k: str(v) for k, v in dict(
         what, kvzap=what.get("kvzap") and what["kvzap"].config.ckvc, model=name, backend=f"torch/{device_of(model).type}/{str(model.dtype)[6:]}", manifest=manifest, tokens=digest(prompts),
-        prompts=len(prompts), lines=per, budget=budgets, policy=policies, table=[(t.content_id, t.score, str(t.c_min)) for t in tables]).items() if k != "quiet"}
+        prompts=len(prompts), lines=per, budget=budgets, policy=policies, table=[(t.content_id, t.score, str(t.c_min)) for t in tables]).items() if k not in ("quiet", "others")}
     check(out + ".checkpoint", True, inputs)
     with owned(out + ".checkpoint") as held:
         log = Lines(held, anew=force and not resume)
