@@ -39,6 +39,11 @@ static inline float ckvc_f32_of_bits(uint32_t bits) {
     memcpy(&v, &bits, 4);
     return v;
 }
+static inline uint32_t ckvc_bits_of_f32(float v) {
+    uint32_t bits;
+    memcpy(&bits, &v, 4);
+    return bits;
+}
 static inline float ckvc_get_f32(const uint8_t *p) { return ckvc_f32_of_bits(ckvc_get_u32(p)); }
 /* Converts IEEE binary16 exactly; its subnormals are multiples of 2^-24. */
 static inline float ckvc_f32_of_f16(uint16_t half) {
@@ -51,15 +56,12 @@ static inline float ckvc_f32_of_f16(uint16_t half) {
 /* Rounds to the nearest binary16, of two equally near to the even one; from 65,520 on to infinity.
  */
 static inline uint16_t ckvc_f16_of_f32(float v) {
-    uint32_t bits;
-    memcpy(&bits, &v, 4);
-    const uint32_t sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7FFFFFFFu;
+    const uint32_t bits = ckvc_bits_of_f32(v), sign = bits >> 16 & 0x8000u,
+                   magnitude = bits & 0x7FFFFFFFu;
     if (magnitude > 0x7F800000u) { return (uint16_t)(sign | 0x7E00u); }
     if (magnitude >= 0x477FF000u) { return (uint16_t)(sign | 0x7C00u); }
     if (magnitude < 0x38800000u) { /* below 2^-14: the sum rounds to a multiple of 2^-24 */
-        const float shifted = ckvc_f32_of_bits(magnitude) + 0.5f;
-        uint32_t at;
-        memcpy(&at, &shifted, 4);
+        const uint32_t at = ckvc_bits_of_f32(ckvc_f32_of_bits(magnitude) + 0.5f);
         return (uint16_t)(sign | (at - 0x3F000000u));
     }
     const uint32_t rounded = magnitude + 0xFFFu + (magnitude >> 13 & 1u);

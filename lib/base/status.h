@@ -14,6 +14,15 @@
 
 #define CKVC_MUST_CHECK                   __attribute__((warn_unused_result))
 #define CKVC_PRINTF(fmt_index, first_arg) __attribute__((format(printf, fmt_index, first_arg)))
+/* For loops that the compiler turns into vector code: it emits versions of the function for
+ * AVX-512, AVX2 and the baseline, and the loader picks one. The loader chooses before the
+ * sanitizers are initialised, so with them there is only the baseline. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) &&                             \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define CKVC_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define CKVC_CLONES
+#endif
 
 /* The codes of one kind share a ten, so that a new code finds a place beside its kind. Each comment
  * begins with the exit code of the command line, which ckvc_exit_code gives. */

@@ -10,14 +10,6 @@
 
 #include "lib/backend/cpu/cpu.h"
 
-/* The loader chooses before the sanitizers are initialised, so with them there is only the
- * baseline. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) &&                             \
-    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define CLONES
-#endif
 #define INLINE static inline __attribute__((always_inline))
 
 #define LANES 8
@@ -73,7 +65,7 @@ INLINE void vector_exp(f32x *v) {
     choose(v, &under, &zero, &scaled);
 }
 
-CLONES double kernel_softmax(float *x, int64_t n, float *max_out) {
+CKVC_CLONES double kernel_softmax(float *x, int64_t n, float *max_out) {
     f32x top = (f32x){0} + x[0], v;
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) {
@@ -106,17 +98,17 @@ CLONES double kernel_softmax(float *x, int64_t n, float *max_out) {
     return total;
 }
 
-CLONES void kernel_scale(float *x, int64_t n, float factor) {
+CKVC_CLONES void kernel_scale(float *x, int64_t n, float factor) {
     for (int64_t i = 0; i < n; i++) { x[i] *= factor; }
 }
 
-CLONES void kernel_mass_add(double *restrict mass, const float *restrict e, int64_t n,
-                            double factor) {
+CKVC_CLONES void kernel_mass_add(double *restrict mass, const float *restrict e, int64_t n,
+                                 double factor) {
     for (int64_t i = 0; i < n; i++) { mass[i] += (double)e[i] * factor; }
 }
 
-CLONES void kernel_mass_max(double *restrict mass, const float *restrict e, int64_t n,
-                            double factor) {
+CKVC_CLONES void kernel_mass_max(double *restrict mass, const float *restrict e, int64_t n,
+                                 double factor) {
     for (int64_t i = 0; i < n; i++) {
         const double x = (double)e[i] * factor;
         mass[i] = x > mass[i] ? x : mass[i];
@@ -161,11 +153,11 @@ INLINE void gate_mul(bool gelu, const float *gate, const float *up, float *y, in
     for (int64_t j = 0; j < n - i; j++) { y[i + j] = v[j]; }
 }
 
-CLONES void kernel_silu_mul(const float *gate, const float *up, float *y, int64_t n) {
+CKVC_CLONES void kernel_silu_mul(const float *gate, const float *up, float *y, int64_t n) {
     gate_mul(false, gate, up, y, n);
 }
 
-CLONES void kernel_gelu_mul(const float *gate, const float *up, float *y, int64_t n) {
+CKVC_CLONES void kernel_gelu_mul(const float *gate, const float *up, float *y, int64_t n) {
     gate_mul(true, gate, up, y, n);
 }
 
@@ -180,20 +172,21 @@ INLINE double dot(const float *x, const float *y, int64_t n) {
     return total;
 }
 
-CLONES double kernel_dot(const float *x, const float *y, int64_t n) { return dot(x, y, n); }
+CKVC_CLONES double kernel_dot(const float *x, const float *y, int64_t n) { return dot(x, y, n); }
 
-CLONES void kernel_rmsnorm(const float *x, const float *w, float *y, int64_t n, double eps) {
+CKVC_CLONES void kernel_rmsnorm(const float *x, const float *w, float *y, int64_t n, double eps) {
     const float scale = (float)(1.0 / sqrt(dot(x, x, n) / (double)n + eps));
     for (int64_t i = 0; i < n; i++) { y[i] = x[i] * scale * w[i]; }
 }
 
-CLONES void kernel_rmsnorm_add(const float *x, const float *w, float *y, int64_t n, double eps) {
+CKVC_CLONES void kernel_rmsnorm_add(const float *x, const float *w, float *y, int64_t n,
+                                    double eps) {
     const float scale = (float)(1.0 / sqrt(dot(x, x, n) / (double)n + eps));
     for (int64_t i = 0; i < n; i++) { y[i] += x[i] * scale * w[i]; }
 }
 
-CLONES void kernel_rope(float *restrict x, const float *restrict cos, const float *restrict sin,
-                        int32_t half) {
+CKVC_CLONES void kernel_rope(float *restrict x, const float *restrict cos,
+                             const float *restrict sin, int32_t half) {
     for (int32_t i = 0; i < half; i++) {
         const float a = x[i], b = x[i + half];
         x[i] = a * cos[i] - b * sin[i];
@@ -201,7 +194,7 @@ CLONES void kernel_rope(float *restrict x, const float *restrict cos, const floa
     }
 }
 
-CLONES double kernel_norm(const float *x, int64_t n) { return sqrt(dot(x, x, n)); }
+CKVC_CLONES double kernel_norm(const float *x, int64_t n) { return sqrt(dot(x, x, n)); }
 
 void kernel_round_bf16(const float *src, float *dst, int64_t n) {
     for (int64_t i = 0; i < n; i++) {

@@ -1,0 +1,76 @@
+/* The formats in which caches hold keys and values, as engines have them, and rows in these
+ * formats.
+ *
+ *   f32    float32, 4 bytes a number
+ *   f16    IEEE binary16, rounded to nearest even; too large numbers become infinite
+ *   bf16   bfloat16, rounded to nearest even
+ *   fp8    8 bits with 4 of exponent, e4m3fn of the OCP specification (Micikevicius et al. 2022,
+ *          arXiv 2209.05433), rounded to nearest even as PyTorch 2.15 does; larger numbers than
+ *          448 become 448
+ *   q8_0   ggml's blocks of 32 numbers: a float16 scale d, and 32 signed bytes (34 bytes a block)
+ *   q4_0   the same with 32 nibbles, first the low ones and then the high ones (18 bytes a block)
+ *
+ * Each has a twin with "+rot": a row is multiplied by an orthonormal Hadamard matrix before it is
+ * rounded, as llama.cpp does (pull request 21038). The matrix is symmetric, so it is its own
+ * inverse. Products of queries and keys stay what they are where queries are rotated, too, and the
+ * mixed values are rotated back. llama.cpp rotates only heads whose size is a multiple of 64: keys
+ * in blocks of the largest power of two that divides the size, values in blocks of 64. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "lib/base/status.h"
+
+typedef enum cache_format {
+    CACHE_F32,
+    CACHE_F32_ROT,
+    CACHE_F16,
+    CACHE_F16_ROT,
+    CACHE_BF16,
+    CACHE_BF16_ROT,
+    CACHE_FP8,
+    CACHE_FP8_ROT,
+    CACHE_Q8_0,
+    CACHE_Q8_0_ROT,
+    CACHE_Q4_0,
+    CACHE_Q4_0_ROT,
+    CACHE_FORMATS
+} cache_format;
+#define CACHE_FORMAT_NAMES                                                                         \
+    "f32|f32+rot|f16|f16+rot|bf16|bf16+rot|fp8|fp8+rot|q8_0|q8_0+rot|q4_0|q4_0+rot"
+
+/* How a cache holds keys and values; {0}: both in float32. */
+typedef struct cache_formats {
+    cache_format keys, values;
+} cache_formats;
+
+static inline bool cache_is_plain(cache_formats f) {
+    return f.keys == CACHE_F32 && f.values == CACHE_F32;
+}
+
+/* The bytes of n numbers; n is a multiple of the format's block (32 for q8_0 and q4_0). */
+size_t cache_bytes(cache_format f, size_t n);
+/* The bytes of a key and a value of head_dim numbers each. */
+static inline size_t cache_entry_bytes(cache_formats f, int32_t head_dim) {
+    return cache_bytes(f.keys, (size_t)head_dim) + cache_bytes(f.values, (size_t)head_dim);
+}
+/* Over how many numbers a rotation goes; 1: they stay as they are. */
+int32_t cache_key_rotation(cache_formats f, int32_t head_dim);
+int32_t cache_value_rotation(cache_formats f, int32_t head_dim);
+/* CKVC_E_USAGE, which names the option, where heads of this size do not go into whole blocks or
+ * cannot be rotated. */
+ckvc_status cache_formats_check(cache_formats f, int32_t head_dim, ckvc_err *err) CKVC_MUST_CHECK;
+
+/* Multiplies each block of `rotation` numbers among the n of x by the orthonormal Hadamard matrix
+ * (Sylvester's), in place. */
+void cache_rotate(float *x, size_t n, int32_t rotation);
+/* Rotates the n numbers of x block by block, and writes them to `to` as the format has them
+ * (cache_bytes). */
+void cache_write(cache_format f, int32_t rotation, const float *x, size_t n, void *to);
+/* Reads n numbers of the format, which stay rotated. */
+void cache_read(cache_format f, const void *from, size_t n, float *x);
+/* Makes the n numbers of x what is read of them, rotated back. Doing it twice changes nothing
+ * more. */
+void cache_round(cache_format f, int32_t rotation, float *x, size_t n);
