@@ -129,7 +129,7 @@ static void build_layer(prompt_sets *k, uint32_t b, uint32_t l) {
     at->n_kept_window = kept_in_window(at->positions, at->n_kept, k->n_tokens, k->window);
     at->offsets[0] = 0;
     at->offsets[1] = at->n_kept;
-    k->sets[(size_t)b * k->n_layers + l] = (kept_set){1, at->offsets, at->positions, false};
+    k->sets[(size_t)b * k->n_layers + l] = (kept_set){1, at->offsets, at->positions, false, {0}};
 }
 
 void prompt_sets_build(prompt_sets *k, const prefill_stats *stats) {

@@ -139,7 +139,7 @@ static void copy_layer_sets(table_sets *s, const ckvc_prefill *p, uint32_t l) {
         memcpy(positions + offsets[g], set, n * sizeof *set);
         offsets[g + 1] = offsets[g] + n;
     }
-    s->kept.sets[l] = (kept_set){(int32_t)s->kept.n_sets, offsets, positions, false};
+    s->kept.sets[l] = (kept_set){(int32_t)s->kept.n_sets, offsets, positions, false, {0}};
     s->kept.n_candidates[l] = ckvc_prefill_candidates(p, l);
 }
 

@@ -121,7 +121,7 @@ void variants_build(variant_list *v, prompt_sets *k, const behaviour_policy *how
                     const char *prompt_id);
 /* The kept set of variant i; valid while the list is. */
 static inline kept_set variant_set(const variant_list *v, size_t i) {
-    return (kept_set){1, v->items[i].offsets, v->positions + v->items[i].first, false};
+    return (kept_set){1, v->items[i].offsets, v->positions + v->items[i].first, false, {0}};
 }
 /* How many distinct rollouts the prompt needs: that of the full cache, one baseline for each group
  * of its n_budgets budgets, and the variants. */

@@ -375,8 +375,8 @@ static void begin_sets(policy_sets *k, uint32_t n_sets) {
     for (uint32_t l = 0; l < k->L; l++) {
         uint32_t *offsets = k->offsets + (size_t)l * (k->G + 1);
         offsets[0] = 0;
-        k->sets[l] = (kept_set){(int32_t)n_sets, offsets,
-                                k->positions + (size_t)l * k->G * k->p->n_tokens, false};
+        k->sets[l] = (kept_set){
+            (int32_t)n_sets, offsets, k->positions + (size_t)l * k->G * k->p->n_tokens, false, {0}};
     }
 }
 

@@ -21,6 +21,7 @@
 
 #include <stdbool.h>
 
+#include "lib/base/cache_format.h"
 #include "lib/base/memory.h"
 #include "lib/base/names.h"
 #include "lib/base/pool.h"
@@ -37,6 +38,9 @@ typedef struct kept_set {
     /* The entries are those that session_write_fitted stored (model.h), not the prompt's own. To
      * backends this makes no difference: they get the cache that they are to read. */
     bool fitted;
+    /* How what is kept is held, and how the keys and values of the tokens behind it are. Nor do
+     * backends read this: they get the formats with the caches. */
+    cache_formats formats;
 } kept_set;
 
 typedef struct backend backend;
@@ -99,14 +103,18 @@ typedef struct be_product_rows {
 } be_product_rows;
 
 /* Keys and values of one layer, [G][capacity][D] each. The caches of several lanes lie one after
- * the other. */
+ * the other. Only the cache of lanes may be in other formats than float32 (backend.formats): a
+ * buffer then has the rows one behind the other, as many bytes each as its format takes. */
 typedef struct be_cache {
     be_buf *k, *v;
     int64_t capacity;
+    cache_formats formats;
 } be_cache;
 
 /* Continuation rows r = 0 ... n_rows-1 at positions n_prompt + r: the queries, and the own keys and
- * values, of every lane; and the one cache of the prompt. */
+ * values, of every lane; and the one cache of the prompt. Where `own` has other formats than
+ * float32, what is kept of the prompt is gathered in these formats, too, and every lane has a kept
+ * set. */
 typedef struct be_continuation {
     int64_t n_rows, n_prompt;
     const be_buf *q;
@@ -130,6 +138,7 @@ typedef struct be_held {
     const int64_t *n_kept; /* [G] */
     const int64_t *hidden; /* [G] so many at the list's beginning have left the sliding window */
     int64_t n_own;
+    cache_formats formats; /* as in be_cache */
 } be_held;
 
 /* A step of decoding: row i of n is the next token of the sequence that holds held[i]. */
@@ -240,7 +249,7 @@ typedef struct backend_ops {
     void (*rope)(backend *be, const be_attention_shape *s, const double *inv_freq,
                  const be_rows *rows, be_buf *q);
     /* Writes k (rotated as above) and v, rows [n_rows][G*D] of every lane, to the slots 0 ...
-     * n_rows-1 of the lane's own cache. */
+     * n_rows-1 of the lane's own cache, in its formats. */
     void (*cache_rows)(backend *be, const be_attention_shape *s, const double *inv_freq,
                        const be_rows *rows, const be_buf *k, const be_buf *v,
                        const be_cache *cache);
@@ -254,10 +263,11 @@ typedef struct backend_ops {
     void (*attention_kept)(backend *be, const be_attention_shape *s, const be_continuation *c,
                            const be_lane *lanes, int64_t n_lanes, be_buf *out);
     /* Copies the kept positions of a prompt of n tokens (kept NULL: all n) from its cache to `to`,
-     * whose n_kept says how many they are. */
+     * whose n_kept says how many they are, in the formats of `to`. */
     void (*cache_keep)(backend *be, const be_attention_shape *s, const be_cache *prompt, int64_t n,
                        const kept_set *kept, const be_held *to);
-    /* Rotates q in place, and writes k (rotated) and v to the last of the n_own rows of held[i]. */
+    /* Rotates q in place, and writes k (rotated) and v to the last of the n_own rows of held[i], in
+     * its formats. */
     void (*held_rows)(backend *be, const be_attention_shape *s, const be_step *rows);
     /* Attention of row i of q over everything that held[i] holds and its window does not hide; out
      * is [n][H*D]. With our own kernels the bits are those of attention_kept. */
@@ -321,6 +331,7 @@ struct backend {
      * a matrix that lies like that in its file is used there; false: every matrix gets a copy. */
     size_t value_bytes;
     bool in_place;
+    bool formats; /* caches may be in other formats than float32 */
     /* To copy all of a model's weights takes about as long as products of so many rows. Only plans
      * use this number. */
     int64_t copy_rows;

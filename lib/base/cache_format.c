@@ -8,8 +8,7 @@
 
 enum {
     BLOCK = 32,
-    ROTATED_HEADS = 64,  /* heads are rotated whose size is a multiple of this */
-    MOST_ROTATION = 1024 /* numbers that are rotated together */
+    ROTATED_HEADS = 64 /* heads are rotated whose size is a multiple of this */
 };
 #define INLINE static inline __attribute__((always_inline))
 
@@ -44,9 +43,7 @@ static ckvc_status check(cache_format f, const char *option, int32_t head_dim, c
                  "--%s: heads of %d numbers do not go into whole blocks of %d, which q8_0 and q4_0 "
                  "have; use f16, bf16 or fp8",
                  option, head_dim, BLOCK);
-    CKVC_FAIL_IF(is_rotated(f) &&
-                     (head_dim % ROTATED_HEADS != 0 || (head_dim & -head_dim) > MOST_ROTATION),
-                 err, CKVC_E_USAGE,
+    CKVC_FAIL_IF(is_rotated(f) && head_dim % ROTATED_HEADS != 0, err, CKVC_E_USAGE,
                  "--%s: heads of %d numbers cannot be rotated: as in llama.cpp, their size must be "
                  "a multiple of %d; leave out +rot",
                  option, head_dim, ROTATED_HEADS);
@@ -169,7 +166,7 @@ static void encode(cache_format f, const float *x, size_t n, uint8_t *to) {
 }
 
 void cache_write(cache_format f, int32_t rotation, const float *x, size_t n, void *to) {
-    float piece[MOST_ROTATION];
+    float piece[CACHE_HEAD_MAX];
     const size_t size = (size_t)rotation;
     if (size == 1) {
         encode(f, x, n, to);
@@ -253,7 +250,7 @@ void cache_read(cache_format f, const void *from, size_t n, float *x) {
 }
 
 void cache_round(cache_format f, int32_t rotation, float *x, size_t n) {
-    uint8_t held[MOST_ROTATION * sizeof(float)];
+    uint8_t held[CACHE_HEAD_MAX * sizeof(float)];
     const size_t size = rotation > 1 ? (size_t)rotation : BLOCK;
     for (size_t i = 0; i < n; i += size) {
         const size_t count = n - i < size ? n - i : size;

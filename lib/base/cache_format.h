@@ -41,6 +41,9 @@ typedef enum cache_format {
 #define CACHE_FORMAT_NAMES                                                                         \
     "f32|f32+rot|f16|f16+rot|bf16|bf16+rot|fp8|fp8+rot|q8_0|q8_0+rot|q4_0|q4_0+rot"
 
+/* The most numbers that a head has. */
+enum { CACHE_HEAD_MAX = 1024 };
+
 /* How a cache holds keys and values; {0}: both in float32. */
 typedef struct cache_formats {
     cache_format keys, values;

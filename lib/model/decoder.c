@@ -21,6 +21,7 @@ struct sequence {
     model *m;
     int64_t n_prompt, n_own, room;
     int64_t entries;
+    size_t kept_bytes;  /* of what is kept, without the room */
     size_t n_values;    /* in `values`: layer by layer the keys, then the values */
     be_buf *values;     /* one piece of memory; the layers' buffers are views of it */
     double *inv_freq;   /* [2][D/2], rope_frequencies */
@@ -40,11 +41,13 @@ struct decoder {
 
 /* ---- sequences ---- */
 
-/* How many numbers the keys of a layer take; its values take as many. */
-static size_t layer_values(const sequence *q, int32_t il) {
+/* How many numbers of a buffer the keys, or the values, of a layer take in their format. */
+static size_t layer_values(const sequence *q, int32_t il, cache_format f) {
     const held_layer *l = &q->layers[il];
     const int64_t last = q->m->shape->n_kv_heads - 1;
-    return (size_t)((l->first[last] + l->n_kept[last] + q->room) * q->m->shape->head_dim);
+    const size_t rows = (size_t)(l->first[last] + l->n_kept[last] + q->room);
+    return (cache_bytes(f, rows * (size_t)q->m->shape->head_dim) + sizeof(float) - 1) /
+           sizeof(float);
 }
 
 /* Works out where everything of a layer will lie. */
@@ -66,7 +69,11 @@ static void layer_init(sequence *q, const prompt_cache *from, int32_t il, const 
         rows += l->n_kept[g] + q->room;
         q->entries += l->n_kept[g];
     }
-    q->n_values += 2 * layer_values(q, il);
+    l->held.formats = kept ? kept->formats : (cache_formats){0};
+    q->kept_bytes +=
+        (size_t)(rows - n_heads * q->room) * cache_entry_bytes(l->held.formats, attention.head_dim);
+    q->n_values +=
+        layer_values(q, il, l->held.formats.keys) + layer_values(q, il, l->held.formats.values);
     if (kept && l->window) {
         l->positions = ckvc_copy(kept->positions, kept->offsets[kept->n_sets], sizeof(uint32_t));
     }
@@ -77,16 +84,18 @@ static void layer_fill(sequence *q, const prompt_cache *from, int32_t il, const 
                        size_t *at) {
     const backend_ops *op = q->m->be->ops;
     const be_attention_shape attention = layer_attention(q->m, il);
-    const size_t n = layer_values(q, il);
     held_layer *l = &q->layers[il];
+    const cache_formats f = l->held.formats;
+    const size_t n_keys = layer_values(q, il, f.keys), n = layer_values(q, il, f.values);
     l->held = (be_held){.k = op->buf_create(q->m->be, 0),
                         .v = op->buf_create(q->m->be, 0),
                         .first = l->first,
                         .n_kept = l->n_kept,
-                        .hidden = l->hidden};
-    op->buf_view(q->m->be, l->held.k, q->values, *at, n);
-    op->buf_view(q->m->be, l->held.v, q->values, *at + n, n);
-    *at += 2 * n;
+                        .hidden = l->hidden,
+                        .formats = f};
+    op->buf_view(q->m->be, l->held.k, q->values, *at, n_keys);
+    op->buf_view(q->m->be, l->held.v, q->values, *at + n_keys, n);
+    *at += n_keys + n;
     const be_cache *cache = kept && kept->fitted ? &from->fitted[il] : &from->layers[il];
     op->cache_keep(q->m->be, &attention, cache, from->n_tokens, kept, &l->held);
 }
@@ -136,6 +145,7 @@ void sequence_free(sequence *q) {
 }
 
 int64_t sequence_entries(const sequence *q) { return q->entries; }
+size_t sequence_kept_bytes(const sequence *q) { return q->kept_bytes; }
 size_t sequence_bytes(const sequence *q) { return q->n_values * sizeof(float); }
 
 /* ---- steps ---- */

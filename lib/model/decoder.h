@@ -20,15 +20,16 @@
 typedef struct sequence sequence;
 
 /* Creates a sequence from what sets[l] keep of the prompt that s has prefilled (sets NULL: all of
- * it), with room for at most `room` >= 0 more tokens. Under dynamic rope scaling the prefill's
- * n_total must cover these. Returns CKVC_E_DATA where prompt and room go beyond the model's
- * context. Free the sequence with sequence_free. */
+ * it), in the formats of sets[l], with room for at most `room` >= 0 more tokens. Under dynamic rope
+ * scaling the prefill's n_total must cover these. Returns CKVC_E_DATA where prompt and room go
+ * beyond the model's context. Free the sequence with sequence_free. */
 ckvc_status sequence_create(session *s, const kept_set *sets, int64_t room, sequence **out,
                             ckvc_err *err) CKVC_MUST_CHECK;
 void sequence_free(sequence *q);
 CKVC_AUTO_OF(sequence, sequence_free)
-/* number of (layer, KV head, position) kept of the prompt */
+/* number of (layer, KV head, position) kept of the prompt, and the bytes that they take */
 int64_t sequence_entries(const sequence *q);
+size_t sequence_kept_bytes(const sequence *q);
 size_t sequence_bytes(const sequence *q); /* bytes of its keys and values, room included */
 
 typedef struct decoder decoder; /* the activations of a batch; one thread drives it */

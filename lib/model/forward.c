@@ -178,12 +178,14 @@ static ckvc_status lane_attention(const forward_pass *p, int32_t il, progress *a
     const continuation_rows *c = &p->continuation;
     const int64_t lane_rows = be_padded_rows(p->n_rows);
     const be_rows rows = {c->n_prompt, p->n_rows, at->n_lanes};
+    be_cache own = *c->own;
+    own.formats = lane_formats(c->lanes, il);
     be_continuation attended = {
-        .n_rows = p->n_rows, .n_prompt = c->n_prompt, .q = a->q, .own = *c->own};
+        .n_rows = p->n_rows, .n_prompt = c->n_prompt, .q = a->q, .own = own};
 
     project(m, il, W_Q, a->norm, &at->rows, a->q);
     op->rope(m->be, s, frequencies(p, il), &rows, a->q);
-    op->cache_rows(m->be, s, frequencies(p, il), &rows, a->k, a->v, c->own);
+    op->cache_rows(m->be, s, frequencies(p, il), &rows, a->k, a->v, &own);
     int64_t joined = at->n_lanes;
     while (joined < c->n_lanes && c->lanes[joined].layer == il) { joined++; }
     const int64_t n = attention_order(c, il, at->n_lanes, joined);
@@ -194,7 +196,7 @@ static ckvc_status lane_attention(const forward_pass *p, int32_t il, progress *a
     }
     at->n_lanes = joined;
     at->rows.n = joined * lane_rows;
-    return p->tap ? p->tap(p->tap_ctx, il, a->q, c->n_prompt, c->own, err) : CKVC_OK;
+    return p->tap ? p->tap(p->tap_ctx, il, a->q, c->n_prompt, &own, err) : CKVC_OK;
 }
 
 static void held_attention(const forward_pass *p, int32_t il) {

@@ -63,6 +63,12 @@ typedef struct continuation_rows {
     bool tap_attends, ends_at_tap;
 } continuation_rows;
 
+/* The formats in which a lane's layer is held. */
+static inline cache_formats lane_formats(const rollout_lane *lane, int32_t layer) {
+    const kept_set *kept = lane->parent >= 0 ? lane->kept : lane->sets ? &lane->sets[layer] : NULL;
+    return kept ? kept->formats : (cache_formats){0};
+}
+
 typedef enum pass_kind { PASS_PREFILL, PASS_CONTINUATION, PASS_STEP } pass_kind;
 
 typedef struct forward_pass {

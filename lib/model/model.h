@@ -162,9 +162,11 @@ ckvc_status sessions_prefill(const prefill_job *jobs, int64_t n, ckvc_err *err) 
  * its own in every layer. Or it is a start's rollout with one layer's set changed: it leaves the
  * start at that layer, and has the start's sets in all others. */
 typedef struct rollout_lane {
-    int32_t parent;       /* -1, or the place of its start in the batch */
-    int32_t layer;        /* with a parent: the layer whose set differs */
-    const kept_set *sets; /* of a start: [L]; NULL: the full cache */
+    int32_t parent; /* -1, or the place of its start in the batch */
+    int32_t layer;  /* with a parent: the layer whose set differs */
+    /* of a start: [L]; NULL: the full cache, in float32. In a layer all lanes have the same
+     * formats. */
+    const kept_set *sets;
     const kept_set *kept; /* with a parent: the set at `layer` */
 } rollout_lane;
 

@@ -150,9 +150,12 @@ static void create_buffers(session *s, const session *first) {
     const size_t fitted = s->limits.fitted ? b.prompt_cache : 0;
     for (int32_t l = 0; l < shape->n_layers; l++) {
         s->queries[l] = new_buf(s, queries);
-        s->prompt[l] = (be_cache){new_buf(s, b.prompt_cache), new_buf(s, b.prompt_cache),
-                                  be_padded_rows(s->limits.max_prompt)};
-        s->fitted[l] = (be_cache){new_buf(s, fitted), new_buf(s, fitted), s->prompt[l].capacity};
+        s->prompt[l] = (be_cache){new_buf(s, b.prompt_cache),
+                                  new_buf(s, b.prompt_cache),
+                                  be_padded_rows(s->limits.max_prompt),
+                                  {0}};
+        s->fitted[l] =
+            (be_cache){new_buf(s, fitted), new_buf(s, fitted), s->prompt[l].capacity, {0}};
     }
     s->last = new_buf(s, BE_ROW_TILE * (size_t)shape->width);
     s->full.p = new_buf(s, distribution_values(shape, s->limits));
@@ -166,9 +169,12 @@ static void create_buffers(session *s, const session *first) {
             activations_beside(&s->act, s->m, b.rows, &first->act);
         }
     } else {
-        s->own = (be_cache){new_buf(s, b.own_cache), new_buf(s, b.own_cache), lane_rows(s->limits)};
-        s->counted = (be_cache){new_buf(s, b.counted), new_buf(s, b.counted),
-                                be_padded_rows(s->limits.max_counted)};
+        s->own =
+            (be_cache){new_buf(s, b.own_cache), new_buf(s, b.own_cache), lane_rows(s->limits), {0}};
+        s->counted = (be_cache){new_buf(s, b.counted),
+                                new_buf(s, b.counted),
+                                be_padded_rows(s->limits.max_counted),
+                                {0}};
         if (s->limits.joined) {
             activations_init(&s->all, s->m, b.rows * (size_t)s->limits.joined, b.all_rows);
             activations_behind(&s->act, s->m, &s->all);
@@ -504,6 +510,7 @@ static ckvc_status check_rollouts(const rollout_job *b, ckvc_err *err) {
     assert(s->n_prompt > 0 && n >= 1 && n <= s->limits.max_continuation && n_lanes >= 1 &&
            n_lanes <= max_lanes(s->limits));
     assert(!b->kl || s->limits.divergence);
+    assert(!b->errors || cache_is_plain(lane_formats(b->lanes + 1, 0)));
     assert(s->m->shape->rope != ROPE_DYNAMIC ||
            s->n_prompt + n <= s->n_total); /* the prompt's keys were rotated with the base for
                                               n_total tokens */
@@ -512,6 +519,10 @@ static ckvc_status check_rollouts(const rollout_job *b, ckvc_err *err) {
         assert(lane->parent < 0 ? i == 0 || lane[-1].parent < 0
                                 : lane->parent < i && b->lanes[lane->parent].parent < 0);
         assert(lane->parent < 0 || lane[-1].parent < 0 || lane[-1].layer <= lane->layer);
+        for (int32_t l = 0; l < s->m->shape->n_layers; l++) {
+            const cache_formats f = lane_formats(lane, l), first = lane_formats(b->lanes, l);
+            assert(f.keys == first.keys && f.values == first.values);
+        }
     }
     return check_tokens(s, "continuation", b->continuation, n, s->n_prompt + n, err);
 }

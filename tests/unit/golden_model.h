@@ -134,7 +134,7 @@ static inline void golden_sets(some_sets *s, const json_t *lists) {
             }
             s->offsets[l][g + 1] = n;
         }
-        s->sets[l] = (kept_set){(int32_t)g, s->offsets[l], s->positions[l], false};
+        s->sets[l] = (kept_set){(int32_t)g, s->offsets[l], s->positions[l], false, {0}};
     }
 }
 

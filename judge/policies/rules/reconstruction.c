@@ -59,7 +59,7 @@ ckvc_status reconstruct(const reconstruction *r, session *on, const int32_t *tok
                        n = sinks + k, offsets[] = {0, n};
         for (uint32_t i = 0; i < n; i++) { r->positions[i] = i < sinks ? i : start + i - sinks; }
         in.n = collect_chunk(r, tokens, start, k);
-        in.counted = &(kept_set){1, offsets, r->positions, false};
+        in.counted = &(kept_set){1, offsets, r->positions, false, {0}};
         CKVC_TRY(sessions_targets(&(target_job){on, in, scratch}, 1, err));
         for (size_t u = 0; u < r->n_units; u++) {
             memcpy(s + u * n_tokens + start, scratch + u * n + sinks, k * sizeof *s);

@@ -9,6 +9,8 @@
  * tiles. */
 #pragma once
 
+#include <assert.h>
+
 #include "lib/backend/backend.h"
 #include "lib/backend/cpu/cpu_fma.h"
 
@@ -92,6 +94,26 @@ static inline int64_t cpu_score_stride(int64_t n) { return (n + 15) / 16 * 16; }
  * uses. Rows of q lie H*D apart. */
 void cpu_scores(const cpu_backend *c, const be_attention_shape *s, const float *q, const float *k,
                 int64_t n, float *score, int64_t stride);
+/* Rows first ... first + n - 1 of a cache's buffers, of all lanes and heads, or of what a sequence
+ * holds. */
+static inline key_run cpu_rows_of(const be_buf *k, const be_buf *v, cache_formats f,
+                                  int32_t head_dim, int64_t first, int64_t n) {
+    const size_t keys = cache_bytes(f.keys, (size_t)head_dim),
+                 values = cache_bytes(f.values, (size_t)head_dim), end = (size_t)(first + n);
+    assert(end * keys <= k->n * sizeof(float) && end * values <= v->n * sizeof(float));
+    return (key_run){(const char *)k->data + keys * (size_t)first,
+                     (const char *)v->data + values * (size_t)first, n, f};
+}
+/* Writes row i of a run of the backend's own memory: a rotated key and a value [D]. */
+static inline void cpu_hold_row(const key_run *to, int32_t head_dim, int64_t i, const float *key,
+                                const float *value) {
+    const cache_formats f = to->formats;
+    const size_t d = (size_t)head_dim;
+    cache_write(f.keys, cache_key_rotation(f, head_dim), key, d,
+                (char *)ckvc_unconst(to->k) + cache_bytes(f.keys, d) * (size_t)i);
+    cache_write(f.values, cache_value_rotation(f, head_dim), value, d,
+                (char *)ckvc_unconst(to->v) + cache_bytes(f.values, d) * (size_t)i);
+}
 /* The n positions that head g keeps. */
 static inline const uint32_t *cpu_kept_of(const kept_set *kept, int64_t g, int64_t *n) {
     const int64_t set = kept->n_sets == 1 ? 0 : g;

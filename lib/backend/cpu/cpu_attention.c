@@ -40,11 +40,17 @@ void cpu_scores(const cpu_backend *c, const be_attention_shape *s, const float *
 }
 
 /* The scratch that a worker needs for attend_block over n_keys; n_columns is as in
- * cpu_fma_scratch. */
+ * cpu_fma_scratch. With OpenBLAS it is the scores, and the rows of another format that are read at
+ * a time. */
 static size_t attend_floats(const cpu_backend *c, const be_attention_shape *s, int64_t n_keys,
                             int64_t n_columns) {
     return c->fma ? cpu_fma_scratch(s->head_dim, n_columns)
-                  : (size_t)(BE_ROW_TILE * cpu_score_stride(n_keys));
+                  : (size_t)(BE_ROW_TILE * cpu_score_stride(n_keys) + FMA_KEYS * s->head_dim);
+}
+
+/* How many rows of a format OpenBLAS takes at once: float32 lies there whole. */
+static int64_t rows_at_once(cache_format f, const key_run *run) {
+    return f <= CACHE_F32_ROT ? run->n : FMA_KEYS;
 }
 
 /* Adds a row's exp(score), divided by its sum, to the columns (or takes the maximum). */
@@ -68,8 +74,16 @@ static void attend_block(const cpu_backend *c, const be_attention_shape *s, cons
         c->fma->attend(s->head_dim, s->scale, q, ldq, runs, span, columns, out, score);
         return;
     }
-    cpu_scores(c, s, q, runs[0].k, runs[0].n, score, stride);
-    cpu_scores(c, s, q, runs[1].k, runs[1].n, score + runs[0].n, stride);
+    float *const tile = score + BE_ROW_TILE * stride;
+    for (int i = 0; i < 2; i++) {
+        const int64_t each = rows_at_once(runs[i].formats.keys, &runs[i]);
+        for (int64_t at = 0; at < runs[i].n; at += each) {
+            const int64_t n_keys = cpu_piece_length(runs[i].n, at, each);
+            cpu_scores(c, s, q,
+                       cpu_run_rows(runs[i].k, runs[i].formats.keys, s->head_dim, at, n_keys, tile),
+                       n_keys, score + i * runs[0].n + at, stride);
+        }
+    }
     for (int r = 0; r < BE_ROW_TILE; r++) {
         float *row = score + r * stride;
         const bool padding = span[r].hi <= span[r].lo;
@@ -84,15 +98,45 @@ static void attend_block(const cpu_backend *c, const be_attention_shape *s, cons
     }
     bool onto = false;
     for (int i = 0; i < 2; score += runs[i++].n) {
-        if (runs[i].n == 0) { continue; }
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, BE_ROW_TILE, s->head_dim,
-                    (int)runs[i].n, 1.0f, score, (int)stride, runs[i].v, s->head_dim,
-                    onto ? 1.0f : 0.0f, out, ldq);
-        onto = true;
+        const int64_t each = rows_at_once(runs[i].formats.values, &runs[i]);
+        for (int64_t at = 0; at < runs[i].n; at += each) {
+            const int64_t n_values = cpu_piece_length(runs[i].n, at, each);
+            cblas_sgemm(
+                CblasRowMajor, CblasNoTrans, CblasNoTrans, BE_ROW_TILE, s->head_dim, (int)n_values,
+                1.0f, score + at, (int)stride,
+                cpu_run_rows(runs[i].v, runs[i].formats.values, s->head_dim, at, n_values, tile),
+                s->head_dim, onto ? 1.0f : 0.0f, out, ldq);
+            onto = true;
+        }
     }
     for (int r = 0; r < BE_ROW_TILE; r++) {
         kernel_scale(out + (int64_t)r * ldq, s->head_dim, inverse[r]);
     }
+}
+
+/* The scratch of attend_apart. */
+static size_t apart_floats(const cpu_backend *c, const be_attention_shape *s, int64_t n_keys) {
+    return attend_floats(c, s, n_keys, 0) + (size_t)(2 * BE_ROW_TILE * s->head_dim);
+}
+
+/* Attention of n <= BE_ROW_TILE rows in a block of their own, to which their queries are copied, as
+ * is what comes out. Rows of q and out lie `stride` apart. Where formats are rotated, queries are
+ * rotated with the keys, and what the values are mixed to is rotated back. */
+static void attend_apart(const cpu_backend *c, const be_attention_shape *s, const float *q,
+                         int64_t stride, int64_t n, const key_run runs[2], const row_span *span,
+                         float *scratch, float *out) {
+    const size_t d = (size_t)s->head_dim;
+    const cache_formats f = runs[0].formats;
+    const be_attention_shape alone = {
+        .n_heads = 1, .n_kv_heads = 1, .head_dim = s->head_dim, .scale = s->scale};
+    float *block = scratch + attend_floats(c, &alone, runs[0].n + runs[1].n, 0),
+          *mixed = block + BE_ROW_TILE * d;
+    for (int64_t r = 0; r < n; r++) { memcpy(block + r * d, q + r * stride, d * sizeof *block); }
+    memset(block + n * d, 0, (BE_ROW_TILE - n) * d * sizeof *block);
+    cache_rotate(block, n * d, cache_key_rotation(f, s->head_dim));
+    attend_block(c, &alone, block, runs, span, NULL, scratch, mixed);
+    cache_rotate(mixed, n * d, cache_value_rotation(f, s->head_dim));
+    for (int64_t r = 0; r < n; r++) { memcpy(out + r * stride, mixed + r * d, d * sizeof *out); }
 }
 
 /* ---- prompt rows over the prompt ---- */
@@ -114,7 +158,7 @@ static void causal_task(void *ctx, int64_t task, int worker) {
     const int64_t g = h / (s->n_heads / s->n_kv_heads), k0 = first_key(s, row0),
                   key = (g * a->cache->capacity + k0) * s->head_dim;
     const key_run runs[2] = {
-        {a->cache->k->data + key, a->cache->v->data + key, row0 + BE_ROW_TILE - k0}, {0}};
+        {a->cache->k->data + key, a->cache->v->data + key, row0 + BE_ROW_TILE - k0, {0}}, {0}};
     row_span span[BE_ROW_TILE];
     for (int64_t r = 0; r < BE_ROW_TILE; r++) {
         const int64_t j = row0 + r;
@@ -143,8 +187,8 @@ void cpu_attention_causal(backend *be, const be_attention_shape *s, int64_t row0
 /* ---- continuation rows over the kept prompt positions and themselves ---- */
 
 #define GATHER_SETS 32
-/* The most gathered values at a time, 4 MiB of keys and values; a single set may be larger. */
-#define GATHER_FLOATS ((int64_t)1 << 20)
+/* The most gathered keys and values at a time; a single set may be larger. */
+#define GATHER_BYTES ((size_t)4 << 20)
 
 typedef struct kept_job {
     cpu_backend *c;
@@ -155,46 +199,48 @@ typedef struct kept_job {
     int64_t n_tiles;      /* tiles of rows in a lane */
     const kept_set *sets[GATHER_SETS];
     int64_t first[GATHER_SETS + 1]; /* lanes first[i] ... first[i+1]-1 keep sets[i] */
-    int64_t at[GATHER_SETS];        /* where its keys and values begin in `gathered` */
+    size_t at[GATHER_SETS];         /* where its keys and values begin in `gathered` */
     int32_t n_sets;
-    int64_t n_keys, n_gathered; /* the most keys of a set and head; the floats of all sets */
+    int64_t n_keys;    /* the most keys of a set and head */
+    size_t n_gathered; /* the bytes of all sets */
     /* For each set the kept rows of every KV head, in the order of heads: K, then V. */
-    float *gathered;
+    char *gathered;
 } kept_job;
 
 /* The rows of head g of a set, in the gathered memory. */
 static key_run gathered_keys(const kept_job *a, int32_t set, int64_t g) {
     const kept_set *kept = a->sets[set];
-    const int64_t d = a->s->head_dim,
-                  before = kept->n_sets == 1 ? g * kept->offsets[1] : kept->offsets[g];
+    const cache_formats f = a->r->own.formats;
+    const int64_t before = kept->n_sets == 1 ? g * kept->offsets[1] : kept->offsets[g];
     int64_t n;
     cpu_kept_of(kept, g, &n);
-    const float *k = a->gathered + a->at[set] + 2 * d * before;
-    return (key_run){k, k + n * d, n};
+    const char *k =
+        a->gathered + a->at[set] + cache_entry_bytes(f, a->s->head_dim) * (size_t)before;
+    return (key_run){k, k + cache_bytes(f.keys, (size_t)(n * a->s->head_dim)), n, f};
 }
 
-/* The floats of a set's keys and values. */
-static int64_t gathered_size(const be_attention_shape *s, const kept_set *kept) {
-    const int64_t copies = !kept ? 0 : kept->n_sets == 1 ? s->n_kv_heads : 1;
-    return copies ? 2 * copies * s->head_dim * kept->offsets[kept->n_sets] : 0;
+/* The bytes of a set's keys and values, in whole lines of a processor's cache. */
+static size_t gathered_size(const kept_job *a, const kept_set *kept) {
+    const size_t copies = !kept               ? 0
+                          : kept->n_sets == 1 ? (size_t)a->s->n_kv_heads
+                                              : 1,
+                 entry = cache_entry_bytes(a->r->own.formats, a->s->head_dim);
+    return copies ? (copies * entry * kept->offsets[kept->n_sets] + 63) / 64 * 64 : 0;
 }
 
 static void gather_task(void *ctx, int64_t task, int worker) {
     (void)worker;
     const kept_job *a = ctx;
     const int32_t set = (int32_t)(task / a->s->n_kv_heads);
-    const int64_t d = a->s->head_dim, g = task % a->s->n_kv_heads;
-    const be_cache *from = &a->r->prompt;
-    const size_t row = (size_t)d * sizeof(float);
+    const int64_t g = task % a->s->n_kv_heads;
     if (!a->sets[set]) { return; }
     const key_run to = gathered_keys(a, set, g);
     int64_t n;
     const uint32_t *positions = cpu_kept_of(a->sets[set], g, &n);
-    float *k = a->gathered + (to.k - a->gathered), *v = k + n * d;
+    const int64_t first = g * a->r->prompt.capacity;
     for (int64_t i = 0; i < n; i++) {
-        const int64_t at = (g * from->capacity + positions[i]) * d;
-        memcpy(k + i * d, from->k->data + at, row);
-        memcpy(v + i * d, from->v->data + at, row);
+        const int64_t at = (first + positions[i]) * a->s->head_dim;
+        cpu_hold_row(&to, a->s->head_dim, i, a->r->prompt.k->data + at, a->r->prompt.v->data + at);
     }
 }
 
@@ -208,9 +254,10 @@ static void kept_block(const kept_job *a, int64_t i_lane, int64_t tile, int64_t 
     while (a->first[set + 1] <= i_lane) { set++; }
     const be_lane *lane = &a->lanes[i_lane];
     const int64_t lane_rows = a->n_tiles * BE_ROW_TILE, shared = g * r->prompt.capacity * d,
-                  own = (lane->from * s->n_kv_heads + g) * r->own.capacity * d;
-    key_run runs[2] = {{r->prompt.k->data + shared, r->prompt.v->data + shared, r->n_prompt},
-                       {r->own.k->data + own, r->own.v->data + own, row0 + BE_ROW_TILE}};
+                  own = (lane->from * s->n_kv_heads + g) * r->own.capacity;
+    key_run runs[2] = {
+        {r->prompt.k->data + shared, r->prompt.v->data + shared, r->n_prompt, {0}},
+        cpu_rows_of(r->own.k, r->own.v, r->own.formats, s->head_dim, own, row0 + BE_ROW_TILE)};
     const uint32_t *positions = NULL;
     if (a->sets[set]) {
         runs[0] = gathered_keys(a, set, g);
@@ -226,8 +273,14 @@ static void kept_block(const kept_job *a, int64_t i_lane, int64_t tile, int64_t 
     }
     const int64_t from = ((lane->from * lane_rows + row0) * s->n_heads + h) * d,
                   to = ((lane->to * lane_rows + row0) * s->n_heads + h) * d;
-    attend_block(a->c, s, r->q->data + from, runs, span, columns, a->c->worker[worker].data,
-                 a->out + to);
+    if (cache_is_plain(r->own.formats)) {
+        attend_block(a->c, s, r->q->data + from, runs, span, columns, a->c->worker[worker].data,
+                     a->out + to);
+    } else {
+        assert(a->sets[set] && !columns);
+        attend_apart(a->c, s, r->q->data + from, s->n_heads * d, BE_ROW_TILE, runs, span,
+                     a->c->worker[worker].data, a->out + to);
+    }
 }
 
 static void kept_task(void *ctx, int64_t task, int worker) {
@@ -242,12 +295,13 @@ static int64_t take_lanes(kept_job *a, const be_lane *lanes, int64_t n) {
     int64_t i = 0;
     a->lanes = lanes;
     a->n_sets = 0;
-    a->n_keys = a->n_gathered = 0;
+    a->n_keys = 0;
+    a->n_gathered = 0;
     for (; i < n; i++) {
         const kept_set *kept = lanes[i].kept;
         if (a->n_sets > 0 && kept == a->sets[a->n_sets - 1]) { continue; }
-        const int64_t size = gathered_size(a->s, kept);
-        if (a->n_sets == GATHER_SETS || (a->n_sets > 0 && a->n_gathered + size > GATHER_FLOATS)) {
+        const size_t size = gathered_size(a, kept);
+        if (a->n_sets == GATHER_SETS || (a->n_sets > 0 && a->n_gathered + size > GATHER_BYTES)) {
             break;
         }
         assert(!kept || kept->n_sets == 1 || kept->n_sets == a->s->n_kv_heads);
@@ -272,8 +326,8 @@ void cpu_attention_kept(backend *be, const be_attention_shape *s, const be_conti
     kept_job a = {.c = c, .s = s, .r = r, .out = out->data, .n_tiles = rows / BE_ROW_TILE};
     while (n_lanes > 0) {
         const int64_t n = take_lanes(&a, lanes, n_lanes);
-        cpu_need(c, attend_floats(c, s, a.n_keys + rows, 0), (size_t)a.n_gathered);
-        a.gathered = c->shared.data;
+        cpu_need(c, apart_floats(c, s, a.n_keys + rows), a.n_gathered / sizeof(float));
+        a.gathered = (char *)c->shared.data;
         if (a.n_gathered > 0) {
             ckvc_pool_run(be->pool, a.n_sets * s->n_kv_heads, gather_task, &a);
         }
@@ -453,17 +507,14 @@ typedef struct keep_job {
 static void keep_task(void *ctx, int64_t g, int worker) {
     (void)worker;
     const keep_job *a = ctx;
-    const int64_t d = a->s->head_dim;
-    const size_t from = (size_t)(g * a->prompt->capacity * d), to = (size_t)(a->to->first[g] * d);
-    const float *k = a->prompt->k->data + from, *v = a->prompt->v->data + from;
-    float *k_to = a->to->k->data + to, *v_to = a->to->v->data + to;
+    const int32_t d = a->s->head_dim;
     int64_t n = a->n_prompt;
     const uint32_t *positions = a->kept ? cpu_kept_of(a->kept, g, &n) : NULL;
+    const key_run to = cpu_rows_of(a->to->k, a->to->v, a->to->formats, d, a->to->first[g], n);
     assert(n == a->to->n_kept[g]);
     for (int64_t i = 0; i < n; i++) {
-        const int64_t at = (positions ? (int64_t)positions[i] : i) * d;
-        memcpy(k_to + i * d, k + at, (size_t)d * sizeof *k);
-        memcpy(v_to + i * d, v + at, (size_t)d * sizeof *v);
+        const int64_t at = (g * a->prompt->capacity + (positions ? (int64_t)positions[i] : i)) * d;
+        cpu_hold_row(&to, d, i, a->prompt->k->data + at, a->prompt->v->data + at);
     }
 }
 
@@ -477,6 +528,7 @@ void cpu_cache_keep(backend *be, const be_attention_shape *s, const be_cache *pr
 void cpu_held_rows(backend *be, const be_attention_shape *s, const be_step *rows) {
     (void)be;
     const int64_t d = s->head_dim, half = d / 2;
+    float key[CACHE_HEAD_MAX];
     for (int64_t i = 0; i < rows->n; i++) {
         const be_held *held = &rows->held[i];
         const float *cos = rows->cos + i * half, *sin = rows->sin + i * half;
@@ -485,18 +537,13 @@ void cpu_held_rows(backend *be, const be_attention_shape *s, const be_step *rows
         }
         for (int64_t g = 0; g < s->n_kv_heads; g++) {
             const int64_t from = (i * s->n_kv_heads + g) * d,
-                          to = (held->first[g] + held->n_kept[g] + held->n_own - 1) * d;
-            assert((size_t)(to + d) <= held->k->n);
-            memcpy(held->k->data + to, rows->k->data + from, (size_t)d * sizeof(float));
-            memcpy(held->v->data + to, rows->v->data + from, (size_t)d * sizeof(float));
-            kernel_rope(held->k->data + to, cos, sin, (int32_t)half);
+                          row = held->first[g] + held->n_kept[g] + held->n_own - 1;
+            const key_run to = cpu_rows_of(held->k, held->v, held->formats, s->head_dim, row, 1);
+            memcpy(key, rows->k->data + from, (size_t)d * sizeof *key);
+            kernel_rope(key, cos, sin, (int32_t)half);
+            cpu_hold_row(&to, s->head_dim, 0, key, rows->v->data + from);
         }
     }
-}
-
-/* The scratch of attend_block, and after it the queries and results of a block of heads. */
-static size_t held_floats(const cpu_backend *c, const be_attention_shape *s, int64_t n_keys) {
-    return attend_floats(c, s, n_keys, 0) + (size_t)(2 * BE_ROW_TILE * s->head_dim);
 }
 
 typedef struct held_job {
@@ -513,21 +560,17 @@ static void held_task(void *ctx, int64_t task, int worker) {
                   group = s->n_heads / s->n_kv_heads;
     const be_held *held = &a->rows->held[i];
     const int64_t kept = held->n_kept[g], n = kept + held->n_own;
-    const float *k = held->k->data + held->first[g] * d, *v = held->v->data + held->first[g] * d;
-    const key_run runs[2] = {{k, v, kept}, {k + kept * d, v + kept * d, held->n_own}};
-    const be_attention_shape alone = {
-        .n_heads = 1, .n_kv_heads = 1, .head_dim = s->head_dim, .scale = s->scale};
-    float *score = a->c->worker[worker].data, *q = score + attend_floats(a->c, &alone, n, 0),
-          *out = q + BE_ROW_TILE * d;
+    const key_run runs[2] = {
+        cpu_rows_of(held->k, held->v, held->formats, s->head_dim, held->first[g], kept),
+        cpu_rows_of(held->k, held->v, held->formats, s->head_dim, held->first[g] + kept,
+                    held->n_own)};
     for (int64_t h = 0; h < group; h += BE_ROW_TILE) {
         const int64_t n_heads = cpu_piece_length(group, h, BE_ROW_TILE),
                       at = (i * s->n_heads + g * group + h) * d;
         row_span span[BE_ROW_TILE] = {{0}};
         for (int64_t r = 0; r < n_heads; r++) { span[r] = (row_span){held->hidden[g], n}; }
-        memcpy(q, a->rows->q->data + at, (size_t)(n_heads * d) * sizeof *q);
-        memset(q + n_heads * d, 0, (size_t)((BE_ROW_TILE - n_heads) * d) * sizeof *q);
-        attend_block(a->c, &alone, q, runs, span, NULL, score, out);
-        memcpy(a->out + at, out, (size_t)(n_heads * d) * sizeof *out);
+        attend_apart(a->c, s, a->rows->q->data + at, d, n_heads, runs, span,
+                     a->c->worker[worker].data, a->out + at);
     }
 }
 
@@ -541,7 +584,7 @@ void cpu_attention_held(backend *be, const be_attention_shape *s, const be_step 
         const int64_t keys = held->n_kept[i % s->n_kv_heads] + held->n_own;
         most = keys > most ? keys : most;
     }
-    cpu_need(c, held_floats(c, s, most), 0);
+    cpu_need(c, apart_floats(c, s, most), 0);
     held_job a = {.c = c, .s = s, .rows = rows, .out = out->data};
     ckvc_pool_run(be->pool, n_tasks, held_task, &a);
 }
@@ -550,9 +593,10 @@ void cpu_attention_scratch(const cpu_backend *c, const be_attention_shape *s, co
                            size_t *per_worker, size_t *shared) {
     const int64_t keys = be_padded_rows(most->n_prompt) + be_padded_rows(most->n_rows),
                   one_set = 2 * most->n_prompt * s->n_kv_heads * s->head_dim,
-                  gathered = most->n_lanes > 0 ? max64(one_set, GATHER_FLOATS) : 0,
+                  at_once = (int64_t)(GATHER_BYTES / sizeof(float)),
+                  gathered = most->n_lanes > 0 ? max64(one_set, at_once) : 0,
                   columns = most->targets ? most->n_prompt : 0;
-    *per_worker = held_floats(c, s, keys);
+    *per_worker = apart_floats(c, s, keys);
     *per_worker = (size_t)max64((int64_t)*per_worker, (int64_t)attend_floats(c, s, keys, columns));
     *shared = (size_t)max64(gathered, 2 * TARGET_PIECES * s->n_heads * columns);
 }

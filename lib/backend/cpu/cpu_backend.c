@@ -144,6 +144,7 @@ static ckvc_status create_backend(const cpu_fma *fma, ckvc_compute compute, ckvc
     c->base.copy_rows = 32;
     c->base.value_bytes = sizeof(float);
     c->base.in_place = true;
+    c->base.formats = true;
     c->n_threads = ckvc_pool_threads(pool);
     c->worker = ckvc_calloc((size_t)c->n_threads, sizeof *c->worker);
     c->fma = fma;

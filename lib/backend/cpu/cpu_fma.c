@@ -2,10 +2,11 @@
  * see cpu_fma.h. */
 #include "lib/backend/cpu/cpu_fma.h"
 
-/* With columns, the scores of a block are stored, and the maxima of its rows at every step. */
+/* A step's keys and values may have to be read from another format. With columns, the scores of a
+ * block are stored, and the maxima of its rows at every step. */
 size_t cpu_fma_scratch(int32_t head_dim, int64_t n_columns) {
     const size_t n = (size_t)n_columns, kept = n ? n + n / FMA_KEYS + 1 : 0;
-    return BE_ROW_TILE * (2 * (size_t)head_dim + FMA_KEYS + kept);
+    return BE_ROW_TILE * (2 * (size_t)head_dim + FMA_KEYS + kept) + 2 * FMA_KEYS * (size_t)head_dim;
 }
 
 #if defined(__x86_64__) && defined(__GNUC__)

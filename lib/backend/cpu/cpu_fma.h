@@ -24,11 +24,22 @@
 /* Keys of a step of attention: a panel of their scores stays there, too. */
 #define FMA_KEYS 96
 
-/* A run of keys and values that lie together: n rows of D values each. */
+/* A run of keys and values that lie together: n rows of D values each, in their formats. */
 typedef struct key_run {
-    const float *k, *v; /* [n][D] */
+    const void *k, *v;
     int64_t n;
+    cache_formats formats;
 } key_run;
+/* Rows at ... at + n - 1 of a run's keys or values as float32: where they lie, or read into `tile`,
+ * which holds so many. */
+static inline const float *cpu_run_rows(const void *rows, cache_format f, int32_t head_dim,
+                                        int64_t at, int64_t n, float *tile) {
+    const size_t d = (size_t)head_dim, first = cache_bytes(f, d) * (size_t)at;
+    const char *from = (const char *)rows + first;
+    if (cache_bytes(f, d) == d * sizeof(float)) { return (const float *)(const void *)from; }
+    cache_read(f, from, (size_t)n * d, tile);
+    return tile;
+}
 
 /* A query row sees the entries [lo, hi) of its two runs, counted as one list. Where hi <= lo the
  * row is padding. */
@@ -36,8 +47,8 @@ typedef struct row_span {
     int64_t lo, hi;
 } row_span;
 
-/* What a block's rows from `first` on give to the keys of the first run. It is added to what `into`
- * holds, or compared with it. */
+/* What a block's rows from `first` on give to the keys of the first run, which is in float32. It is
+ * added to what `into` holds, or compared with it. */
 typedef struct key_columns {
     double *into;  /* [keys of the first run] */
     int32_t first; /* a row of the block; padding rows never count */

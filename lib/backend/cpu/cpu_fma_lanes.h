@@ -293,10 +293,11 @@ TARGET static void NAME(attend)(int32_t head_dim, float scale, const float *q, i
     enum { N_PANELS = BE_ROW_TILE / PANEL };
     const int64_t d = head_dim;
     float *const query = scratch, *const mix = query + BE_ROW_TILE * d,
-                 *const one_step = mix + BE_ROW_TILE * d;
+                 *const one_step = mix + BE_ROW_TILE * d,
+                 *const tile = one_step + BE_ROW_TILE * FMA_KEYS;
     float *step_max = NULL, *kept = NULL;
     if (columns) { /* scratch after this point exists only for columns: cpu_fma_scratch */
-        step_max = one_step + BE_ROW_TILE * FMA_KEYS;
+        step_max = tile + 2 * FMA_KEYS * d;
         kept = step_max + BE_ROW_TILE * (runs[0].n / FMA_KEYS + 1);
     }
     _Alignas(64) float max[BE_ROW_TILE], sum[BE_ROW_TILE];
@@ -323,14 +324,24 @@ TARGET static void NAME(attend)(int32_t head_dim, float scale, const float *q, i
     }
     int64_t index = 0; /* of the step's first key, in the list of both runs */
     for (int i = 0; i < 2; i++) {
+        const cache_formats f = runs[i].formats;
         for (int64_t at = 0; at < runs[i].n; at += FMA_KEYS) {
             const int64_t n = runs[i].n - at < FMA_KEYS ? runs[i].n - at : FMA_KEYS,
-                          next = (at + FMA_KEYS) * d;
+                          next = FMA_KEYS * d;
+            bool seen = false;
+            for (int p = 0; p < N_PANELS; p++) { seen |= first[p] < index + n && end[p] > index; }
+            if (!seen) {
+                index += n;
+                continue;
+            }
+            const float *const k = cpu_run_rows(runs[i].k, f.keys, head_dim, at, n, tile),
+                               *const v = cpu_run_rows(runs[i].v, f.values, head_dim, at, n,
+                                                       tile + FMA_KEYS * d);
             /* The next step is prefetched meanwhile: its keys during the first panel, its values
              * during the second. */
             const bool more = at + 2 * FMA_KEYS <= runs[i].n;
-            const float *const soon[2] = {more ? runs[i].k + next : NULL,
-                                          more ? runs[i].v + next : NULL};
+            const float *const soon[2] = {more && k != tile ? k + next : NULL,
+                                          more && v != tile + next ? v + next : NULL};
             for (int p = 0; p < N_PANELS; p++) {
                 const int64_t from = first[p] > index ? first[p] - index : 0,
                               to = end[p] - index < n ? end[p] - index : n;
@@ -338,7 +349,7 @@ TARGET static void NAME(attend)(int32_t head_dim, float scale, const float *q, i
                 const int64_t key = at + from;
                 const bool keep = columns && i == 0;
                 float *const score = keep ? kept + (p * runs[0].n + key) * PANEL : one_step;
-                (NAME(rows))(to - from, d, runs[i].k + key * d, d, query + p * PANEL * d,
+                (NAME(rows))(to - from, d, k + from * d, d, query + p * PANEL * d,
                              p < 2 ? soon[p] : NULL, false, score, PANEL);
                 if (index + from < all_from[p] || index + to > all_to[p]) {
                     (NAME(hide))(score, to - from, index + from, lo + p * PANEL, hi + p * PANEL);
@@ -352,8 +363,7 @@ TARGET static void NAME(attend)(int32_t head_dim, float scale, const float *q, i
                     memcpy(step_max + at / FMA_KEYS * BE_ROW_TILE + p * PANEL, max + p * PANEL,
                            PANEL * sizeof *max);
                 }
-                (NAME(mix_rows))(d, to - from, runs[i].v + key * d, d, score, factor,
-                                 mix + p * PANEL * d);
+                (NAME(mix_rows))(d, to - from, v + from * d, d, score, factor, mix + p * PANEL * d);
             }
             index += n;
         }

@@ -184,21 +184,21 @@ void cpu_rope(backend *be, const be_attention_shape *s, const double *inv_freq, 
 /* Slots after the last row, up to the next whole tile, become 0: attention multiplies them by
  * weights of 0, and 0 * NaN is NaN. */
 static void cache_row(const row_job *j, int64_t row) {
+    static const float nothing[CACHE_HEAD_MAX];
     const int64_t d = j->s->head_dim, n_kv = j->s->n_kv_heads, lane = row / j->lane_rows,
                   r = row % j->lane_rows;
-    const size_t bytes = (size_t)d * sizeof(float);
+    float key[CACHE_HEAD_MAX];
     for (int64_t g = 0; g < n_kv; g++) {
-        const int64_t from = (row * n_kv + g) * d,
-                      to = ((lane * n_kv + g) * j->cache->capacity + r) * d;
-        float *k = j->cache->k->data + to, *v = j->cache->v->data + to;
+        const int64_t from = (row * n_kv + g) * d, to = (lane * n_kv + g) * j->cache->capacity + r;
+        const key_run slot =
+            cpu_rows_of(j->cache->k, j->cache->v, j->cache->formats, j->s->head_dim, to, 1);
         if (r >= j->at.n_rows) {
-            memset(k, 0, bytes);
-            memset(v, 0, bytes);
+            cpu_hold_row(&slot, j->s->head_dim, 0, nothing, nothing);
             continue;
         }
-        memcpy(k, j->a + from, bytes);
-        memcpy(v, j->b + from, bytes);
-        rotate(j, k, r);
+        memcpy(key, j->a + from, (size_t)d * sizeof *key);
+        rotate(j, key, r);
+        cpu_hold_row(&slot, j->s->head_dim, 0, key, j->b + from);
     }
 }
 
@@ -212,8 +212,6 @@ void cpu_cache_rows(backend *be, const be_attention_shape *s, const double *inv_
     job.cache = cache;
     assert(job.lane_rows <= cache->capacity && (size_t)(job.n_rows * width) <= k->n &&
            k->n == v->n);
-    assert((size_t)(rows->n_lanes * cache->capacity * width) <= cache->k->n &&
-           cache->k->n == cache->v->n);
     run_rows(be, &job, width);
 }
 

@@ -129,7 +129,7 @@ static ckvc_status run_held(const scene *s, float *y, ckvc_err *err) {
     be_held held[ROWS];
     for (int r = 0; r < ROWS; r++) {
         for (int g = 0; g < KV_HEADS; g++) { n_kept[r][g] = r; }
-        held[r] = (be_held){s->cache.k, s->cache.v, first, n_kept[r], hidden, 1};
+        held[r] = (be_held){s->cache.k, s->cache.v, first, n_kept[r], hidden, 1, {0}};
     }
     const be_step rows = {.n = ROWS, .q = s->bx, .held = held};
     s->be->ops->attention_held(s->be, &shape, &rows, s->by);
@@ -172,7 +172,9 @@ static ckvc_status scene_open(scene *s, ckvc_err *err) {
     s->bx = create_filled(be, CAPACITY * IN, s->x, ROWS * IN);
     s->by = be->ops->buf_create(be, CAPACITY * IN);
     s->cache = (be_cache){create_filled(be, CACHE, s->k, CACHE),
-                          create_filled(be, CACHE, s->v, CACHE), CAPACITY};
+                          create_filled(be, CACHE, s->v, CACHE),
+                          CAPACITY,
+                          {0}};
     const be_matrix m = {
         .bytes = s->w, .type = BE_F32, .rows = OUT, .cols = IN, .row_bytes = IN * sizeof *s->w};
     CKVC_TRY(be->ops->weight_create(be, &m, &s->bw, err));

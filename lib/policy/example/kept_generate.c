@@ -111,7 +111,7 @@ static kept_set *gather_sets(const run *r, uint32_t *positions, uint32_t *offset
             memcpy(positions + offsets[g], set, n * sizeof *set);
             offsets[g + 1] = offsets[g] + n;
         }
-        sets[l] = (kept_set){(int32_t)G, offsets, positions, false};
+        sets[l] = (kept_set){(int32_t)G, offsets, positions, false, {0}};
     }
     return sets;
 }

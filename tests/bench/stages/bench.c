@@ -177,7 +177,7 @@ static void make_kept(bench *b, int32_t n_sets, uint32_t B, uint32_t T) {
         }
         offsets[k + 1] = offsets[k] + n;
     }
-    b->kept = (kept_set){n_sets, offsets, positions, false};
+    b->kept = (kept_set){n_sets, offsets, positions, false, {0}};
 }
 
 /* One layer's attention of a continuation's rows over what is kept: one set, or one a KV head. */
@@ -209,8 +209,8 @@ static ckvc_status run_kept(bench *b) {
     const be_continuation c = {.n_rows = C,
                                .n_prompt = T,
                                .q = b->bufs[0],
-                               .prompt = {b->bufs[1], b->bufs[2], T},
-                               .own = {b->bufs[3], b->bufs[4], be_padded_rows(C)}};
+                               .prompt = {b->bufs[1], b->bufs[2], T, {0}},
+                               .own = {b->bufs[3], b->bufs[4], be_padded_rows(C), {0}}};
     const be_lane lane = {.kept = &b->kept};
     b->be->ops->attention_kept(b->be, &b->layer, &c, &lane, 1, b->bufs[5]);
     return b->be->ops->sync(b->be, b->err);

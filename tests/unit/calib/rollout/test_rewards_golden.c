@@ -63,7 +63,7 @@ static void check_action(session *s, prompt_sets *k, ckvc_side side, const json_
     kept_set sets[64];
     uint32_t offsets[2] = {0, n};
     memcpy(sets, k->sets, k->n_layers * sizeof *sets);
-    sets[l] = (kept_set){1, offsets, set, false};
+    sets[l] = (kept_set){1, offsets, set, false, {0}};
     const double loss = continued(s, p->next, p->C, sets),
                  reward = reward_at(k, side, n_candidates, p, loss),
                  r0 = reward_at(k, side, base->n_candidates, p, p->base),

@@ -185,9 +185,9 @@ static inline kept_sets *kept_sets_of(int64_t n, int32_t n_kv) {
             per_head[k->offsets[2][g + 1]++] = (uint32_t)t;
         }
     }
-    k->sets[0] = (kept_set){1, k->offsets[0], k->positions, false};
-    k->sets[1] = (kept_set){1, k->offsets[1], k->positions, false};
-    k->sets[2] = (kept_set){n_kv, k->offsets[2], per_head, false};
+    k->sets[0] = (kept_set){1, k->offsets[0], k->positions, false, {0}};
+    k->sets[1] = (kept_set){1, k->offsets[1], k->positions, false, {0}};
+    k->sets[2] = (kept_set){n_kv, k->offsets[2], per_head, false, {0}};
     return k;
 }
 
@@ -252,15 +252,15 @@ PLAIN_LOOP static inline void naive_row(const attention_case *c, const float *q,
     }
 }
 
-/* A sequence that holds what is kept of a prompt of n positions (NULL: all of it). It has room
- * for rows of its own up to position n + row, which attends next. */
+/* A sequence that holds what is kept of a prompt of n positions (NULL: all of it) in some formats.
+ * It has room for rows of its own up to position n + row, which attends next. */
 typedef struct held_case {
     int64_t first[MAX_G], n_kept[MAX_G], hidden[MAX_G], n_entries;
     be_held held;
 } held_case;
 
 static inline void hold(backend *be, const be_attention_shape *s, const be_cache *prompt, int64_t n,
-                        const kept_set *kept, int64_t row, held_case *h) {
+                        const kept_set *kept, cache_formats f, int64_t row, held_case *h) {
     const int64_t seen = s->window ? n + row - s->window + 1 : 0;
     h->n_entries = 0;
     for (int32_t g = 0; g < s->n_kv_heads; g++) {
@@ -273,8 +273,13 @@ static inline void hold(backend *be, const be_attention_shape *s, const be_cache
         }
         h->n_entries += h->n_kept[g] + row + 1;
     }
-    const size_t size = (size_t)(h->n_entries * s->head_dim);
-    h->held = (be_held){
-        buffer(be, size, NULL), buffer(be, size, NULL), h->first, h->n_kept, h->hidden, row + 1};
+    const size_t size = (size_t)(h->n_entries * s->head_dim), four = sizeof(float);
+    h->held = (be_held){buffer(be, (cache_bytes(f.keys, size) + four - 1) / four, NULL),
+                        buffer(be, (cache_bytes(f.values, size) + four - 1) / four, NULL),
+                        h->first,
+                        h->n_kept,
+                        h->hidden,
+                        row + 1,
+                        f};
     be->ops->cache_keep(be, s, prompt, n, kept, &h->held);
 }

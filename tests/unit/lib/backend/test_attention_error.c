@@ -47,7 +47,7 @@ static void measure(backend *be, const attention_case *c, const kept_set *kept, 
     be_buf *q = buffer(be, c->rows * c->width, c->q), *k = buffer(be, c->cache, c->k),
            *own = buffer(be, c->own, c->own_k);
     const be_continuation rows = {
-        c->n_own, c->n, q, {.k = k, .capacity = c->capacity}, {own, NULL, c->own_capacity}};
+        c->n_own, c->n, q, {.k = k, .capacity = c->capacity}, {own, NULL, c->own_capacity, {0}}};
     const be_compared lanes = {.full = FULL, .other = OTHER, .kept = kept};
     OK(be->ops->attention_error(be, &c->s, &rows, &lanes, out, &err));
 }
@@ -123,8 +123,8 @@ TEST(layers) {
     for (uint32_t i = 0; i < KEPT; i++) { few[i] = i < 2 ? i : T - KEPT + i; }
     kept_set whole[MAX_L], sets[MAX_L];
     for (int32_t l = 0; l < L; l++) {
-        whole[l] = (kept_set){1, all_offsets, all, false};
-        sets[l] = (kept_set){1, few_offsets, few, false};
+        whole[l] = (kept_set){1, all_offsets, all, false, {0}};
+        sets[l] = (kept_set){1, few_offsets, few, false, {0}};
     }
     rollout_lane lanes[] = {{.parent = -1}, {.parent = -1, .sets = whole}};
     double nll[2 * C], full[C], compressed[C];

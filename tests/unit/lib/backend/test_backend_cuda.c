@@ -130,7 +130,7 @@ static void run_held(backend *be, const inputs *in, const be_cache *prompt, outc
     be_held held[2];
     float cos_of[2 * 128], sin_of[2 * 128];
     for (int i = 0; i < 2; i++) {
-        hold(be, s, prompt, in->n, in->sets[i], 0, &cases[i]);
+        hold(be, s, prompt, in->n, in->sets[i], (cache_formats){0}, 0, &cases[i]);
         held[i] = cases[i].held;
         for (int64_t x = 0; x < d / 2; x++) {
             cos_of[i * d / 2 + x] = (float)cos((double)in->n * in->inv_freq[x]);
@@ -159,7 +159,8 @@ static void run_continuation(backend *be, const inputs *in, const be_cache *prom
     const be_rows rows = {in->n, in->n_own, LANES};
     be_buf *q = buffer(be, n_own * width, in->own_q), *k = buffer(be, n_own * kv, in->own_k),
            *v = buffer(be, n_own * kv, in->own_v);
-    const be_cache own = {buffer(be, n_own * kv, NULL), buffer(be, n_own * kv, NULL), in->own_rows};
+    const be_cache own = {
+        buffer(be, n_own * kv, NULL), buffer(be, n_own * kv, NULL), in->own_rows, {0}};
     be->ops->rope(be, s, in->inv_freq, &rows, q);
     be->ops->cache_rows(be, s, in->inv_freq, &rows, k, v, &own);
     const be_continuation c = {in->n_own, in->n, q, *prompt, own};
@@ -199,7 +200,7 @@ static void run_attention(backend *be, const inputs *in, outcomes *o) {
     be_buf *q = buffer(be, in->rows * width, in->q), *k = buffer(be, in->rows * kv, in->k),
            *v = buffer(be, in->rows * kv, in->v), *out = buffer(be, most * width, NULL),
            *tail = buffer(be, 0, NULL);
-    const be_cache prompt = {buffer(be, cache, NULL), buffer(be, cache, NULL), in->capacity};
+    const be_cache prompt = {buffer(be, cache, NULL), buffer(be, cache, NULL), in->capacity, {0}};
     be->ops->rope(be, s, in->inv_freq, &rows, q);
     be->ops->cache_rows(be, s, in->inv_freq, &rows, k, v, &prompt);
     put_buffer(o, "rope", be, q, 0, in->n * width);
@@ -388,10 +389,14 @@ TEST(rows_beside_others) {
         be_buf *q = buffer(be, in.rows * WIDTH, in.q),
                *out = buffer(be, MANY * own_rows * WIDTH, NULL),
                *own_q = buffer(be, LANES * own_rows * WIDTH, in.own_q);
-        const be_cache prompt = {buffer(be, in.capacity * kv, k), buffer(be, in.capacity * kv, v),
-                                 in.capacity},
+        const be_cache prompt = {buffer(be, in.capacity * kv, k),
+                                 buffer(be, in.capacity * kv, v),
+                                 in.capacity,
+                                 {0}},
                        own = {buffer(be, LANES * own_rows * kv, in.own_k),
-                              buffer(be, LANES * own_rows * kv, in.own_v), own_rows};
+                              buffer(be, LANES * own_rows * kv, in.own_v),
+                              own_rows,
+                              {0}};
         be->ops->attention_causal(be, &in.s, 0, in.n, q, &prompt, out);
         float *all = contents(be, out, FEW * WIDTH);
         be->ops->attention_causal(be, &in.s, 0, FEW, q, &prompt, out);

@@ -189,7 +189,7 @@ static void run(int threads, size_t limit, outcome *o) {
         for (uint32_t t = 0; t < 50; t++) {
             kept_positions[i][t] = 4 * t - (t > 0 ? (uint32_t)i % 4 : 0);
         }
-        kept[i] = (kept_set){1, offsets, kept_positions[i], false};
+        kept[i] = (kept_set){1, offsets, kept_positions[i], false, {0}};
         lanes[i] = (rollout_lane){.parent = 0, .layer = i - 1, .kept = &kept[i]};
     }
     rollouts_of(b.s, ids + T, C, lanes, LANES, o->lanes[0], NULL);
@@ -197,7 +197,7 @@ static void run(int threads, size_t limit, outcome *o) {
     for (int i = 1; i < LANES; i++) {
         double plain[C];
         for (int32_t l = 0; l < n_layers; l++) {
-            sets[l] = l == i - 1 ? kept[i] : (kept_set){1, all, everything, false};
+            sets[l] = l == i - 1 ? kept[i] : (kept_set){1, all, everything, false, {0}};
         }
         OK(session_continue(b.s, ids + T, C, sets, plain, &err));
         /* without sets the cache is taken as it lies, not gathered: other last bits */

@@ -21,7 +21,7 @@ static void sets_fill(some_sets *s, const model_shape *shape, int64_t T, bool sh
             }
             s->offsets[l][g + 1] = n;
         }
-        s->sets[l] = (kept_set){n_sets, s->offsets[l], s->positions[l], false};
+        s->sets[l] = (kept_set){n_sets, s->offsets[l], s->positions[l], false, {0}};
         s->entries += shared ? (int64_t)n * shape->n_kv_heads : n;
     }
 }
@@ -174,6 +174,63 @@ TEST(fitted) {
     for (int32_t l = 0; l < shape->n_layers; l++) { kept.sets[l].fitted = false; }
     OK(session_continue(b.s, ids + T, C, kept.sets, own, &err));
     assert_memory_equal(own, plain, sizeof plain);
+}
+
+/* Rollouts and sequences hold what is kept in the formats of each layer's set: with the same
+ * losses, in as many bytes as the formats take. The whole cache in 8 bits loses next to nothing. */
+TEST(formats) {
+    of_the_cpu_alone();
+    enum { T = 120 };
+    static const cache_formats of_layers[] = {{CACHE_Q8_0, CACHE_Q4_0},
+                                              {CACHE_FP8, CACHE_BF16},
+                                              {CACHE_F32, CACHE_Q8_0},
+                                              {CACHE_F16, CACHE_F32}};
+    CKVC_AUTO(bench_close) bench b = bench_open(2);
+    bench_load(&b, "models/ckvc-tiny-4l", limits_of(T, C, 8, 0));
+    const model_shape *shape = model_get_shape(b.m);
+    int32_t ids[T + C];
+    double plain[C], rounded[C], again[C];
+    some_sets kept;
+    fill_ids(ids, T + C, 13, shape->vocab);
+    sets_fill(&kept, shape, T, false);
+    prefill_of(b.s, ids, T, T + C, 8);
+    OK(session_continue(b.s, ids + T, C, kept.sets, plain, &err));
+    size_t bytes = 0, kept_bytes = 0;
+    for (int32_t l = 0; l < shape->n_layers; l++) {
+        const size_t entry = cache_entry_bytes(of_layers[l], shape->head_dim);
+        kept.sets[l].formats = of_layers[l];
+        kept_bytes += kept.offsets[l][shape->n_kv_heads] * entry;
+        bytes += (size_t)(shape->n_kv_heads * C) * entry;
+    }
+    OK(session_continue(b.s, ids + T, C, kept.sets, rounded, &err));
+    CKVC_AUTO(sequence_free_at) sequence *q = NULL;
+    CKVC_AUTO(decoder_destroy_at) decoder *d = NULL;
+    CKVC_AUTO_FREE float *logits = ckvc_alloc((size_t)shape->vocab, sizeof *logits);
+    OK(sequence_create(b.s, kept.sets, C, &q, &err));
+    OK(decoder_create(b.m, 1, &d, &err));
+    assert_int_equal(sequence_kept_bytes(q), kept_bytes);
+    assert_in_range(sequence_bytes(q), bytes + kept_bytes, bytes + kept_bytes + 8 * 4);
+    double moved = 0;
+    for (int c = 0; c + 1 < C; c++) {
+        OK(decoder_step(d, &q, ids + T + c, 1, logits, NULL, &err));
+        const double nll = logits_loss(logits, shape->vocab, ids[T + c + 1]);
+        assert_float_equal(nll, rounded[c + 1], 2e-6); /* as in against_continue */
+        moved += fabs(nll - plain[c + 1]);
+    }
+    assert_true(moved > 0.01 && moved < 0.1 * C);
+    /* the session still has its prompt in float32 */
+    for (int32_t l = 0; l < shape->n_layers; l++) { kept.sets[l].formats = (cache_formats){0}; }
+    OK(session_continue(b.s, ids + T, C, kept.sets, again, &err));
+    assert_memory_equal(again, plain, sizeof plain);
+    uint32_t all[T], whole[] = {0, T};
+    for (uint32_t t = 0; t < T; t++) { all[t] = t; }
+    for (int32_t l = 0; l < shape->n_layers; l++) {
+        kept.sets[l] = (kept_set){1, whole, all, false, {CACHE_Q8_0, CACHE_Q8_0}};
+    }
+    OK(session_continue(b.s, ids + T, C, NULL, plain, &err));
+    OK(session_continue(b.s, ids + T, C, kept.sets, rounded, &err));
+    assert_float_equal(nll_mean(rounded, C), nll_mean(plain, C), 5e-3);
+    assert_true(nll_mean(rounded, C) != nll_mean(plain, C));
 }
 
 /* Windows of other lengths than the prompt's hide kept positions, then the sequence's own. */

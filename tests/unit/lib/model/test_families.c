@@ -119,7 +119,7 @@ static void check_kept(const char *path, const int32_t *ids, int64_t n, int64_t 
                     positions[l][offsets[l][1]++] = t;
                 }
             }
-            sets[l] = (kept_set){1, offsets[l], positions[l], false};
+            sets[l] = (kept_set){1, offsets[l], positions[l], false, {0}};
         }
         double got[128], want[128];
         const view v = {shape, n_prompt, sets};

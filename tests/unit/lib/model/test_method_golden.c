@@ -125,7 +125,7 @@ TEST(same_bytes) {
     fill_ids(ids, T + C, 53, 4096);
     const uint32_t offsets[2] = {0, 4}, positions[4] = {0, 17, 90, 130};
     kept_set kept[8];
-    for (int l = 0; l < 8; l++) { kept[l] = (kept_set){1, offsets, positions, false}; }
+    for (int l = 0; l < 8; l++) { kept[l] = (kept_set){1, offsets, positions, false, {0}}; }
     for (int run = 0; run < 4; run++) {
         bench b = bench_open(run % 3 + 1);
         double nll[C];
@@ -171,8 +171,8 @@ TEST(continuation_equals_one_piece) {
     kept_set one[8], per_head[8];
     double nll_one[C], nll_head[C];
     for (int l = 0; l < 8; l++) {
-        one[l] = (kept_set){1, shared_offsets, shared, false};
-        per_head[l] = (kept_set){3, offsets, positions, false};
+        one[l] = (kept_set){1, shared_offsets, shared, false, {0}};
+        per_head[l] = (kept_set){3, offsets, positions, false, {0}};
     }
     OK(session_continue(b.s, ids + T, C, one, nll_one, &err));
     OK(session_continue(b.s, ids + T, C, per_head, nll_head, &err));

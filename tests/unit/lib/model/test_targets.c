@@ -262,7 +262,7 @@ TEST(divergence) {
     CKVC_AUTO(bench_close) bench b = bench_open(2);
     int32_t ids[T + C];
     const uint32_t offsets[2] = {0, 4}, positions[4] = {0, 5, 9, T - 1};
-    const kept_set four = {1, offsets, positions, false}, sets[L] = {four, four, four, four};
+    const kept_set four = {1, offsets, positions, false, {0}}, sets[L] = {four, four, four, four};
     const rollout_lane lanes[2] = {{.parent = -1}, {.parent = -1, .sets = sets}};
     double nll[2][C], kl[2][C], alone[C], alone_kl[C], plain[C];
     fill_ids(ids, T + C, 59, 4096);
@@ -297,8 +297,8 @@ TEST(ragged_sets) {
             offsets[which][g + 1] = n;
         }
     }
-    const kept_set base = {G, offsets[0], positions[0], false},
-                   other = {G, offsets[1], positions[1], false};
+    const kept_set base = {G, offsets[0], positions[0], false, {0}},
+                   other = {G, offsets[1], positions[1], false, {0}};
     const kept_set bases[L] = {base, base, base, base};
     rollout_lane lanes[1 + L] = {{.parent = -1, .sets = bases}};
     for (int32_t l = 0; l < L; l++) {

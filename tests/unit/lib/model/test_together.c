@@ -40,7 +40,7 @@ static void rig_open(rig *r, int threads, size_t limit, int together) {
     }
     if (together) { OK(sessions_create(r->b.m, limits, N, r->s, &err)); }
     for (int i = 0; i < N; i++) {
-        r->kept[i] = (kept_set){1, offsets, positions, false};
+        r->kept[i] = (kept_set){1, offsets, positions, false, {0}};
         r->lanes[i][0] = (rollout_lane){.parent = -1};
         for (int k = 1; k < LANES; k++) { /* of each prompt at other layers */
             r->lanes[i][k] =
