@@ -396,6 +396,7 @@ static const opt rows[] = {
     OPT_GROUP(opts_actions, setup),
     OPT_LAYER_BUDGETS(setup.layer_budgets),
     OPT_GROUP(opts_fit, fit),
+    OPT_GROUP(opts_formats, setup.inputs),
     OPT_GROUP(opts_run, setup),
     OPT_GROUP(opts_dry_run, setup),
     {0}};

@@ -192,12 +192,15 @@ static ckvc_status open_job(const eval_cli *c, eval_job *j, ckvc_err *err) {
                      c->of.tables.items[i]);
         }
     }
+    const bool plain = cache_is_plain(
+        (cache_formats){c->inputs.setting.cache_keys, c->inputs.setting.cache_values});
     for (size_t i = 0; i < j->of.n; i++) {
         USAGE_IF(j->of.list[i].kind == POLICY_MATCHED,
                  "--policy matched needs a threshold that is found on held-out prompts, which "
                  "`ckvc score` alone does; leave it out here");
-        USAGE_IF(j->of.list[i].kind == POLICY_FULL,
-                 "--policy full: the full cache is always there; leave full out");
+        USAGE_IF(j->of.list[i].kind == POLICY_FULL && plain,
+                 "--policy full: the full cache is always there; leave full out, or hold it in "
+                 "another format with --cache-keys and --cache-values");
     }
     CKVC_TRY(policies_budgets(&c->of, &j->of, err));
     return make_items(c, j, err);
@@ -296,6 +299,7 @@ static const opt rows[] = {
                      "see the position."),
     OPT_SETTING("keep-window", inputs.setting, "N", 0, 1e6,
                 "Always keep the last N tokens, within the budget."),
+    OPT_GROUP(opts_formats, inputs),
     OPT_TITLE("output"),
     OPT_OUTPUT("out", out, "A.jsonl", "Write to this file instead of standard output.",
                .letter = 'o'),

@@ -315,6 +315,10 @@ static ckvc_status generate_verb(const verb_call *call, ckvc_err *err) {
              "--top-p draws tokens, which takes a --temperature above 0; give one");
     USAGE_IF(c->budget.n != 1, "--budget: got several budgets, wanted one");
     const bool compressed = c->table || c->policy;
+    USAGE_IF(!compressed &&
+                 (o.setting.cache_keys != CACHE_F32 || o.setting.cache_values != CACHE_F32),
+             "--cache-keys and --cache-values say how what a --table or --policy keeps is held: "
+             "name one, or --policy full for the whole cache");
     USAGE_IF(c->compare && !compressed, "--compare needs a --table or --policy to compare with");
     USAGE_IF(c->as_manifest && (compressed || c->then || o.json),
              "--as-manifest prints answers from the full cache: leave out --table, --policy, "
@@ -415,6 +419,7 @@ static const opt rows[] = {
     OPT_SETTING_NAME("compress-after", inputs.setting,
                      "Compress a manifest's conversation behind the user's last turn, or behind "
                      "the first; the rest of it is then fed to what is kept."),
+    OPT_GROUP(opts_formats, inputs),
     OPT_FLAG("compare", compare, "Also show the text of the full cache."),
     OPT_FLAG("as-manifest", as_manifest,
              "Print the manifest again, with the model's own answers as continuations."),

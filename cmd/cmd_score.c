@@ -117,6 +117,10 @@ ckvc_status score_run(const score_cli *c, ckvc_err *err) {
     if (c->score.vectors) { CKVC_TRY(ckvc_publish_check(c->score.vectors, c->score.force, err)); }
     USAGE_IF(c->score.attention_error && c->inputs.setting.compress_after == SETTING_TURN_FIRST,
              "--attention-error measures a continuation alone: leave out --compress-after first");
+    USAGE_IF(c->score.attention_error && (c->inputs.setting.cache_keys != CACHE_F32 ||
+                                          c->inputs.setting.cache_values != CACHE_F32),
+             "--attention-error measures what is left out of a cache in f32: leave out "
+             "--cache-keys and --cache-values");
     CKVC_TRY(inputs_open_model(&c->inputs, &j.e, err));
     CKVC_TRY(policies_open_kvzip(&c->of, &c->inputs, &j.e, err));
     j.e.short_too = true;
@@ -211,6 +215,7 @@ static const opt rows[] = {
     OPT_SETTING_NAME("compress-after", inputs.setting,
                      "Compress a conversation behind the user's last turn, that is all of it, or "
                      "behind the first; the later turns are then fed to what is kept."),
+    OPT_GROUP(opts_formats, inputs),
     OPT_FLAG(
         "nearest-budget", score.choice.nearest_budget,
         "Read a table at its nearest budget where it does not have the one that is asked for."),

@@ -66,6 +66,13 @@ const opt opts_statistics[] = {
     OPT_SETTING("seed", setting, "N", 0, 9e15, "Draw every random number from this seed."),
     {0}};
 
+const opt opts_formats[] = {
+    OPT_SETTING_NAME("cache-keys", setting,
+                     "Hold the keys of what is kept, and of the tokens behind it, in this format; "
+                     "with +rot each head is rotated first, as in llama.cpp."),
+    OPT_SETTING_NAME("cache-values", setting, "Hold their values in this format."),
+    {0}};
+
 static void warn_kept_window(const inputs_options *o, setting_list budgets, uint32_t shortest) {
     for (uint32_t b = 0; o->setting.keep_window > 0 && b < budgets.n; b++) {
         const uint32_t tokens = ckvc_budget_tokens(budgets.v[b], shortest);

@@ -32,6 +32,7 @@ typedef struct inputs_options {
 extern const opt opts_model[];      /* model and machine */
 extern const opt opts_prompts[];    /* prompts */
 extern const opt opts_statistics[]; /* statistics; --continuation 0 is for verbs that take it */
+extern const opt opts_formats[];    /* in which what is kept is held */
 extern const opt opts_chat[];       /* how messages become text; opts_prompts has them */
 #define OPT_CHAT_TEMPLATE                                                                          \
     OPT_CHOICE("chat-template", chat_template, CHAT_STYLES,                                        \

@@ -39,7 +39,10 @@ static const record_member columns[] = {
 };
 enum { N_COLUMNS = sizeof columns / sizeof *columns };
 
-bool answer_is_full(const answer_row *row) { return strcmp(row->policy, ANSWERS_FULL) == 0; }
+bool answer_is_full(const answer_row *row) {
+    return strcmp(row->policy, ANSWERS_FULL) == 0 && row->setting.cache_keys == CACHE_F32 &&
+           row->setting.cache_values == CACHE_F32;
+}
 
 /* ---- writing ---- */
 
@@ -106,7 +109,7 @@ static int compare_rows(const void *pa, const void *pb) {
     c = c ? c : strcmp(a->model, b->model);
     c = c ? c : (int)a->query - (int)b->query;
     c = c ? c : (a->budget > b->budget) - (a->budget < b->budget);
-    return c ? c : setting_compare(&a->setting, &b->setting, SETTING_SCORE);
+    return c ? c : setting_compare(&a->setting, &b->setting, SETTING_SCORE | SETTING_CACHE);
 }
 
 static bool is_other(const char *key, const json_t *value) {

@@ -45,7 +45,7 @@ typedef struct answer_row {
     double budget;
     double entries; /* how many (layer, KV head, position) of the prompt are kept */
     double share;   /* their share of all L * G * T */
-    double bytes;   /* bytes of their keys and values in float32 */
+    double bytes;   /* bytes of their keys and values in their formats */
     double score;   /* the metric of the answer, 0 to 1 */
     /* the metric that a wrong answer in its place has; NaN when there is none */
     double control;
@@ -63,6 +63,7 @@ typedef struct answers {
     size_t n, capacity;
 } answers;
 
+/* Whether it is the full cache in float32; the policy `full` may hold it in other formats. */
 bool answer_is_full(const answer_row *row);
 /* Appends the row's line in canonical form, without its newline. */
 void answers_append(ckvc_buffer *b, const answer_row *row);

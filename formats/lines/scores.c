@@ -312,7 +312,8 @@ static int compare_rows(const void *pa, const void *pb) {
     c = c ? c : strcmp(a->manifest, b->manifest);
     c = c ? c : (a->budget > b->budget) - (a->budget < b->budget);
     c = c ? c : (a->layer_budgets > b->layer_budgets) - (a->layer_budgets < b->layer_budgets);
-    c = c ? c : setting_compare(&a->setting, &b->setting, SETTING_SCORE | SETTING_SETS);
+    c = c ? c
+          : setting_compare(&a->setting, &b->setting, SETTING_SCORE | SETTING_SETS | SETTING_CACHE);
     return c ? c
              : (a->n_continuation > b->n_continuation) - (a->n_continuation < b->n_continuation);
 }

@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "lib/base/cache_format.h"
 #include "lib/base/names.h"
 #include "lib/base/record.h"
 #include "lib/base/status.h"
@@ -57,6 +58,8 @@ typedef struct setting {
     double mix;
     /* of a score line: the largest ridge by which kept entries are fitted; 0: they are not */
     double ridge;
+    /* of `ckvc score` and `ckvc eval`: how the keys and values of what is kept are held */
+    cache_format cache_keys, cache_values;
     char repeat[SETTING_TEXT_SIZE];
     /* The next three belong to demand and score passes; in other passes they are 0. They say how
      * many positions of a head are logged, the version of their features, and how many numbers a
@@ -92,7 +95,8 @@ typedef enum setting_group {
     SETTING_LOGGED = 256,  /* for rewards and kept sets; a scan has neither */
     SETTING_DEMAND = 512,  /* what a head's demand is; for demand passes alone */
     SETTING_SETS = 1024,   /* of a score line; it belongs to the policy as the policy's name does */
-    SETTING_LEARNED = 2048 /* what a learned ranking is fitted to */
+    SETTING_LEARNED = 2048, /* what a learned ranking is fitted to */
+    SETTING_CACHE = 4096    /* like SETTING_SETS, and answers have it, too */
 } setting_group;
 
 enum { SETTING_LIST = RECORD_OTHER }; /* the type of a setting_list */

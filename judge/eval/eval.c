@@ -83,8 +83,13 @@ static double most_rows(const evaluator *v, size_t w) {
 /* The bytes of all sequences of a batch. */
 static size_t held_bytes(const evaluator *v) {
     double held = 0;
-    for (size_t w = 0; w < v->n_ways; w++) { held += most_rows(v, w); }
-    held *= (double)v->batch * 2 * v->shape->head_dim * sizeof(float);
+    for (size_t w = 0; w < v->n_ways; w++) {
+        const cache_formats f =
+            w ? policy_formats(&v->o->choice, (w - 1) / v->o->choice.setting.budgets.n)
+              : (cache_formats){0};
+        held += most_rows(v, w) * (double)cache_entry_bytes(f, v->shape->head_dim);
+    }
+    held *= (double)v->batch;
     return held < (double)(SIZE_MAX / 2) ? (size_t)held : SIZE_MAX / 2;
 }
 
@@ -236,10 +241,12 @@ static void describe_cache(const evaluator *v, size_t i, size_t w, const policy_
         .budget = policy ? choice->setting.budgets.v[(w - 1) % n_budgets] : NAN,
         .entries = entries,
         .share = entries / all,
-        .bytes = entries * 2 * v->shape->head_dim * sizeof(float),
+        .bytes = (double)sequence_kept_bytes(x->sequence),
         .control = x->item->control ? task_score(task, x->item->control) : NAN,
         .repeat_tokens = kept && kept->repeat_tokens ? (double)kept->repeat_tokens : NAN,
         .setting = choice->setting};
+    x->row.setting.cache_keys = kept ? kept->sets->formats.keys : CACHE_F32;
+    x->row.setting.cache_values = kept ? kept->sets->formats.values : CACHE_F32;
     x->row.setting.op = CKVC_OPERATOR_PAPER; /* a policy has its own operator, as its name says */
 }
 
@@ -531,7 +538,7 @@ static ckvc_status time_batch(meter *m, subject *s, const kept_set *sets, int k,
         if (i == 0 && out->peak[k] + weights > (double)m->o->memory) { return CKVC_OK; }
     }
     out->entries = (double)sequence_entries(h.of[0]);
-    out->bytes = out->entries * 2 * m->shape->head_dim * sizeof(float);
+    out->bytes = (double)sequence_kept_bytes(h.of[0]);
     if (k == 0) { out->first_s = out->prefill_s + out->decide_s + taken; }
     double best = DBL_MAX;
     for (uint32_t t = 0; t < m->p.n_continuation; t++) {

@@ -96,14 +96,15 @@ static int64_t rows_behind(const generate_options *o, const prompt *p) {
     return n < room ? n : room;
 }
 
-/* The bytes of n sequences. */
-static size_t held_bytes(const generate_options *o, size_t n) {
+/* The bytes of n sequences, in the policy's formats or in float32. */
+static size_t held_bytes(const generate_options *o, size_t n, bool compressed) {
     const model_shape *s = model_get_shape(o->model);
     const prompt longest = {.n_tokens = o->prompts->max_tokens,
                             .n_later = o->prompts->max_continuation};
     const size_t rows = (size_t)s->n_layers * (size_t)s->n_kv_heads *
                         (longest.n_tokens + (size_t)rows_behind(o, &longest));
-    return n * rows * 2 * (size_t)s->head_dim * sizeof(float);
+    const cache_formats f = compressed ? policy_formats(&o->choice, 0) : (cache_formats){0};
+    return n * rows * cache_entry_bytes(f, s->head_dim);
 }
 
 ckvc_status generate_bytes(const generate_options *o, size_t *out, ckvc_err *err) {
@@ -115,7 +116,7 @@ ckvc_status generate_bytes(const generate_options *o, size_t *out, ckvc_err *err
         is_greedy(o) ? 0 : (size_t)s->vocab * (o->batch * sizeof(float) + sizeof(token_weight));
     CKVC_TRY(policy_sets_create(&o->choice, s, o->prompts, &policies, err));
     policy_sets_need(policies, &limits);
-    *out = held_bytes(o, o->batch) + logits + session_bytes(s, limits) +
+    *out = held_bytes(o, o->batch, !o->full) + logits + session_bytes(s, limits) +
            session_scratch_bytes(o->be, s, limits) + policy_sets_bytes(policies);
     return CKVC_OK;
 }
@@ -202,7 +203,7 @@ static ckvc_status take_over(const generator *r, policy_workers *w, int64_t k, o
         generated *g = &x->turns[t];
         g->whole = kept && kept->whole;
         g->entries = (uint64_t)sequence_entries(x->sequence);
-        g->cache_bytes = g->entries * 2 * (size_t)r->shape->head_dim * sizeof(float);
+        g->cache_bytes = sequence_kept_bytes(x->sequence);
     }
     return CKVC_OK;
 }
@@ -278,7 +279,7 @@ static ckvc_status run_way(generator *r, one *items, bool compressed, size_t fir
     CKVC_AUTO(policy_workers_close) policy_workers w = {.all = {0}};
     const calibrate_inputs in = {.model = o->model, .backend = o->be, .prompts = o->prompts};
     const worker_options asked = {
-        .memory = o->memory, .held = held_bytes(o, n), .most_prompts = (int64_t)n};
+        .memory = o->memory, .held = held_bytes(o, n, compressed), .most_prompts = (int64_t)n};
     CKVC_TRY(policy_workers_open(&w, &in, compressed ? &o->choice : &r->none, asked, err));
     r->compressed = compressed;
     for (size_t i = 0, group; i < n; i += group) {

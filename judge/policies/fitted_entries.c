@@ -26,6 +26,14 @@ void entry_fitter_close(entry_fitter *f) {
     *f = (entry_fitter){0};
 }
 
+/* Rounds keys as the open layer will be held. */
+static void hold_keys(void *ctx, uint32_t n, float *keys) {
+    const entry_fitter *f = ctx;
+    const int32_t d = f->shape->head_dim;
+    const cache_formats as = f->of->sets[f->layer].formats;
+    cache_round(as.keys, cache_key_rotation(as, d), keys, (size_t)n * (size_t)d);
+}
+
 /* Fits one head of the open layer, and puts its entries at their positions. */
 static void fit_head(void *ctx, int64_t g, int worker) {
     const entry_fitter *f = ctx;
@@ -41,6 +49,8 @@ static void fit_head(void *ctx, int64_t g, int worker) {
                           .kept = kept->positions + offsets[0],
                           .n_kept = offsets[1] - offsets[0],
                           .ridge = f->ridge,
+                          .hold_keys = kept->formats.keys == CACHE_F32 ? NULL : hold_keys,
+                          .ctx = ctx,
                           .attending = {.inv_freq = f->rule.inv_freq,
                                         .scale = f->rule.scale,
                                         .window = f->rule.window}};

@@ -255,6 +255,7 @@ ckvc_status policy_sets_create(const policy_choice *choice, const model_shape *s
         if (choice->list[i].kind != POLICY_FULL) {
             CKVC_TRY(model_shape_evicts(shape, policy_kind_name(choice->list[i].kind), err));
         }
+        CKVC_TRY(cache_formats_check(policy_formats(choice, i), shape->head_dim, err));
         CKVC_TRY(open_table(k, i, shape, prompts->max_tokens, err));
         if (!r) { continue; }
         if (has_score(r)) { k->score[i] = head_scores_add(&k->scores, r->score); }
@@ -602,7 +603,7 @@ static void find_cell(policy_sets *k, const table_in_use *t) {
     k->kept.bin_ppl = ckvc_bin_index(of->edges_ppl, of->n_ppl_bins - 1, k->stats->r_sem);
 }
 
-static ckvc_status decide(policy_sets *k, size_t i, uint32_t b, ckvc_err *err) {
+static ckvc_status choose_sets(policy_sets *k, size_t i, uint32_t b, ckvc_err *err) {
     const policy_kind kind = k->o->list[i].kind;
     const policy_rule *r = policy_rule_of(kind);
     table_in_use *t = policy_table(k, i);
@@ -634,15 +635,16 @@ static ckvc_status decide(policy_sets *k, size_t i, uint32_t b, ckvc_err *err) {
     k->kept.score = (ckvc_score_kind)asked.kind;
     if (asked_is_paper(asked) && kind != POLICY_IDENTITY) { find_cell(k, t); }
     if (asked.mode != CKVC_MODE_SHARED) { k->kept.floor = c_min_of(k, i, block).floor; }
-    CKVC_TRY(keep_table(k, i, b, err));
-    return fit_kept(k, i, b, err);
+    return keep_table(k, i, b, err);
 }
 
 ckvc_status policy_sets_decide(policy_sets *k, size_t i, uint32_t b, const policy_kept **out,
                                ckvc_err *err) {
     *out = &k->kept;
     ckvc_alloc_forbid("kept sets and fitted entries");
-    const ckvc_status st = decide(k, i, b, err);
+    ckvc_status st = choose_sets(k, i, b, err);
+    for (uint32_t l = 0; l < k->L; l++) { k->kept.sets[l].formats = policy_formats(k->o, i); }
+    st = st ? st : fit_kept(k, i, b, err);
     ckvc_alloc_permit();
     return st;
 }
@@ -701,6 +703,12 @@ ckvc_status policy_workers_open(policy_workers *p, const calibrate_inputs *in,
     session_limits limits = {0};
     *p = (policy_workers){.all = {0}};
     CKVC_TRY(policy_sets_create(choice, shape, in->prompts, &p->sets[0], err));
+    for (size_t i = 0; i < choice->n && !in->backend->formats; i++) {
+        CKVC_FAIL_IF(
+            !cache_is_plain(policy_formats(choice, i)), err, CKVC_E_DEVICE,
+            "--cache-keys, --cache-values: %s holds caches in f32 alone; use --backend cpu",
+            in->backend->kernel);
+    }
     policy_sets_need(p->sets[0], &limits);
     o.setting = choice->setting;
     o.max_watched = (uint32_t)limits.max_watched;

@@ -31,7 +31,7 @@ typedef struct policy_kept {
     double floor;
     double ridge;           /* the largest ridge by which its entries are fitted; 0: they are not */
     uint32_t n_sets;        /* sets of a layer: 1 or G */
-    kept_set *sets;         /* [L] */
+    kept_set *sets;         /* [L] with the formats in which they are held */
     uint32_t *n_candidates; /* [L] for layers with one set */
     /* The prompt is no longer than the window, so every policy keeps all of it. */
     bool whole;
@@ -46,7 +46,7 @@ typedef struct policy_kept {
 /* Creates what the policies of `choice` need for prompts of this length; free it with
  * policy_sets_free. CKVC_E_MISMATCH where a table lacks the block of a budget, or the shares that a
  * mode or a policy needs. CKVC_E_USAGE where budgets by layer meet a policy that has capacities of
- * its own. */
+ * its own, and where the model's heads do not go into a format. */
 ckvc_status policy_sets_create(const policy_choice *choice, const model_shape *shape,
                                const prompt_list *prompts, policy_sets **out,
                                ckvc_err *err) CKVC_MUST_CHECK;

@@ -22,7 +22,9 @@ typedef struct asked_policy {
     const ckvc_score_kind *score;
     const double *floor;
     const double
-        *ridge;    /* by which a table's entries are fitted in all layers; NULL: the choice's */
+        *ridge; /* by which a table's entries are fitted in all layers; NULL: the choice's */
+    const cache_formats
+        *formats;  /* how what it keeps is held; NULL: as the choice's setting says */
     uint64_t skip; /* bit b: not asked for under budget number b (`ckvc score`: 0) */
 } asked_policy;
 
@@ -55,6 +57,12 @@ typedef struct policy_choice {
     const double *ridge;
     reconstruction_texts texts; /* for kvzip */
 } policy_choice;
+
+/* How what policy i keeps is held. */
+static inline cache_formats policy_formats(const policy_choice *o, size_t i) {
+    return o->list[i].formats ? *o->list[i].formats
+                              : (cache_formats){o->setting.cache_keys, o->setting.cache_values};
+}
 
 /* A table in use. Policies that draw on one table share it. Its sets are those that the library
  * keeps (table_sets.h), as an engine would deploy it. Where no engine deploys such a table, they

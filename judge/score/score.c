@@ -294,6 +294,8 @@ static void append_line(scorer *s, lane *x, size_t i, uint32_t b, const policy_k
     made.score = kept->score;
     made.floor = kept->floor;
     made.ridge = kept->ridge;
+    made.cache_keys = kept->sets->formats.keys;
+    made.cache_values = kept->sets->formats.values;
     made.mix = mix_of(policy, made.budgets.v[b], p);
     if (!p->n_later) { made.compress_after = SETTING_TURN_LAST; }
     setting_write(o, SETTING_LINE, &made, 0);

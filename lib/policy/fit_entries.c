@@ -76,23 +76,23 @@ size_t ckvc_fit_bytes(uint32_t n_queries, uint32_t head_dim) {
     return lay_out(&p, NULL) * sizeof(double);
 }
 
-/* Puts the rows of `from` at some positions into p->v. */
+/* Puts the rows of `from` at some positions into p->v; positions NULL: its first rows. */
 static void load(const parts *p, const float *from, const uint32_t *positions, size_t count) {
     const size_t D = p->D;
     for (size_t k = 0; k < count; k++) {
-        const float *row = from + (size_t)positions[k] * D;
+        const float *row = from + (positions ? positions[k] : k) * D;
         for (size_t d = 0; d < D; d++) { p->v[k * D + d] = (double)row[d]; }
     }
 }
 
 /* Writes the logits of all queries at up to BLOCK positions to p->e, and -inf where a query does
- * not see a position. */
-static void logits_at(const parts *p, const uint32_t *positions, size_t count) {
+ * not see a position. Key k of `keys` stands at positions[k]; NULL: the prompt's own do. */
+static void logits_at(const parts *p, const float *keys, const uint32_t *positions, size_t count) {
     const ckvc_attending *a = &p->f->attending;
     const size_t n = p->n, D = p->D;
     double *const e = p->e;
     memset(e, 0, count * n * sizeof *e);
-    load(p, p->f->keys, positions, count);
+    load(p, keys ? keys : p->f->keys, keys ? NULL : positions, count);
     p->run.product(e, count, n, n, (fit_factor){p->v, D, 1, 1.0}, p->by_number, D);
     for (size_t j = 0; a->cap > 0.0 && j < count * n; j++) { e[j] = a->cap * tanh(e[j] / a->cap); }
     for (size_t k = 0; a->window && k < count; k++) {
@@ -155,7 +155,7 @@ static void answer_from_all(const parts *p) {
         const uint32_t count = f->n_tokens - t < BLOCK ? f->n_tokens - t : BLOCK;
         uint32_t positions[BLOCK];
         for (uint32_t k = 0; k < count; k++) { positions[k] = t + k; }
-        logits_at(p, positions, count);
+        logits_at(p, NULL, positions, count);
         for (; kept < end && *kept < t + count; kept++) { raise(p, *kept - t, p->most_kept); }
         add_to_answers(p, positions, count);
     }
@@ -166,9 +166,22 @@ static void answer_from_all(const parts *p) {
         }
     }
 }
-/* Computes what is still missing in the answers with what is kept, the upper half of A A^T, and
- * what A's exponentials are to be multiplied with. */
-static void answer_from_kept(const parts *p) {
+
+/* Finds the queries' largest logits of what is kept, where it has these keys [S][D]. */
+static void find_largest(const parts *p, const float *keys) {
+    const size_t S = p->f->n_kept;
+    for (size_t i = 0; i < p->n; i++) { p->most_kept[i] = -DBL_MAX; }
+    for (size_t s = 0; s < S; s += BLOCK) {
+        const size_t count = S - s < BLOCK ? S - s : BLOCK;
+        logits_at(p, keys + s * p->D, p->f->kept + s, count);
+        for (size_t k = 0; k < count; k++) { raise(p, k, p->most_kept); }
+    }
+}
+
+/* Computes what the queries are answered with what is kept, times the sums of their softmax, the
+ * sums, and the upper half of A A^T times the sums of its row and column. What is kept has these
+ * keys [S][D]; NULL: its own. */
+static void answer_from_kept(const parts *p, const float *keys) {
     const ckvc_fit *f = p->f;
     const size_t n = p->n, D = p->D, S = f->n_kept;
     memcpy(p->most, p->most_kept, n * sizeof *p->most);
@@ -177,7 +190,7 @@ static void answer_from_kept(const parts *p) {
     memset(p->gram, 0, n * n * sizeof *p->gram);
     for (size_t s = 0; s < S; s += BLOCK) {
         const size_t count = S - s < BLOCK ? S - s : BLOCK;
-        logits_at(p, f->kept + s, count);
+        logits_at(p, keys ? keys + s * D : NULL, f->kept + s, count);
         take_exponentials(p, count);
         load(p, f->values, f->kept + s, count);
         p->run.product(p->of_kept, n, D, D, (fit_factor){p->e, 1, n, 1.0}, p->v, count);
@@ -186,10 +199,13 @@ static void answer_from_kept(const parts *p) {
                            (fit_factor){p->e + i, 1, n, 1.0}, p->e + i, count);
         }
     }
-    for (size_t i = 0; i < n; i++) {
-        p->lost[i] -= p->most[i] + log(p->sum[i]);
-        p->over_sum[i] = p->sum[i] == 0.0 ? 0.0 : 1.0 / p->sum[i];
-    }
+}
+
+/* Takes what is kept off the answers with the whole cache, so that what is missing remains, and
+ * divides by the sums: then gram is A A^T. */
+static void take_answers(const parts *p) {
+    const size_t n = p->n, D = p->D;
+    for (size_t i = 0; i < n; i++) { p->over_sum[i] = p->sum[i] == 0.0 ? 0.0 : 1.0 / p->sum[i]; }
     for (size_t i = 0; i < n; i++) {
         for (size_t d = 0; d < D; d++) {
             p->answer[i * D + d] -= p->over_sum[i] * p->of_kept[i * D + d];
@@ -277,9 +293,26 @@ static float within(const ckvc_attending *a, double x) {
     return (float)fmax(-most, fmin(most, x));
 }
 
-/* Writes the kept keys plus the shift, and the kept values plus A^T X. Returns false where one of
- * them is not finite. */
-static bool put_entries(const parts *p, float *keys, float *values) {
+/* Writes the kept keys plus the shift, as the cache will hold them. Returns false where one of them
+ * is not finite. */
+static bool put_keys(const parts *p, float *keys) {
+    const ckvc_fit *f = p->f;
+    const size_t D = p->D;
+    for (size_t s = 0; s < f->n_kept; s++) {
+        const float *own = f->keys + (size_t)f->kept[s] * D;
+        for (size_t d = 0; d < D; d++) {
+            const double key = (double)own[d] + p->shift[d];
+            if (!isfinite(key)) { return false; }
+            keys[s * D + d] = within(&f->attending, key);
+        }
+    }
+    if (f->hold_keys) { f->hold_keys(f->ctx, f->n_kept, keys); }
+    return true;
+}
+
+/* Writes the kept values plus A^T X, where what is kept has these keys [S][D]; NULL: its own.
+ * Returns false where one of them is not finite. */
+static bool put_values(const parts *p, const float *keys, float *values) {
     const ckvc_fit *f = p->f;
     const size_t n = p->n, D = p->D, S = f->n_kept;
     for (size_t i = 0; i < n; i++) {
@@ -287,18 +320,13 @@ static bool put_entries(const parts *p, float *keys, float *values) {
     }
     for (size_t s = 0; s < S; s += BLOCK) {
         const size_t count = S - s < BLOCK ? S - s : BLOCK;
-        logits_at(p, f->kept + s, count);
+        logits_at(p, keys ? keys + s * D : NULL, f->kept + s, count);
         take_exponentials(p, count);
         load(p, f->values, f->kept + s, count);
         p->run.product(p->v, count, D, D, (fit_factor){p->e, n, 1, 1.0}, p->answer, n);
-        for (size_t k = 0; k < count; k++) {
-            const float *old = f->keys + (size_t)f->kept[s + k] * D;
-            for (size_t d = 0; d < D; d++) {
-                const double key = (double)old[d] + p->shift[d], value = p->v[k * D + d];
-                if (!isfinite(key) || !isfinite(value)) { return false; }
-                keys[(s + k) * D + d] = within(&f->attending, key);
-                values[(s + k) * D + d] = within(&f->attending, value);
-            }
+        for (size_t j = 0; j < count * D; j++) {
+            if (!isfinite(p->v[j])) { return false; }
+            values[s * D + j] = within(&f->attending, p->v[j]);
         }
     }
     return true;
@@ -323,10 +351,20 @@ int ckvc_fit_entries(const ckvc_fit *f, void *scratch, float *keys, float *value
             }
         }
         answer_from_all(&p);
-        answer_from_kept(&p);
-        if (find_shift(&p) && solve(&p.run, p.gram, f->ridge, p.n, p.answer, p.D) &&
-            put_entries(&p, keys, values)) {
-            return 1;
+        answer_from_kept(&p, NULL);
+        for (size_t i = 0; i < p.n; i++) { p.lost[i] -= p.most[i] + log(p.sum[i]); }
+        if (find_shift(&p) && put_keys(&p, keys)) {
+            /* a vector that all keys get does not change A, but holding them does */
+            const float *held = f->hold_keys ? keys : NULL;
+            if (held) {
+                find_largest(&p, held);
+                answer_from_kept(&p, held);
+            }
+            take_answers(&p);
+            if (solve(&p.run, p.gram, f->ridge, p.n, p.answer, p.D) &&
+                put_values(&p, held, values)) {
+                return 1;
+            }
         }
     }
     copy_entries(f, keys, values);

@@ -252,6 +252,10 @@ typedef struct ckvc_fit {
     const uint32_t *positions;   /* [n] theirs, from T on */
     double ridge;                /* lambda; 0: entries stay as they are */
     ckvc_attending attending;
+    /* Makes n keys [n][D] what the cache will hold of them, or NULL: float32. Values are then
+     * fitted to the keys as they are held. */
+    void (*hold_keys)(void *ctx, uint32_t n, float *keys);
+    void *ctx;
 } ckvc_fit;
 /* The bytes of scratch memory that ckvc_fit_entries needs, or SIZE_MAX where they are too many. */
 size_t ckvc_fit_bytes(uint32_t n_queries, uint32_t head_dim);

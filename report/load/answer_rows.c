@@ -20,7 +20,9 @@ int answer_compare_series(const answer_row *a, const answer_row *b) {
     c = c ? c : (a->budget < b->budget) - (a->budget > b->budget);
     c = c ? c : strcmp(a->policy, b->policy);
     c = c ? c : strcmp(a->table ? a->table : "", b->table ? b->table : "");
-    return c ? c : setting_compare(&a->setting, &b->setting, SETTING_SCORE | SETTING_SETS);
+    return c ? c
+             : setting_compare(&a->setting, &b->setting,
+                               SETTING_SCORE | SETTING_SETS | SETTING_CACHE);
 }
 
 int answer_compare_items(const answer_row *a, const answer_row *b) {

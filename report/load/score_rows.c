@@ -123,7 +123,8 @@ static void name_series(inputs *in, score_files *f) {
 static bool same_series(const score_series *s, const score_row *row) {
     return s->continuation == row->n_continuation && s->budget == row->budget &&
            s->layer_budgets == row->layer_budgets &&
-           setting_compare(&s->setting, &row->setting, SETTING_SCORE | SETTING_SETS) == 0 &&
+           setting_compare(&s->setting, &row->setting,
+                           SETTING_SCORE | SETTING_SETS | SETTING_CACHE) == 0 &&
            strcmp(s->model, row->model) == 0 && strcmp(s->policy, row->policy) == 0 &&
            strcmp(s->table, row->table) == 0;
 }

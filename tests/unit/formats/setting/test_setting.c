@@ -49,6 +49,8 @@ static setting unusual(void) {
                      .recent = 4,
                      .mix = 0.5,
                      .ridge = 0.5,
+                     .cache_keys = CACHE_Q8_0,
+                     .cache_values = CACHE_Q4_0_ROT,
                      .repeat = "Say it again.",
                      .positions = 32,
                      .features = 1,

@@ -276,12 +276,51 @@ static void test_too_many_bytes(void **state) {
     assert_true(ckvc_bank_fit_bytes(&t, 65535) == SIZE_MAX);
 }
 
+/* A cache that holds halves alone; it counts what it is given. */
+static void hold_halves(void *ctx, uint32_t n, float *keys) {
+    *(uint32_t *)ctx += n;
+    for (uint32_t i = 0; i < n * D; i++) { keys[i] = roundf(2 * keys[i]) / 2; }
+}
+
+/* Under next to no ridge the queries are answered as with the whole cache, by the keys as they are
+ * held: values are fitted to these. */
+static void test_held_keys(void **state) {
+    rig r, held;
+    double full[T], w[T], off = 0, size = 0;
+    uint32_t all[T], n_held = 0;
+    open_rig(&r, 1e-10);
+    for (uint32_t t = 0; t < T; t++) { all[t] = t; }
+    r.f.hold_keys = hold_halves;
+    r.f.ctx = &n_held;
+    assert_int_equal(ckvc_fit_entries(&r.f, r.scratch, r.fitted_keys, r.fitted), 1);
+    assert_int_equal(n_held, r.f.n_kept);
+    held = r;
+    for (uint32_t i = 0; i < r.f.n_kept * D; i++) {
+        assert_true(r.fitted_keys[i] == roundf(2 * r.fitted_keys[i]) / 2);
+        held.keys[r.kept[i / D] * D + i % D] = r.fitted_keys[i];
+    }
+    for (uint32_t i = 0; i < N; i++) {
+        softmax(&r, i, all, T, full);
+        softmax(&held, i, r.kept, r.f.n_kept, w);
+        for (uint32_t d = 0; d < D; d++) {
+            double want = 0, got = 0;
+            for (uint32_t t = 0; t < T; t++) { want += full[t] * (double)r.values[t * D + d]; }
+            for (uint32_t s = 0; s < r.f.n_kept; s++) { got += w[s] * (double)r.fitted[s * D + d]; }
+            off += (got - want) * (got - want);
+            size += want * want;
+        }
+    }
+    if (sqrt(off / size) > 1e-3) { fail_msg("off by %g", sqrt(off / size)); }
+    close_rig(&r);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_definition), cmocka_unit_test(test_window_and_cap),
         cmocka_unit_test(test_one_entry),  cmocka_unit_test(test_nothing_to_mend),
         cmocka_unit_test(test_not_finite), cmocka_unit_test(test_singular),
         cmocka_unit_test(test_range),      cmocka_unit_test(test_too_many_bytes),
+        cmocka_unit_test(test_held_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
