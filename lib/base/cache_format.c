@@ -168,7 +168,7 @@ static void encode(cache_format f, const float *x, size_t n, uint8_t *to) {
 void cache_write(cache_format f, int32_t rotation, const float *x, size_t n, void *to) {
     float piece[CACHE_HEAD_MAX];
     const size_t size = (size_t)rotation;
-    if (size == 1) {
+    if (rotation <= 1) {
         encode(f, x, n, to);
         return;
     }

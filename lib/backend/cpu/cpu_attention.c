@@ -119,24 +119,35 @@ static size_t apart_floats(const cpu_backend *c, const be_attention_shape *s, in
     return attend_floats(c, s, n_keys, 0) + (size_t)(2 * BE_ROW_TILE * s->head_dim);
 }
 
-/* Attention of n <= BE_ROW_TILE rows in a block of their own, to which their queries are copied, as
- * is what comes out. Rows of q and out lie `stride` apart. Where formats are rotated, queries are
- * rotated with the keys, and what the values are mixed to is rotated back. */
-static void attend_apart(const cpu_backend *c, const be_attention_shape *s, const float *q,
-                         int64_t stride, int64_t n, const key_run runs[2], const row_span *span,
-                         float *scratch, float *out) {
+/* n <= BE_ROW_TILE rows of one head, which lie `stride` apart. */
+typedef struct head_rows {
+    const float *q;
+    float *out;
+    int64_t stride, n;
+} head_rows;
+
+/* Attention of rows in a block of their own, to which their queries are copied, as is what comes
+ * out. Where formats are rotated, queries are rotated with the keys, and what the values are mixed
+ * to is rotated back. */
+static void attend_apart(const cpu_backend *c, const be_attention_shape *s, const head_rows *rows,
+                         const key_run runs[2], const row_span *span, float *scratch) {
+    const int64_t n = rows->n, stride = rows->stride;
     const size_t d = (size_t)s->head_dim;
     const cache_formats f = runs[0].formats;
     const be_attention_shape alone = {
         .n_heads = 1, .n_kv_heads = 1, .head_dim = s->head_dim, .scale = s->scale};
     float *block = scratch + attend_floats(c, &alone, runs[0].n + runs[1].n, 0),
           *mixed = block + BE_ROW_TILE * d;
-    for (int64_t r = 0; r < n; r++) { memcpy(block + r * d, q + r * stride, d * sizeof *block); }
+    for (int64_t r = 0; r < n; r++) {
+        memcpy(block + r * d, rows->q + r * stride, d * sizeof *block);
+    }
     memset(block + n * d, 0, (BE_ROW_TILE - n) * d * sizeof *block);
     cache_rotate(block, n * d, cache_key_rotation(f, s->head_dim));
     attend_block(c, &alone, block, runs, span, NULL, scratch, mixed);
     cache_rotate(mixed, n * d, cache_value_rotation(f, s->head_dim));
-    for (int64_t r = 0; r < n; r++) { memcpy(out + r * stride, mixed + r * d, d * sizeof *out); }
+    for (int64_t r = 0; r < n; r++) {
+        memcpy(rows->out + r * stride, mixed + r * d, d * sizeof *mixed);
+    }
 }
 
 /* ---- prompt rows over the prompt ---- */
@@ -278,8 +289,9 @@ static void kept_block(const kept_job *a, int64_t i_lane, int64_t tile, int64_t 
                      a->out + to);
     } else {
         assert(a->sets[set] && !columns);
-        attend_apart(a->c, s, r->q->data + from, s->n_heads * d, BE_ROW_TILE, runs, span,
-                     a->c->worker[worker].data, a->out + to);
+        attend_apart(a->c, s,
+                     &(head_rows){r->q->data + from, a->out + to, s->n_heads * d, BE_ROW_TILE},
+                     runs, span, a->c->worker[worker].data);
     }
 }
 
@@ -569,8 +581,8 @@ static void held_task(void *ctx, int64_t task, int worker) {
                       at = (i * s->n_heads + g * group + h) * d;
         row_span span[BE_ROW_TILE] = {{0}};
         for (int64_t r = 0; r < n_heads; r++) { span[r] = (row_span){held->hidden[g], n}; }
-        attend_apart(a->c, s, a->rows->q->data + at, d, n_heads, runs, span,
-                     a->c->worker[worker].data, a->out + at);
+        attend_apart(a->c, s, &(head_rows){a->rows->q->data + at, a->out + at, d, n_heads}, runs,
+                     span, a->c->worker[worker].data);
     }
 }
 

@@ -5,12 +5,14 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "calib/actions/prompt_sets.h"
 #include "calib/demand/demand_meter.h"
 #include "judge/policies/fitted_entries.h"
 #include "lib/base/order.h"
 #include "lib/base/progress.h"
+#include "lib/model/decoder.h"
 #include "tests/bench/stages/flops.h"
 
 /* A row of the table. */
@@ -24,8 +26,13 @@ typedef struct bench_row {
 #define SHAPE(...) snprintf(row->shape, sizeof row->shape, __VA_ARGS__)
 #define NOTE(...)  snprintf(row->note, sizeof row->note, __VA_ARGS__)
 
-enum { BUFS = 6, INSTRUCTION = 9 /* tokens before the repeated prompt */ };
-enum { BANK = 48 /* reference queries of each query head */, MORE_ROWS = 32 /* of attention */ };
+enum {
+    BUFS = 6,
+    INSTRUCTION = 9, /* tokens before the repeated prompt */
+    DECODED = 8,     /* sequences that are decoded side by side */
+    BANK = 48,       /* reference queries of each query head */
+    MORE_ROWS = 32   /* of attention */
+};
 
 typedef struct bench {
     backend *be;
@@ -56,6 +63,8 @@ typedef struct bench {
     entry_fitter fitter;
     ckvc_table *bank;
     double rows_s; /* of the stage window-rows; 0: not run */
+    sequence *sequences[DECODED];
+    decoder *decoder;
 } bench;
 
 /* A stage: `open` makes what it runs on and fills its row, `run` is what is timed. Stages stand in
@@ -458,6 +467,46 @@ static ckvc_status run_sample(bench *b) {
     return CKVC_OK;
 }
 
+/* ---- decoding ---- */
+
+/* The bytes of memory that this process has in use. */
+static double resident_bytes(void) {
+    long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    if (f && fscanf(f, "%*d %ld", &pages) != 1) { pages = 0; }
+    if (f) { fclose(f); }
+    return (double)pages * (double)sysconf(_SC_PAGESIZE);
+}
+
+/* Steps of DECODED sequences that hold B entries a head of the prompt, in the formats asked for. */
+static ckvc_status open_decode(bench *b, bench_row *row) {
+    const uint32_t T = (uint32_t)b->o->n_tokens, asked = ckvc_budget_tokens(b->o->budget, T),
+                   B = asked < T ? asked : T;
+    const int32_t L = model_get_shape(b->model)->n_layers;
+    CKVC_AUTO_FREE kept_set *sets = ckvc_calloc((size_t)L, sizeof *sets);
+    make_kept(b, 1, B, T);
+    b->kept.formats = b->o->formats;
+    for (int32_t l = 0; l < L; l++) { sets[l] = b->kept; }
+    const double before = resident_bytes();
+    for (int i = 0; i < DECODED; i++) {
+        CKVC_TRY(
+            sequence_create(b->worker.session, sets, b->o->repeats + 2, &b->sequences[i], b->err));
+    }
+    NOTE("%.1f MB held; resident memory grew by %.1f MB",
+         DECODED * (double)sequence_bytes(b->sequences[0]) / 1e6,
+         (resident_bytes() - before) / 1e6);
+    row->work = DECODED;
+    SHAPE("T=%u B=%u batch=%d %zu bytes an entry", T, B, DECODED,
+          cache_entry_bytes(b->o->formats, b->layer.head_dim));
+    return decoder_create(b->model, DECODED, &b->decoder, b->err);
+}
+
+static ckvc_status run_decode(bench *b) {
+    static const int32_t tokens[DECODED] = {1, 2, 3, 4, 5, 6, 7, 8};
+    be_greedy next[DECODED];
+    return decoder_step(b->decoder, b->sequences, tokens, DECODED, NULL, next, b->err);
+}
+
 /* ---- all of it ---- */
 
 static const bench_stage stages[] = {
@@ -475,6 +524,7 @@ static const bench_stage stages[] = {
     {"rewards-sweep", "rewards", open_rewards_sweep, run_rewards_sweep, true, true, false},
     {"rewards-reprefill", "rewards", open_sample, run_sample, true, true, true},
     {"rewards-plain", "rewards", open_sample, run_sample, true, true, false},
+    {"decode", "tokens", open_decode, run_decode, true, true, false},
 };
 enum { N_STAGES = sizeof stages / sizeof *stages };
 
@@ -522,6 +572,8 @@ static ckvc_status check_names(const bench_options *o, ckvc_err *err) {
 
 static void bench_fini(bench *b) {
     drop_bufs(b);
+    for (int i = 0; i < DECODED; i++) { sequence_free(b->sequences[i]); }
+    decoder_destroy(b->decoder);
     b->be->ops->weight_free(b->be, b->w);
     worker_close(&b->worker);
     demand_meter_close(&b->demand);

@@ -14,6 +14,7 @@ typedef struct bench_options {
     int64_t sample;  /* actions timed one by one where the whole is extrapolated */
     uint64_t seed;
     const int32_t *tokens; /* [T + C] of a real prompt, borrowed; NULL: random ids */
+    cache_formats formats; /* of what is decoded from */
     opt_list stages;       /* only these, by name; none: all */
 } bench_options;
 

@@ -30,6 +30,10 @@ static ckvc_status bench(const verb_call *call, ckvc_err *err) {
     b->budget = c->budget.items[0];
     b->memory = c->inputs.memory;
     b->seed = c->inputs.setting.seed;
+    b->formats = (cache_formats){c->inputs.setting.cache_keys, c->inputs.setting.cache_values};
+    if (e.model) {
+        CKVC_TRY(cache_formats_check(b->formats, model_get_shape(e.model)->head_dim, err));
+    }
     if (ckvc_budget_tokens(b->budget, (uint32_t)b->n_tokens) >= b->n_tokens) {
         ckvc_warn("budget %.10g keeps all of the %lld tokens: nothing is evicted; give a smaller "
                   "--budget",
@@ -52,6 +56,7 @@ static const opt rows[] = {
     OPT_SETTING("window", inputs.setting, "N", 1, 1e6, "observation window", .letter = 'W'),
     OPT_SETTING("continuation", inputs.setting, "N", 2, 1e6, "continuation tokens", .letter = 'C'),
     OPT_BUDGETS(budget, "N", "tokens kept per layer, or a share"),
+    OPT_GROUP(opts_formats, inputs),
     OPT_TEXT("variants", variants, "N|all", "distinct rollouts per side", .preset = "all"),
     OPT_INT("repeats", b.repeats, "N", 1, 1000, "runs of each stage; the median is printed",
             .preset = "7"),
@@ -77,7 +82,9 @@ static const verb verb_bench = {
         "rollout-plain, sweep, rewards-reprefill (every\n"
         "action's reward by a forward pass of its own, extrapolated from a sample), rewards-plain "
         "(one prefill, one rollout per\n"
-        "action, likewise), rewards-sweep (as calibrate gets them). A stage stops repeating after "
+        "action, likewise), rewards-sweep (as calibrate gets them), decode (steps of 8 sequences "
+        "that hold the "
+        "budget in the formats of --cache-keys and --cache-values). A stage stops repeating after "
         "a "
         "minute.\n",
     VERB_OPTIONS(rows),
