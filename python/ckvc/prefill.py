@@ -104,11 +104,17 @@ def _mean(rows: torch.Tensor, window: int) -> torch.Tensor:
 
 
 def _largest(s: torch.Tensor, first: torch.Tensor, n: int) -> torch.Tensor:
-    """The n positions that rank highest, in ascending order. Those of the mask `first` rank before others, then larger scores s [T] before smaller ones. A NaN
-    ranks lowest, and of equal scores the later position ranks higher."""
+    """The n positions that rank highest, in ascending order, [..., n]. Those of the mask `first` [T] rank before others, then larger scores s [..., T] before
+    smaller ones. A NaN ranks lowest, and of equal scores the later position ranks higher."""
     order = s.nan_to_num(nan=-math.inf, posinf=math.inf, neginf=-math.inf).sort(stable=True).indices
-    order = order[first[order].int().sort(stable=True).indices]
-    return order[max(len(s) - n, 0) :].sort().values
+    order = order.gather(-1, first[order].int().sort(stable=True).indices)
+    return order[..., max(s.shape[-1] - n, 0) :].sort().values
+
+
+def _always(n_tokens: int, recent: int, device: Optional[torch.device] = None) -> torch.Tensor:
+    """The mask [T] of the positions that every head keeps: the first and the recent ones."""
+    position = torch.arange(n_tokens, device=device)
+    return (position == 0) | (position >= n_tokens - recent)
 
 
 def _candidates(u: torch.Tensor, tau: float, budget: int, keep_window: int) -> torch.Tensor:
@@ -155,6 +161,34 @@ def head_features(rows: Optional[torch.Tensor], keys: torch.Tensor, norm: torch.
 def late_features(attention: torch.Tensor, alpha: torch.Tensor) -> torch.Tensor:
     """The two late features, [T, 2], which are known when all layers are: of a layer's mean attention and of alpha / T, both [T] float64."""
     return torch.stack([_log(_pool(attention, 5)), _log(alpha)], dim=1)
+
+
+def _form(table: Table, geometry: Geometry, row: int, head: int, rows: Optional[torch.Tensor], keys: torch.Tensor, norm: torch.Tensor,
+          first_position: int = 0) -> torch.Tensor:
+    """The product of theta and the features of each position, [T] float64, without the two late features. rows, keys, norm: as for head_features."""
+    theta = torch.from_numpy(table.theta[row, head].astype(np.float64)).to(keys.device)
+    f = head_features(rows, keys, norm)
+    n = f.shape[1]
+    return f @ theta[:n] + geometry.before_rotation(row, keys, first_position) @ theta[n:-1] + theta[-1]
+
+
+def _log_scores(forms: torch.Tensor, mass: Array, norms: torch.Tensor) -> torch.Tensor:
+    """The logarithms [G, T] of the learned ranking's scores. forms [G, T]: the products of theta and the features. mass [G]: the table's. norms [G, T]: those
+    of the values."""
+    of_head = torch.from_numpy(np.array(mass, np.float64)).to(forms.device)
+    return forms + (of_head.log()[:, None] - forms.logsumexp(dim=-1, keepdim=True)) + norms.log()
+
+
+@torch.no_grad()
+def kept_of_layer(table: Table, geometry: Geometry, row: int, keys: torch.Tensor, values: torch.Tensor, n: int, recent: int,
+                  first_head: int = 0) -> torch.Tensor:
+    """The n positions [g, n] that each head of one layer keeps, ascending, on the device of its keys. They are those of `Prefill` if all heads of the layer
+    keep n. The table's ranking must be learned and read no attention (features of version 2). keys, values [g, T, D]: as they are cached, of the KV heads from
+    first_head on. recent: how many of the last positions are kept always."""
+    norms = values.double().norm(dim=-1)
+    forms = torch.stack([_form(table, geometry, row, first_head + i, None, k, norm) for i, (k, norm) in enumerate(zip(keys, norms))])
+    scores = _log_scores(forms, table.mass[row, first_head : first_head + len(keys)], norms)
+    return _largest(scores, _always(keys.shape[1], recent, keys.device), n)
 
 
 class Prefill:
@@ -204,7 +238,8 @@ class Prefill:
                 pooled = _pool(_mean(rows, self.score.window), self.score.pool)
                 of_layer.append((pooled * norms[head] if self.score.norm else pooled).log())
             elif self.score.kind == "learned":
-                of_layer.append(self._form(layer, head, rows, keys[head], norms[head]))
+                read = rows if self._late is not None else None
+                of_layer.append(_form(self.table, g, layer, head, read, keys[head], norms[head], self.first_position))
                 if self._late is not None:
                     total = total + rows.sum((0, 1), dtype=torch.float64)
         if self.score.kind == "paper":
@@ -218,13 +253,6 @@ class Prefill:
             scores = scores.masked_fill(~held, 0 if self.score.kind == "paper" else -math.inf)
         self._norms.append(norms.to(first))
         self._scores.append(scores.to(first))
-
-    def _form(self, layer: int, head: int, rows: Optional[torch.Tensor], keys: torch.Tensor, norm: torch.Tensor) -> torch.Tensor:
-        """The product of theta and the features of each position, [T], without the two late features."""
-        theta = torch.from_numpy(self.table.theta[layer, head].astype(np.float64)).to(keys.device)
-        f = head_features(rows if self._late is not None else None, keys, norm)
-        n = f.shape[1]
-        return f @ theta[:n] + self.geometry.before_rotation(layer, keys, self.first_position) @ theta[n:-1] + theta[-1]
 
     @torch.no_grad()
     def keep(self, r_sem: Optional[float] = None) -> Kept:
@@ -258,8 +286,7 @@ class Prefill:
             scores = products.log()
         if self.mode not in BY_HEAD:
             scores = scores.nan_to_num(nan=-math.inf, posinf=math.inf, neginf=-math.inf).amax(dim=1, keepdim=True)
-        recent, position = int(t.c_min[b][1]), torch.arange(T)
-        first = (position == 0) | (position >= T - recent)
+        first = _always(T, int(t.c_min[b][1]))
         counts: Sequence[Any] = [[min(budget_tokens(self.budget, T), T)]] * t.n_layers
         if self.mode != "shared":
             counts = np.broadcast_to(t.capacities(b, T, self.mode, self.budget).reshape(t.n_layers, -1), scores.shape[:2])
@@ -273,5 +300,4 @@ class Prefill:
         if self._late is not None:
             theta = torch.from_numpy(self.table.theta[layer, :, 10:12].astype(np.float64)).to(s.device)
             s = s + theta @ late_features(self._late[layer], torch.from_numpy(alpha / self.n_tokens).to(s.device)).T
-        mass = torch.from_numpy(np.array(self.table.mass[layer], np.float64)).to(s.device)
-        return s + (mass.log()[:, None] - s.logsumexp(dim=-1, keepdim=True)) + self._norms[layer].log()
+        return _log_scores(s, self.table.mass[layer], self._norms[layer])
