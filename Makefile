@@ -106,7 +106,7 @@ FUZZ_SRC := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=$(B)/fuzz/%)
 TOOL_BIN := $(patsubst tests/tools/%.c,$(B)/tools/%,$(sort $(wildcard tests/tools/*.c)))
 
-.PHONY: all setup demo demo-full test unit cli-test test-large test-outside $(MODELS) bench install uninstall deb static reproducible check-layers \
+.PHONY: all setup demo demo-full test unit cli-test test-large test-outside test-vllm $(MODELS) bench install uninstall deb static reproducible check-layers \
         check-named-tests check-markdown check tidy coverage fuzz fuzz-binaries compdb format-check format clean help debug asan tsan FORCE
 all: $(B)/ckvc $(B)/libckvc_policy.a $(B)/libckvc_policy.so
 
@@ -274,6 +274,8 @@ model-qwen2.5-coder-0.5b model-qwen2.5-coder-1.5b: ## fetch Qwen2.5-Coder-Instru
 	@scripts/model.sh $(@:model-%=%)
 test-outside: all ## compare with torch, transformers and tokenizers on SmolLM2 (tests/outside/README.md; PYTHON=...)
 	@CKVC="$(CURDIR)/$(B)/ckvc" tests/outside/run.sh
+test-vllm: all ## serve tables in an unmodified vLLM on this CPU (tests/outside/vllm.sh; PYTHON=...)
+	@CKVC="$(CURDIR)/$(B)/ckvc" tests/outside/vllm.sh
 check-layers: ## every include against the rooms of docs/architecture.md; circles of includes and of calls
 	@python3 scripts/check_layers.py
 check-markdown: ## lines of Markdown have at most 120 columns

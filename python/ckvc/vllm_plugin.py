@@ -1,0 +1,177 @@
+"""What `ckvc` in vLLM's additional_config asks for, what is refused when an engine starts, and how many blocks of a prompt stay. ckvc.vllm has the rest.
+
+`register` is an entry point of vLLM's plugins (vllm.general_plugins). It replaces EngineArgs.create_engine_config by a function that does the same, and
+prepares a configuration for ckvc where additional_config has the key `ckvc`. Nothing else in vLLM is changed: worker and scheduler are subclasses that the
+configuration names, and attention backends are subclasses that the worker gives to a model's layers. docs/vllm.md has an example.
+
+This module needs neither torch nor vLLM until `register` is called."""
+from __future__ import annotations
+
+import functools
+import os
+import re
+from typing import Any, NamedTuple, Optional
+
+from .files import Error, plain, refuse
+from .table import FEATURES, Table, budget_tokens
+
+TESTED = ("0.32",)  # minor versions of vLLM for which tests/outside/vllm_engine.py has passed
+WORKERS = {"vllm.v1.worker.cpu_worker.CPUWorker": "ckvc.vllm.CPUWorker", "vllm.v1.worker.gpu_worker.Worker": "ckvc.vllm.GPUWorker"}
+PLAIN_CACHES = ("auto", "float16", "bfloat16", "float32", "half", "float")  # types of a cache that is not quantised
+KINDS = {"table": ((str,), "a path"), "budget": ((int, float), "a number"), "fit": ((bool,), "true or false"),
+         "lengths": ((bool, type(None)), "true or false"), "untested": ((bool,), "true or false")}
+
+
+class Settings(NamedTuple):
+    """The settings of an engine. table: the path of a .ckvt. budget: the tokens that each head keeps of a prompt, or a share of the prompt below 1. fit:
+    whether entries are fitted where the table has a bank. lengths: whether layers have lengths of their own, those of the table's mode `lengths`; otherwise
+    all heads keep equally many. None asks for what the table recommends. untested: whether versions of vLLM run that were not tested."""
+    table: str
+    budget: float
+    fit: bool = True
+    lengths: Optional[bool] = None
+    untested: bool = False
+
+
+@functools.lru_cache(maxsize=8)
+def read_table(path: str) -> Table:
+    """The table of a file, which is read once in each process."""
+    try:
+        return Table.read(path)
+    except OSError as problem:
+        raise Error(f"{path}: {problem.strerror}; additional_config has it as ckvc.table")
+
+
+def settings_of(additional_config: Any) -> Optional[Settings]:
+    """The settings that an additional_config asks for, with `lengths` decided and the table's path made absolute. None if it has no key `ckvc`. An Error says
+    which setting is wrong, or that the table cannot be served."""
+    asked = additional_config.get("ckvc") if isinstance(additional_config, dict) else None
+    if asked is None:
+        return None
+    refuse(not isinstance(asked, dict), f"additional_config: ckvc is {plain(asked)}, want an object such as {{\"table\": \"t.ckvt\", \"budget\": 0.25}}")
+    for name, value in asked.items():
+        refuse(name not in KINDS, f"additional_config: ckvc.{plain(name)} is no setting; they are {', '.join(KINDS)}")
+        kind, want = KINDS[name]
+        refuse(not isinstance(value, kind) or (isinstance(value, bool) and bool not in kind), f"additional_config: ckvc.{name} is {plain(value)}, want {want}")
+    for name in ("table", "budget"):
+        refuse(name not in asked, f"additional_config: ckvc.{name} is missing")
+    settings = Settings(**{**asked, "table": os.path.abspath(asked["table"])})
+    table = read_table(settings.table)
+    _check_table(table, settings.budget)
+    lengths = settings.lengths
+    if lengths is None:
+        lengths = settings.budget in table.budgets and table.score[table.budget_index(settings.budget)].mode == "lengths"
+    if lengths:
+        table.budget_index(settings.budget)  # refuses another budget, whose classes of layers would depend on the prompt
+        refuse(table.length_share is None, f"{table.name}: no shares for mode lengths; make a table by `ckvc fit --mode lengths --classes K`")
+    return settings._replace(lengths=lengths)
+
+
+def _check_table(table: Table, budget: float) -> None:
+    """An Error if the table's ranking reads attention, which vLLM's cache does not hold, or if the budget is none."""
+    table.check_budget(budget)
+    table.begin(budget, table.window, "shared")  # refuses what is no budget
+    features = table.score[0].features if table.theta is not None else 0
+    if not features or FEATURES[features][1]:
+        raise Error(f"{table.name}: its score ({table.score[0].kind}{f', features of version {features}' if features else ''}) reads attention, which vLLM's "
+                    "cache does not hold: make a table by `ckvc fit RUN --features 2`, of the same run")
+    for b in range(table.n_budgets):
+        least = int(table.c_min[b][1]) + 1
+        refuse(budget >= 1 and budget < least, f"{table.name}: a budget of {budget:g} tokens is below what every head must keep; the least is {least}")
+
+
+def length_class(settings: Settings, row: int) -> Optional[int]:
+    """The first of the table's rows whose layer is as long as that of `row`. None if all layers are as long."""
+    if not settings.lengths:
+        return None
+    table = read_table(settings.table)
+    share = table.length_share[:, table.budget_index(settings.budget)].tolist()
+    return share.index(share[row])
+
+
+def block_of(settings: Settings, n_tokens: int) -> int:
+    """The block of the table that serves a prompt."""
+    return read_table(settings.table).nearest_budget(settings.budget, n_tokens)
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def blocks_kept(settings: Settings, row: Optional[int], block_size: int, n_tokens: int) -> int:
+    """How many of the full blocks of a prompt stay. The scheduler and the worker both ask here.
+
+    A prompt of T tokens fills T // block_size blocks, and T % block_size slots of one more. When nb full blocks stay, each head keeps
+    nb * block_size + T % block_size positions. This is the largest such number within the budget, but at least the positions that a head always keeps. row: the
+    table's row whose length is kept, as length_class gives it. A prompt that is no longer than the table's window stays whole."""
+    table, (full, tail) = read_table(settings.table), divmod(n_tokens, block_size)
+    if n_tokens <= table.window:
+        return full
+    b = block_of(settings, n_tokens)
+    least = int(table.c_min[b][1]) + 1
+    n = max(budget_tokens(settings.budget, n_tokens), least)
+    if row is not None:
+        n = int(table.capacities(b, n_tokens, "lengths", n)[row])
+    return min(full, max((n - tail) // block_size, -((tail - least) // block_size), 0))
+
+
+def refusal(config: Any) -> str:
+    """What of an engine's configuration (a VllmConfig) ckvc does not serve, by the option's name. "" if it serves it."""
+    model, parallel = config.model_config, config.parallel_config
+    unserved = {
+        "MLA: its cache has no keys and values of KV heads": model.use_mla,
+        "Mamba layers or others with a state": model.is_hybrid or model.has_inner_state,
+        "an encoder and a decoder": model.is_encoder_decoder,
+        "M-RoPE, whose positions are more than a number": model.uses_mrope,
+        "speculative decoding (--speculative-config)": config.speculative_config,
+        "a KV connector (--kv-transfer-config)": config.kv_transfer_config,
+        "context parallelism (--decode-context-parallel-size, --prefill-context-parallel-size)":
+            parallel.decode_context_parallel_size > 1 or parallel.prefill_context_parallel_size > 1,
+        "pipeline parallelism (--pipeline-parallel-size)": parallel.pipeline_parallel_size > 1,
+        "data parallelism (--data-parallel-size)": parallel.data_parallel_size > 1,
+        "micro-batches (--enable-dbo, --ubatch-size)": parallel.use_ubatching,
+        f"a quantised cache (--kv-cache-dtype {config.cache_config.cache_dtype})": config.cache_config.cache_dtype not in PLAIN_CACHES,
+        f"a scheduler of your own (--scheduler-cls {config.scheduler_config.scheduler_cls})": config.scheduler_config.scheduler_cls,
+        f"the worker {parallel.worker_cls}": parallel.worker_cls not in WORKERS,
+    }
+    return next((what for what, found in unserved.items() if found), "")
+
+
+def prepare(config: Any, settings: Settings) -> None:
+    """Makes an engine's configuration (a VllmConfig) one that serves the table. An Error says what stands against it."""
+    import vllm
+    from vllm.logger import init_logger
+
+    say = init_logger("vllm.ckvc")
+    minor = ".".join(re.split(r"[.+-]", vllm.__version__)[:2])
+    refuse(minor not in TESTED and not settings.untested, f"vLLM {vllm.__version__}: ckvc was tested with {', '.join(TESTED)}; "
+           "\"untested\": true in additional_config's ckvc tries it nevertheless")
+    if minor not in TESTED:
+        say.warning("ckvc was not tested with vLLM %s", vllm.__version__)
+    what = refusal(config)
+    refuse(what, f"ckvc does not serve {what}")
+    hybrid_off = settings.lengths and config.scheduler_config.disable_hybrid_kv_cache_manager
+    refuse(hybrid_off, "ckvc: a length per layer needs KV cache groups: leave --disable-hybrid-kv-cache-manager out, or set \"lengths\": false")
+    scheduler = config.scheduler_config
+    scheduler.scheduler_cls = f"ckvc.vllm.{'AsyncScheduler' if scheduler.async_scheduling else 'Scheduler'}"
+    config.parallel_config.worker_cls = WORKERS[config.parallel_config.worker_cls]
+    config.additional_config["ckvc"] = settings._asdict()
+    say.info("ckvc keeps of each prompt what %s says for a budget of %g%s. Prefix caching is off.", settings.table, settings.budget,
+             ", with a length per layer" if settings.lengths else "")
+
+
+def register() -> None:
+    """Lets engines that are made from now on serve a table if their additional_config asks for it. vLLM calls it in each of its processes."""
+    from vllm.engine.arg_utils import EngineArgs
+
+    create = EngineArgs.create_engine_config
+    if getattr(create, "__module__", "") == __name__:  # vLLM may load plugins more than once
+        return
+
+    def create_engine_config(self: Any, *args: Any, **kwargs: Any) -> Any:
+        settings = settings_of(self.additional_config)
+        if settings is None:
+            return create(self, *args, **kwargs)
+        self.enable_prefix_caching = False  # what is compacted in place must not be found by others
+        config = create(self, *args, **kwargs)
+        prepare(config, settings)
+        return config
+
+    EngineArgs.create_engine_config = create_engine_config

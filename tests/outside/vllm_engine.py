@@ -1,0 +1,336 @@
+#!/usr/bin/env python3
+"""ckvc.vllm in an unmodified vLLM: kept sets, entries, tokens and their log probabilities beside those of ckvc.hf in the same mode; the same bits as plain vLLM
+where nothing is dropped; chunked prefills, preemption, cancelled requests; what is refused; and `vllm serve` by openai's client. `make test-vllm` runs it.
+
+    vllm_engine.py                                          # the embedded model, with tables that are made here
+    vllm_engine.py --model DIR --table T.ckvt [--lengths T.ckvt] [--prompts p.jsonl] [--budget 0.5,0.25]
+
+    vllm_engine.py --dtype bfloat16 --device cuda --eager 0 --gpus 2 ...    # see vllm_gpu.sh
+    vllm_engine.py --only sets,chunks,storm,kinds,memory,refused,serve      # some parts
+"""
+import contextlib
+import json
+import os
+import pathlib
+import random
+import socket
+import subprocess
+import sys
+import time
+from unittest import mock
+
+os.environ.update(VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_CPU_OMP_THREADS_BIND="nobind", VLLM_LOGGING_LEVEL="ERROR", VLLM_NO_USAGE_STATS="1",
+                  PYTHONUNBUFFERED="1")
+os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+
+import outside  # noqa: E402  (vLLM reads the variables above)
+
+(torch, transformers, np, vllm) = outside.modules("torch", "transformers", "numpy", "vllm")
+import ckvc.hf  # noqa: E402
+import ckvc.vllm  # noqa: E402
+import ckvc.vllm_plugin as plugin  # noqa: E402
+from vllm import LLM, SamplingParams  # noqa: E402
+
+a = outside.arguments(smollm2=False, model=(pathlib.Path, outside.ROOT / "models/ckvc-tiny-8l", ""), table=(pathlib.Path, None, "a table for --model"),
+                      lengths=(pathlib.Path, None, "a table of mode lengths"), prompts=(pathlib.Path, None, "a manifest with tokens"),
+                      budget=(str, "0.5,0.25", ""), dtype=(str, "float32", ""), device=(str, "cpu", ""), eager=(int, 1, "0: with CUDA graphs"),
+                      gpus=(int, 1, ""), close=(float, 1e-4, "the bound of log probabilities"), apart=(float, 0, "the share of kept positions that may differ"),
+                      requests=(int, 200, "of random lengths, arrivals and cancellations"), only=(str, "", "names of parts"))
+tmp, BLOCK, NEW = outside.scratch(), 32, 40
+SAMPLING = SamplingParams(temperature=0, max_tokens=NEW, logprobs=1, ignore_eos=True)
+
+
+def prose_ids():
+    tok = transformers.AutoTokenizer.from_pretrained(a.model)
+    return tok(outside.prose(a), add_special_tokens=False, verbose=False)["input_ids"]
+
+
+def make_tables():
+    """Tables of the embedded model: with a bank, without, with two lengths, and one whose score reads attention."""
+    fitted = outside.manifest([{"id": f"f{i}", "tokens": ids[10000 + 300 * i : 10300 + 300 * i]} for i in range(8)])
+    common = ["--model", a.model, "--manifest", fitted.name, "--window", 32, "--continuation", 32, "--budget", "0.125,0.25", "-q"]
+    for side, *more in (("demand", "--queries", 16), ("score",)):
+        outside.run(a.ckvc, "calibrate", "--side", side, *common, *more, "--out", tmp / side)
+    for name, *options in (("plain", "--features", 2), ("bank", "--features", 2, "--bank", 16, "--ridge", 0.3),
+                           ("lengths", "--features", 2, "--mode", "lengths", "--classes", 2), ("attention",)):
+        outside.run(a.ckvc, "fit", tmp / "demand", tmp / "score", *options, "-q", "--out", tmp / f"{name}.ckvt")
+    return {name: str(tmp / f"{name}.ckvt") for name in ("plain", "bank", "lengths", "attention")}
+
+
+@contextlib.contextmanager
+def engine(settings=None, **options):
+    """An LLM, and the scheduler in it. settings: ckvc's."""
+    options = {**dict(model=str(a.model), dtype=a.dtype, block_size=BLOCK, enforce_eager=bool(a.eager), tensor_parallel_size=a.gpus, max_model_len=2048,
+                        max_num_seqs=16, seed=0), **options}
+    llm = LLM(**options, **({"additional_config": {"ckvc": settings}} if settings else {}))
+    yield llm, llm.llm_engine.engine_core.engine_core.scheduler
+    llm.llm_engine.engine_core.shutdown()
+
+
+def free_blocks(scheduler):
+    return scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
+
+
+def answers(llm, asked, sampling=SAMPLING):
+    """The tokens and their log probabilities of each prompt's answer."""
+    out = [x.outputs[0] for x in llm.generate([{"prompt_token_ids": x} for x in asked], sampling, use_tqdm=False)]
+    return [(list(x.token_ids), [at[t].logprob for at, t in zip(x.logprobs, x.token_ids)]) for x in out]
+
+
+@contextlib.contextmanager
+def spied():
+    """The sets that compactions choose: {(T, row): positions [G, n]}, of prompts whose lengths differ."""
+    sets, real = {}, ckvc.vllm.kept_of_layer
+
+    def kept_of_layer(table, geometry, row, keys, *rest):
+        kept = real(table, geometry, row, keys, *rest)
+        sets[keys.shape[1], row] = kept.cpu()
+        return kept
+
+    with mock.patch.object(ckvc.vllm, "kept_of_layer", kept_of_layer):
+        yield sets
+
+
+def kept_lengths(settings, T):
+    """How many positions each head of each layer keeps, [L]."""
+    rows = range(plugin.read_table(settings.table).n_layers)
+    return np.array([plugin.blocks_kept(settings, plugin.length_class(settings, row), BLOCK, T) * BLOCK + T % BLOCK for row in rows])
+
+
+def by_transformers(settings, prompt, given):
+    """The sets [L][G] that ckvc.hf keeps if each layer has the lengths that vLLM's blocks have room for, or None if all is kept. And the logits
+    [len(given), V] of what follows the prompt and the tokens given."""
+    table = ckvc.Table.read(settings.table)
+    lengths = kept_lengths(settings, len(prompt))
+    with mock.patch.object(table, "capacities", lambda *rest: lengths), torch.no_grad():
+        whole = (lengths == len(prompt)).all()
+        with contextlib.nullcontext() if whole else ckvc.hf.compress(model, table, budget=settings.budget, mode="lengths", fit=settings.fit) as c:
+            first = model(torch.tensor([prompt], device=a.device), use_cache=True)
+            rest = model(torch.tensor([given[:-1]], device=a.device), past_key_values=first.past_key_values).logits[0]
+            return None if whole else c.kept[0].positions, torch.cat([first.logits[0, -1:], rest]).cpu()
+
+
+def beside_transformers(name, settings):
+    """Sets, tokens and log probabilities of prompts that are decoded together."""
+    with spied() as sets, engine(settings) as (llm, scheduler):
+        before = free_blocks(scheduler)
+        got = answers(llm, prompts)
+        outside.at_most(f"{name}: blocks that are not free at the end", before - free_blocks(scheduler), 0)
+        groups = len(scheduler.kv_cache_config.kv_cache_groups)
+    settings, differ, n_kept, tokens, furthest = plugin.settings_of({"ckvc": settings}), 0, 0, 0, 0.0
+    for prompt, (tokens_here, logprobs) in zip(prompts, got):
+        T = len(prompt)
+        want, logits = by_transformers(settings, prompt, tokens_here)
+        for row, of in enumerate(want or () if a.gpus == 1 else ()):  # of several GPUs each worker has its own sets, in another process
+            differ += sum(len(np.setdiff1d(p, sets[T, row][g].numpy())) for g, p in enumerate(of))
+            n_kept += sum(map(len, of))
+        theirs = logits.double().log_softmax(dim=1)[range(NEW), tokens_here]
+        tokens += sum(logits.argmax(dim=1).tolist()[i] != t and float(logits[i].max() - logits[i, t]) > a.close for i, t in enumerate(tokens_here))
+        furthest = max(furthest, float((theirs - torch.tensor(logprobs)).abs().max()))
+    outside.at_most(f"{name}: of {n_kept} positions that {len(sets)} layers ({groups} groups) keep, those that ckvc.hf drops", differ, a.apart * n_kept)
+    outside.at_most(f"{name}: {len(prompts) * NEW} greedy tokens that ckvc.hf would not choose", tokens, 0)
+    outside.at_most(f"{name}: their log probabilities beside ckvc.hf's", furthest, a.close)
+    return got
+
+
+def pair():
+    """The names of a table of one length and, where there is one, of a table of the mode lengths."""
+    return [name for name in ("bank", "lengths") if name in tables]
+
+
+def longest():
+    """The tokens of the longest prompt and its answer, in whole blocks."""
+    return -(-(max(map(len, prompts)) + 3 * NEW) // BLOCK) * BLOCK
+
+
+def part_sets():
+    with engine() as (llm, scheduler):
+        plain = answers(llm, prompts)
+        outside.at_most("without the setting: the scheduler and specs are not vLLM's own", type(scheduler).__module__.startswith("ckvc"), 0)
+    with engine({"table": tables["plain"], "budget": 100000}) as (llm, _):
+        outside.at_most("whole prompts: tokens and log probabilities are not plain vLLM's bits", answers(llm, prompts) != plain, 0)
+    for budget in map(float, a.budget.split(",")):
+        for name in tables:
+            if name != "attention" and (name != "lengths" or budget == 0.25):
+                beside_transformers(f"{name}, {budget:g}", {"table": tables[name], "budget": budget})
+    beside_transformers("bank, 0.25, not fitted", {"table": tables["bank"], "budget": 0.25, "fit": False})
+
+
+def part_chunks():
+    """Chunks and mixtures, preemption, and both at once give the same texts."""
+    for name in pair():
+        settings, preempted = {"table": tables[name], "budget": 0.25}, []
+        many, sampling = prompts + [ids[97 * i : 97 * i + 260] for i in range(14)], SamplingParams(temperature=0, max_tokens=3 * NEW, ignore_eos=True)
+        real = ckvc.vllm.Scheduler._preempt_request
+
+        def preempt(self, request, *rest, **more):
+            preempted.append(request.num_output_tokens)
+            return real(self, request, *rest, **more)
+
+        with engine(settings, max_model_len=longest()) as (llm, scheduler):
+            groups = len(scheduler.kv_cache_config.kv_cache_groups)
+            small = dict(num_gpu_blocks_override=groups * (longest() // BLOCK + 9))
+            want = [list(x.outputs[0].token_ids) for x in llm.generate([{"prompt_token_ids": x} for x in many], sampling, use_tqdm=False)]
+        for what, options in (("chunks of 160", dict(max_num_batched_tokens=160)), ("a small pool", small),
+                              ("chunks in a small pool", dict(max_num_batched_tokens=160, **small)),
+                              ("priorities in a small pool", dict(scheduling_policy="priority", **small))):
+            preempted.clear()
+            with mock.patch.object(ckvc.vllm.Scheduler, "_preempt_request", preempt), engine(settings, max_model_len=longest(), **options) as (llm, scheduler):
+                before = free_blocks(scheduler)
+                priority = dict(priority=[len(many) - i for i in range(len(many))]) if "priorit" in what else {}
+                out = llm.generate([{"prompt_token_ids": x} for x in many], sampling, use_tqdm=False, **priority)
+                got = [list(x.outputs[0].token_ids) for x in out]
+                outside.at_most(f"{name}, {what}: texts that differ ({len(preempted)} preempted, {sum(n > 0 for n in preempted)} with an answer begun)",
+                                sum(x != y for x, y in zip(got, want)), 0)
+                outside.at_most(f"{name}, {what}: blocks that are not free at the end", before - free_blocks(scheduler), 0)
+                if "pool" in what:
+                    outside.at_most(f"{name}, {what}: nothing was preempted", not any(preempted), 0)
+
+
+def part_storm():
+    """Requests of random lengths that come and are cancelled at random. Those that end have the texts that they have alone."""
+    rng = random.Random(5)
+    for name in pair():
+        small = dict(num_gpu_blocks_override=300 if name == "lengths" else 100, max_num_batched_tokens=512, max_model_len=1184)
+        with engine({"table": tables[name], "budget": 0.25}, **small) as (llm, scheduler):
+            before, core, todo, alive, ended, n = free_blocks(scheduler), llm.llm_engine, a.requests, {}, {}, 0
+            begin = time.monotonic()
+            while n < todo or alive:
+                while n < todo and rng.random() < 0.5:
+                    at, T = rng.randrange(len(ids) - 1200), rng.choice((1, 20, rng.randrange(2, 300), rng.randrange(300, 1100)))
+                    alive[str(n)] = ids[at : at + T]
+                    core.add_request(str(n), {"prompt_token_ids": ids[at : at + T]},
+                                     SamplingParams(temperature=0, max_tokens=rng.randrange(1, 30), ignore_eos=True))
+                    n += 1
+                for x in core.step():
+                    if x.finished:
+                        ended[x.request_id] = alive.pop(x.request_id), list(x.outputs[0].token_ids)
+                if alive and rng.random() < 0.1:
+                    core.abort_request([gone := rng.choice(sorted(alive))])
+                    alive.pop(gone)
+            print(f"     {name}: {n} requests, {n - len(ended)} cancelled, {time.monotonic() - begin:.0f} s")
+            outside.at_most(f"{name}: blocks that are not free at the end", before - free_blocks(scheduler), 0)
+            some = rng.sample(sorted(ended), 12)
+            alone = [llm.generate([{"prompt_token_ids": p}], SamplingParams(temperature=0, max_tokens=len(out), ignore_eos=True), use_tqdm=False)[0]
+                     for p, out in (ended[x] for x in some)]
+            other = sum(list(x.outputs[0].token_ids) != ended[i][1] for x, i in zip(alone, some))
+            outside.at_most(f"{name}: of 12 texts those that are others alone", other, 0)
+
+
+def part_kinds():
+    """Kinds of requests: several answers, beams, structured output."""
+    from vllm.sampling_params import BeamSearchParams, StructuredOutputsParams
+    with engine({"table": tables["bank"], "budget": 0.25}) as (llm, scheduler):
+        before, prompt = free_blocks(scheduler), {"prompt_token_ids": prompts[0]}
+        alone = llm.generate([prompt], SamplingParams(temperature=1, seed=3, max_tokens=12), use_tqdm=False)[0].outputs[0].token_ids
+        three = llm.generate([prompt], SamplingParams(temperature=1, seed=3, n=3, max_tokens=12), use_tqdm=False)[0].outputs
+        outside.at_most("n = 3: the first answer is not that of n = 1", list(three[0].token_ids) != list(alone), 0)
+        outside.at_most("n = 3: fewer than 3 answers", 3 - len({tuple(x.token_ids) for x in three}), 0)
+        beams = llm.beam_search([prompt], BeamSearchParams(beam_width=3, max_tokens=6))[0].sequences
+        outside.at_most("beams: fewer than 3", 3 - len(beams), 0)
+        choice = SamplingParams(temperature=0, max_tokens=20, structured_outputs=StructuredOutputsParams(choice=["table", "budget"]))
+        text = llm.generate([prompt], choice, use_tqdm=False)[0].outputs[0].text
+        outside.at_most(f"structured output: {text!r} is not one of the choices", text not in ("table", "budget"), 0)
+        outside.at_most("kinds of requests: blocks that are not free at the end", before - free_blocks(scheduler), 0)
+
+
+def part_memory():
+    """How many requests decode at once where memory is what binds: prompts of 1,000 tokens and answers of 128 in a pool that holds eight prompts."""
+    most, name = {}, "bank"
+    for budget in (100000, 0.25, 0.125):
+        with engine({"table": tables[name], "budget": budget}, num_gpu_blocks_override=8 * 32, max_model_len=1184, max_num_seqs=64) as (llm, scheduler):
+            core, decoding, begin = llm.llm_engine, [], time.monotonic()
+            for i in range(40):
+                core.add_request(str(i), {"prompt_token_ids": ids[500 * i : 500 * i + 1000]}, SamplingParams(temperature=0, max_tokens=128, ignore_eos=True))
+            while core.has_unfinished_requests():
+                core.step()
+                decoding.append(sum(r.num_computed_tokens >= r.num_prompt_tokens for r in scheduler.running))
+            most[budget] = max(decoding)
+            print(f"     budget {budget:g}: of 40 requests at most {max(decoding)} decode at once, on average {np.mean(decoding):.1f}; "
+                  f"{len(decoding)} steps, {time.monotonic() - begin:.0f} s")
+    outside.at_most("a quarter: times as many requests at once that it is short of 3", 3 - most[0.25] / most[100000], 0)
+
+
+def part_refused():
+    """What is refused when an engine starts, by name."""
+    good = {"table": tables["bank"], "budget": 0.25}
+    cases = [("is no setting", {**good, "bugdet": 1}, {}), ("a quantised cache (--kv-cache-dtype fp8)", good, dict(kv_cache_dtype="fp8")),
+             ("speculative decoding", good, dict(speculative_config={"method": "ngram", "num_speculative_tokens": 2})),
+             ("a scheduler of your own", good, dict(scheduler_cls="vllm.v1.core.sched.scheduler.Scheduler"))]
+    if a.table is None:
+        cases += [("reads attention", {**good, "table": tables["attention"]}, {}), ("which has a sliding window", good, dict(model=other_model("sliding"))),
+                  ("which has logits that are capped", good, dict(model=other_model("capped"))),
+                  ("the model has", good, dict(model=str(outside.ROOT / "models/ckvc-tiny-4l"))),
+                  ("a length per layer needs KV cache groups", {**good, "table": tables["lengths"]}, dict(disable_hybrid_kv_cache_manager=True))]
+    for words, settings, options in cases:
+        said = ""
+        try:
+            with engine(settings, **options):
+                pass
+        except Exception as problem:  # vLLM wraps some
+            said = str(problem)
+        outside.at_most(f"refused: {words}{'' if words in said else f' (said: {said[-300:]})'}", words not in said, 0)
+
+
+def other_model(kind):
+    """The folder of a small random model that ckvc does not serve."""
+    common = dict(hidden_size=192, intermediate_size=256, num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=3, head_dim=32, vocab_size=4096)
+    if kind == "sliding":
+        config = transformers.MistralConfig(**common, sliding_window=64)
+    else:
+        config = transformers.Gemma2Config(**common, sliding_window=4096, layer_types=["full_attention"] * 2)
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(tmp / kind)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp / kind / name).write_bytes((a.model / name).read_bytes())
+    return str(tmp / kind)
+
+
+def part_serve():
+    """`vllm serve` with its engine in another process and async scheduling, asked by openai's client: all prompts at once, streamed, with log probabilities."""
+    import openai
+    with engine({"table": tables["bank"], "budget": 0.25}) as (llm, _):
+        want = [tokens for tokens, _ in answers(llm, prompts)]
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    log = open(tmp / "serve.log", "w+")
+    settings = json.dumps({"ckvc": {"table": tables["bank"], "budget": 0.25}})
+    command = ["serve", a.model, "--port", port, "--dtype", a.dtype, "--block-size", BLOCK, "--max-model-len", 2048, "--max-num-seqs", 16,
+               "--served-model-name", "m", "--return-tokens-as-token-ids", "--additional-config", settings, *["--enforce-eager"] * a.eager]
+    server = subprocess.Popen([pathlib.Path(sys.executable).parent / "vllm", *map(str, command)], stdout=log, stderr=log,
+                              env={**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1", "VLLM_LOGGING_LEVEL": "INFO"})
+    try:
+        client, ready = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0), False
+        end = time.monotonic() + 400
+        while not ready and server.poll() is None and time.monotonic() < end:
+            with contextlib.suppress(openai.OpenAIError):
+                ready = bool(client.models.list().data)
+            time.sleep(1)
+        streams = [client.completions.create(model="m", prompt=p, max_tokens=NEW, temperature=0, logprobs=1, stream=True, extra_body={"ignore_eos": True})
+                   for p in prompts] if ready else []
+        got = [[int(t.split(":")[1]) for event in stream for t in event.choices[0].logprobs.tokens] for stream in streams]
+        outside.at_most("vllm serve: texts that differ from those of one process", sum(x != y for x, y in zip(got, want)) if ready else len(prompts), 0)
+    finally:
+        server.terminate()
+        server.wait()
+    said = (tmp / "serve.log").read_text()
+    outside.at_most("vllm serve: the log does not say that the table is served", "ckvc keeps of each prompt what" not in said, 0)
+    if not ready:
+        print(said[-3000:])
+
+
+if __name__ == "__main__":
+    transformers.logging.set_verbosity_error()
+    torch.set_num_threads(1)
+    model = transformers.AutoModelForCausalLM.from_pretrained(a.model, dtype=getattr(torch, a.dtype)).eval().to(a.device)
+    if a.prompts:
+        prompts = [json.loads(line)["tokens"] for line in a.prompts.read_text().splitlines()][:6]
+        prompts = [p[: 1500 - 97 * i] for i, p in enumerate(prompts)]
+        ids = sum(prompts, [])
+    else:
+        ids = prose_ids()
+        prompts = [ids[700 * i : 700 * i + n] for i, n in enumerate((900, 257, 1111, 40, 20, 512))]
+    tables = make_tables() if a.table is None else {"bank": str(a.table), "plain": str(a.table), **({"lengths": str(a.lengths)} if a.lengths else {})}
+    for part in [f for name, f in list(globals().items()) if name.startswith("part_") and (not a.only or name[5:] in a.only.split(","))]:
+        part()
+    outside.done()

@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+"""ckvc.vllm_plugin without vLLM: settings, what is refused, blocks that stay, and that a configuration without the setting stays as it is. What needs vLLM is
+in tests/outside/vllm_engine.py."""
+import os
+import sys
+import tempfile
+import types
+from unittest import mock
+
+from common import golden, put, run_tests
+from test_ckvc import refused
+
+import numpy as np
+
+import ckvc
+from ckvc import vllm_plugin as plugin
+from ckvc.exchange import table_bytes
+
+LEARNED = golden("learned2")
+
+
+def lengths_table(path, mode=3):
+    """A golden table with its one layer four times, of two classes, and what its first block recommends: mode 3 is `lengths`."""
+    t, L = ckvc.Table.read(LEARNED), 4
+    a = {k: x for k, x in t.sections.items() if k not in ckvc.table.EVIDENCE and k[0] != "s" and k != "hSIG"}
+    a = {k: np.concatenate([x] * L) if ckvc.table.SPECS[k][1:2] == "L" else x.copy() for k, x in a.items()}
+    a["SHAPE"][0], a["SCORE"][0, 5] = L, mode
+    a["SHARELEN"] = np.tile(np.array([[1.5], [0.5], [1.5], [0.5]]), (1, t.n_budgets))
+    a["META"] = np.frombuffer(t.text["META"].replace(b'"n_layers":1', b'"n_layers":%d' % L), "u1")
+    return put(path, table_bytes(path, a | {"FLAGS": np.array([t.flags], "<u8")}))
+
+
+def settings(table=LEARNED, budget=0.5, **more):
+    return plugin.settings_of({"ckvc": {"table": table, "budget": budget, **more}})
+
+
+def config(**changed):
+    """A configuration that ckvc serves, as far as it reads one."""
+    c = types.SimpleNamespace(
+        model_config=types.SimpleNamespace(use_mla=False, is_hybrid=False, has_inner_state=False, is_encoder_decoder=False, uses_mrope=False),
+        parallel_config=types.SimpleNamespace(decode_context_parallel_size=1, prefill_context_parallel_size=1, pipeline_parallel_size=1, data_parallel_size=1,
+                                              use_ubatching=False, worker_cls="vllm.v1.worker.cpu_worker.CPUWorker"),
+        scheduler_config=types.SimpleNamespace(scheduler_cls=None, async_scheduling=False, disable_hybrid_kv_cache_manager=False),
+        cache_config=types.SimpleNamespace(cache_dtype="auto"), speculative_config=None, kv_transfer_config=None, additional_config={})
+    for name, value in changed.items():
+        holder = next((h for h in vars(c).values() if hasattr(h, name)), c)
+        setattr(holder, name, value)
+    return c
+
+
+def fake_vllm(version="0.32.0"):
+    """Modules in vLLM's place, with an EngineArgs whose create_engine_config returns `made`."""
+    class EngineArgs:
+        def __init__(self, additional_config, made):
+            self.additional_config, self.made, self.enable_prefix_caching = additional_config, made, None
+
+        def create_engine_config(self, usage=None):
+            self.made.additional_config = self.additional_config
+            return self.made
+
+    say = lambda text, *args: said.append(text % args)  # noqa: E731
+    log = types.SimpleNamespace(info=say, warning=say)
+    modules = {"vllm": types.ModuleType("vllm"), "vllm.logger": types.ModuleType("vllm.logger"), "vllm.engine": types.ModuleType("vllm.engine"),
+               "vllm.engine.arg_utils": types.ModuleType("vllm.engine.arg_utils")}
+    modules["vllm"].__version__, modules["vllm.logger"].init_logger, modules["vllm.engine.arg_utils"].EngineArgs = version, lambda name: log, EngineArgs
+    return mock.patch.dict(sys.modules, modules), EngineArgs
+
+
+said = []
+
+
+def test_settings():
+    assert plugin.settings_of({}) is None and plugin.settings_of({"other": 1}) is None and plugin.settings_of(object()) is None
+    s = settings()
+    assert s == plugin.Settings(LEARNED, 0.5, True, False, False) and settings(fit=False, untested=True)[2:] == (False, False, True)
+    assert settings(LENGTHS, 0.25).lengths is True and settings(LENGTHS, 0.25, lengths=False).lengths is False
+    assert settings(LENGTHS, 64).lengths is False and settings(LENGTHS, 64, lengths=True).lengths is True and settings(LENGTHS, 0.3).lengths is False
+    for wrong, words in ((3, "ckvc is 3, want an object"), ({"budget": 0.5}, "ckvc.table is missing"), ({"table": LEARNED}, "ckvc.budget is missing"),
+                         ({"table": LEARNED, "budget": True}, "ckvc.budget is True, want a number"),
+                         ({"table": 7, "budget": 0.5}, "ckvc.table is 7, want a path"),
+                         ({"table": LEARNED, "budget": 0.5, "fit": 1}, "ckvc.fit is 1, want true or false"),
+                         ({"table": LEARNED, "budget": 0.5, "bug\n": 1}, "ckvc.bug  is no setting; they are table, budget, fit, lengths, untested"),
+                         ({"table": "/none.ckvt", "budget": 0.5}, "/none.ckvt: No such file or directory"),
+                         ({"table": LEARNED, "budget": 1.0}, "a budget of 1.0"), ({"table": LEARNED, "budget": -1}, "a budget of -1"),
+                         ({"table": LEARNED, "budget": float("nan")}, "a budget of nan"), ({"table": LEARNED, "budget": 8}, "the least is 9"),
+                         ({"table": golden("learned"), "budget": 0.5}, "its score (learned, features of version 1) reads attention"),
+                         ({"table": golden("one-layer"), "budget": 0.5}, "its score (paper) reads attention"),
+                         ({"table": LEARNED, "budget": 0.5, "lengths": True}, "no budget 0.5"),
+                         ({"table": LEARNED, "budget": 0.25, "lengths": True}, "no shares")):
+        refused(words, plugin.settings_of, {"ckvc": wrong})
+
+
+def test_blocks():
+    """As many blocks as the budget has room for, and never fewer than a head's floor."""
+    t = plugin.read_table(LEARNED)
+    for budget in (0.5, 0.25, 0.01, 64, 9, 5000):
+        s = settings(budget=budget)
+        for T in [*range(0, 200), 1023, 1024, 1025]:
+            full, tail = divmod(T, 16)
+            nb = plugin.blocks_kept(s, None, 16, T)
+            if T <= t.window:
+                assert nb == full
+                continue
+            n, want = nb * 16 + tail, max(int(budget if budget >= 1 else budget * T), 9)
+            assert 0 <= nb <= full and n >= min(9, T), (budget, T, nb)
+            assert nb == full or n + 16 > want, (budget, T, nb)  # a block more would be beyond the budget
+            assert n <= want or nb == 0 or n - 16 < 9, (budget, T, nb)
+
+
+def test_lengths():
+    """Layers of equal share are a class, whose length is the table's in whole blocks."""
+    t, s, T = plugin.read_table(LENGTHS), settings(LENGTHS, 0.25), 1000
+    classes = [plugin.length_class(s, row) for row in range(4)]
+    assert classes == [0, 1, 0, 1] and plugin.length_class(s._replace(lengths=False), 3) is None
+    want = t.capacities(0, T, "lengths", 250)
+    assert want[0] == want[2] > want[1]
+    for row, c in enumerate(classes):
+        n = plugin.blocks_kept(s, c, 16, T) * 16 + T % 16
+        assert n <= want[row] < n + 16, (row, n, want)
+    refused("no budget 0.3", settings, LENGTHS, 0.3, lengths=True)
+    assert plugin.blocks_kept(s, 1, 16, 20) * 16 + 20 % 16 >= 9  # 5 tokens of 20 are below the floor
+
+
+def test_refusals():
+    assert plugin.refusal(config()) == ""
+    for words, changed in (("MLA", dict(use_mla=True)), ("Mamba", dict(is_hybrid=True)), ("Mamba", dict(has_inner_state=True)),
+                           ("M-RoPE", dict(uses_mrope=True)),
+                           ("an encoder and a decoder", dict(is_encoder_decoder=True)), ("speculative decoding", dict(speculative_config=object())),
+                           ("a KV connector", dict(kv_transfer_config=object())), ("context parallelism", dict(decode_context_parallel_size=2)),
+                           ("context parallelism", dict(prefill_context_parallel_size=2)), ("pipeline parallelism", dict(pipeline_parallel_size=2)),
+                           ("data parallelism", dict(data_parallel_size=2)), ("micro-batches", dict(use_ubatching=True)),
+                           ("a quantised cache (--kv-cache-dtype fp8)", dict(cache_dtype="fp8")),
+                           ("a scheduler of your own (--scheduler-cls mine.S)", dict(scheduler_cls="mine.S")),
+                           ("the worker mine.W", dict(worker_cls="mine.W"))):
+        assert words in plugin.refusal(config(**changed)), words
+
+
+def test_plugin():
+    """Without the setting the configuration is the one that vLLM made, untouched. With it, worker and scheduler are ckvc's, and prefix caching is off."""
+    modules, EngineArgs = fake_vllm()
+    with modules:
+        made = config()
+        before = repr(made)
+        plugin.register()
+        plugin.register()  # vLLM may load plugins more than once
+        for asked in ({}, {"other": 1}):
+            args = EngineArgs(asked, made)
+            assert args.create_engine_config() is made and args.enable_prefix_caching is None
+            made.additional_config = {}
+            assert repr(made) == before and not said
+        args = EngineArgs({"ckvc": {"table": LEARNED, "budget": 0.5}}, made)
+        assert args.create_engine_config("usage") is made and args.enable_prefix_caching is False
+        assert made.parallel_config.worker_cls == "ckvc.vllm.CPUWorker" and made.scheduler_config.scheduler_cls == "ckvc.vllm.Scheduler"
+        assert plugin.settings_of(made.additional_config) == settings() and "for a budget of 0.5. Prefix caching is off." in said[0]
+        args = EngineArgs({"ckvc": {"table": LEARNED, "budget": 0.5}}, config(async_scheduling=True, worker_cls="vllm.v1.worker.gpu_worker.Worker"))
+        assert args.create_engine_config().scheduler_config.scheduler_cls == "ckvc.vllm.AsyncScheduler"
+        assert args.made.parallel_config.worker_cls == "ckvc.vllm.GPUWorker"
+        args = EngineArgs({"ckvc": {"table": LEARNED, "budget": 0.5}}, config(cache_dtype="fp8"))
+        refused("ckvc does not serve a quantised cache", args.create_engine_config)
+        args = EngineArgs({"ckvc": {"table": LENGTHS, "budget": 0.25}},
+                          config(disable_hybrid_kv_cache_manager=True))
+        refused("a length per layer needs KV cache groups", args.create_engine_config)
+
+
+def test_versions():
+    for version, tested in (("0.32.0", True), ("0.32.1+cpu", True), ("0.33.0", False), ("1.32.0", False), ("0.320.0", False)):
+        modules, _ = fake_vllm(version)
+        with modules:
+            if tested:
+                plugin.prepare(config(), settings())
+                continue
+            refused(f"vLLM {version}: ckvc was tested with 0.32", plugin.prepare, config(), settings())
+            said.clear()
+            plugin.prepare(config(), settings(untested=True))
+            assert f"ckvc was not tested with vLLM {version}" in said
+
+
+with tempfile.TemporaryDirectory() as folder:
+    LENGTHS = lengths_table(os.path.join(folder, "lengths.ckvt"))
+    run_tests(globals())
