@@ -105,6 +105,7 @@ def test_blocks():
             assert 0 <= nb <= full and n >= min(9, T), (budget, T, nb)
             assert nb == full or n + 16 > want, (budget, T, nb)  # a block more would be beyond the budget
             assert n <= want or nb == 0 or n - 16 < 9, (budget, T, nb)
+    assert t.window == 16 and [plugin.blocks_kept(settings(budget=0.25), None, 4, T) for T in (16, 20)] == [4, 3]  # the window stays whole; then the floor of 9
 
 
 def test_lengths():
