@@ -18,18 +18,23 @@ from vllm.config import VllmConfig
 from vllm.distributed import get_tensor_model_parallel_rank
 from vllm.model_executor.layers.rotary_embedding import RotaryEmbedding
 from vllm.model_executor.layers.rotary_embedding.llama3_rope import Llama3RotaryEmbedding
+from vllm.platforms import current_platform
 from vllm.v1.attention.backends import cpu_attn, flash_attn
 from vllm.v1.core.sched import async_scheduler, scheduler
 from vllm.v1.core.single_type_kv_cache_manager import FullAttentionManager
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheSpec, replace_as
 from vllm.v1.kv_cache_spec_registry import KVCacheSpecRegistry
-from vllm.v1.worker import cpu_worker, gpu_worker
 
 from .files import Error, refuse
 from .fit import fit_entries, reference_queries
 from .prefill import Geometry, kept_of_layer
 from .table import Table
 from .vllm_plugin import Settings, block_of, blocks_kept, length_class, read_table, settings_of
+
+if current_platform.is_cpu():  # the CPU's worker changes modules as it is imported
+    from vllm.v1.worker.cpu_worker import CPUWorker as VllmWorker
+else:
+    from vllm.v1.worker.gpu_worker import Worker as VllmWorker  # type: ignore[assignment]
 
 KeysValues = Tuple[torch.Tensor, torch.Tensor]
 
@@ -257,22 +262,9 @@ def serve(config: VllmConfig, runner: Any, specs: Dict[str, KVCacheSpec]) -> Dic
     return {name: replace_as(spec, CompactedSpec, settings=settings, row=length_class(settings, row)) for row, (name, spec) in enumerate(specs.items())}
 
 
-class _Worker:
-    """The part that workers share."""
-
-    def get_kv_cache_spec(self) -> Dict[str, KVCacheSpec]:
-        return serve(self.vllm_config, self.model_runner, super().get_kv_cache_spec())
-
-    def initialize_from_config(self, kv_cache_config: Any) -> None:
-        super().initialize_from_config(kv_cache_config)
-        for groups in self.model_runner.attn_groups:
-            for group in groups:
-                check_layout(group.get_metadata_builder(0))
-
-
 def check_layout(builder: _Compacting) -> None:
-    """An Error if what a layer writes to its cache is not what `read` finds there, because the cache has another layout. Block 0, which no request gets, is written and
-    restored."""
+    """An Error if what a layer writes to its cache is not what `read` finds there, because the cache has another layout. Block 0, which no request
+    gets, is written and restored."""
     layer = builder._layers[0]
     cache, (G, size, width) = layer.kv_cache, layer.kv_cache.shape[1:]
     before = cache[:1].clone()
@@ -285,9 +277,16 @@ def check_layout(builder: _Compacting) -> None:
     refuse(not same, f"ckvc does not know the layout of this cache ({layer.attn_backend.get_name()}{f', instructions {isa}' if isa else ''})")
 
 
-class CPUWorker(_Worker, cpu_worker.CPUWorker):
-    pass
+class Worker(VllmWorker):
+    """The platform's worker, whose layers compact prompts."""
 
+    def get_kv_cache_spec(self) -> Dict[str, KVCacheSpec]:
+        """The specs of the layers' caches, by which vLLM makes groups. The model is loaded then, and its layers are prepared here."""
+        return serve(self.vllm_config, self.model_runner, super().get_kv_cache_spec())
 
-class GPUWorker(_Worker, gpu_worker.Worker):
-    pass
+    def initialize_from_config(self, kv_cache_config: Any) -> None:
+        """Makes the cache, and checks that its layout is known."""
+        super().initialize_from_config(kv_cache_config)
+        for groups in self.model_runner.attn_groups:
+            for group in groups:
+                check_layout(group.get_metadata_builder(0))

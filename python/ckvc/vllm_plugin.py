@@ -16,7 +16,7 @@ from .files import Error, plain, refuse
 from .table import FEATURES, Table, budget_tokens
 
 TESTED = ("0.32",)  # minor versions of vLLM for which tests/outside/vllm_engine.py has passed
-WORKERS = {"vllm.v1.worker.cpu_worker.CPUWorker": "ckvc.vllm.CPUWorker", "vllm.v1.worker.gpu_worker.Worker": "ckvc.vllm.GPUWorker"}
+WORKERS = ("vllm.v1.worker.cpu_worker.CPUWorker", "vllm.v1.worker.gpu_worker.Worker")  # those that ckvc.vllm.Worker can be
 PLAIN_CACHES = ("auto", "float16", "bfloat16", "float32", "half", "float")  # types of a cache that is not quantised
 KINDS = {"table": ((str,), "a path"), "budget": ((int, float), "a number"), "fit": ((bool,), "true or false"),
          "lengths": ((bool, type(None)), "true or false"), "untested": ((bool,), "true or false")}
@@ -151,7 +151,7 @@ def prepare(config: Any, settings: Settings) -> None:
     refuse(hybrid_off, "ckvc: a length per layer needs KV cache groups: leave --disable-hybrid-kv-cache-manager out, or set \"lengths\": false")
     scheduler = config.scheduler_config
     scheduler.scheduler_cls = f"ckvc.vllm.{'AsyncScheduler' if scheduler.async_scheduling else 'Scheduler'}"
-    config.parallel_config.worker_cls = WORKERS[config.parallel_config.worker_cls]
+    config.parallel_config.worker_cls = "ckvc.vllm.Worker"
     config.additional_config["ckvc"] = settings._asdict()
     say.info("ckvc keeps of each prompt what %s says for a budget of %g%s. Prefix caching is off.", settings.table, settings.budget,
              ", with a length per layer" if settings.lengths else "")

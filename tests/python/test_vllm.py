@@ -151,11 +151,11 @@ def test_plugin():
             assert repr(made) == before and not said
         args = EngineArgs({"ckvc": {"table": LEARNED, "budget": 0.5}}, made)
         assert args.create_engine_config("usage") is made and args.enable_prefix_caching is False
-        assert made.parallel_config.worker_cls == "ckvc.vllm.CPUWorker" and made.scheduler_config.scheduler_cls == "ckvc.vllm.Scheduler"
+        assert made.parallel_config.worker_cls == "ckvc.vllm.Worker" and made.scheduler_config.scheduler_cls == "ckvc.vllm.Scheduler"
         assert plugin.settings_of(made.additional_config) == settings() and "for a budget of 0.5. Prefix caching is off." in said[0]
         args = EngineArgs({"ckvc": {"table": LEARNED, "budget": 0.5}}, config(async_scheduling=True, worker_cls="vllm.v1.worker.gpu_worker.Worker"))
         assert args.create_engine_config().scheduler_config.scheduler_cls == "ckvc.vllm.AsyncScheduler"
-        assert args.made.parallel_config.worker_cls == "ckvc.vllm.GPUWorker"
+        assert args.made.parallel_config.worker_cls == "ckvc.vllm.Worker"
         args = EngineArgs({"ckvc": {"table": LEARNED, "budget": 0.5}}, config(cache_dtype="fp8"))
         refused("ckvc does not serve a quantised cache", args.create_engine_config)
         args = EngineArgs({"ckvc": {"table": LENGTHS, "budget": 0.25}},
