@@ -36,7 +36,8 @@ a = outside.arguments(smollm2=False, model=(pathlib.Path, outside.ROOT / "models
                       budget=(str, "0.5,0.25", ""), dtype=(str, "float32", ""), device=(str, "cpu", ""), eager=(int, 1, "0: with CUDA graphs"),
                       gpus=(int, 1, ""), block=(int, 32, "slots of a block"),
                       close=(float, 1e-4, "the bound of log probabilities"), apart=(float, 0, "the share of kept positions that may differ"),
-                      requests=(int, 200, "of random lengths, arrivals and cancellations"), only=(str, "", "names of parts"))
+                      wait=(int, 900, "seconds for the server to start"), requests=(int, 200, "of random lengths, arrivals and cancellations"),
+                      only=(str, "", "names of parts"))
 tmp, BLOCK, NEW = outside.scratch(), a.block, 40
 SAMPLING = SamplingParams(temperature=0, max_tokens=NEW, logprobs=1, ignore_eos=True)
 
@@ -162,11 +163,10 @@ def part_chunks():
     for name in pair():
         settings, preempted = {"table": tables[name], "budget": 0.25}, []
         many, sampling = prompts + [ids[97 * i : 97 * i + 260] for i in range(14)], SamplingParams(temperature=0, max_tokens=3 * NEW, ignore_eos=True)
-        real = ckvc.vllm.Scheduler._preempt_request
 
         def preempt(self, request, *rest, **more):
             preempted.append(request.num_output_tokens)
-            return real(self, request, *rest, **more)
+            return super(ckvc.vllm._SplitAtPrompt, self)._preempt_request(request, *rest, **more)
 
         with engine(settings, max_model_len=longest()) as (llm, scheduler):
             groups = len(scheduler.kv_cache_config.kv_cache_groups)
@@ -174,9 +174,11 @@ def part_chunks():
             want = [list(x.outputs[0].token_ids) for x in llm.generate([{"prompt_token_ids": x} for x in many], sampling, use_tqdm=False)]
         for what, options in (("chunks of 160", dict(max_num_batched_tokens=160)), ("a small pool", small),
                               ("chunks in a small pool", dict(max_num_batched_tokens=160, **small)),
-                              ("priorities in a small pool", dict(scheduling_policy="priority", **small))):
+                              ("priorities in a small pool", dict(scheduling_policy="priority", **small)),
+                              ("async scheduling in a small pool", dict(async_scheduling=True, **small))):
             preempted.clear()
-            with mock.patch.object(ckvc.vllm.Scheduler, "_preempt_request", preempt), engine(settings, max_model_len=longest(), **options) as (llm, scheduler):
+            options["max_model_len"] = longest()
+            with mock.patch.object(ckvc.vllm._SplitAtPrompt, "_preempt_request", preempt, create=True), engine(settings, **options) as (llm, scheduler):
                 before = free_blocks(scheduler)
                 priority = dict(priority=[len(many) - i for i in range(len(many))]) if "priorit" in what else {}
                 out = llm.generate([{"prompt_token_ids": x} for x in many], sampling, use_tqdm=False, **priority)
@@ -230,7 +232,7 @@ def part_kinds():
         beams = llm.beam_search([prompt], BeamSearchParams(beam_width=3, max_tokens=6))[0].sequences
         outside.at_most("beams: fewer than 3", 3 - len(beams), 0)
         choice = SamplingParams(temperature=0, max_tokens=20, structured_outputs=StructuredOutputsParams(choice=["table", "budget"]))
-        text = llm.generate([prompt], choice, use_tqdm=False)[0].outputs[0].text
+        text = llm.get_tokenizer().decode(llm.generate([prompt], choice, use_tqdm=False)[0].outputs[0].token_ids, skip_special_tokens=True)
         outside.at_most(f"structured output: {text!r} is not one of the choices", text not in ("table", "budget"), 0)
         outside.at_most("kinds of requests: blocks that are not free at the end", before - free_blocks(scheduler), 0)
 
@@ -304,7 +306,7 @@ def part_serve():
                               env={**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1", "VLLM_LOGGING_LEVEL": "INFO"})
     try:
         client, ready = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0), False
-        end = time.monotonic() + 900
+        end = time.monotonic() + a.wait
         while not ready and server.poll() is None and time.monotonic() < end:
             with contextlib.suppress(openai.OpenAIError):
                 ready = bool(client.models.list().data)
