@@ -2,7 +2,7 @@
 """check_readme.py [--write] DEMO: do README and docs/results.md say what was measured?
 
 README's table and docs/losses.svg (of the first of MODELS), and each model's tables in docs/results.md, are compared to the letter with
-the score lines of docs/results/MODEL, which scripts/results-real.sh made on fresh prompts. The line of docs/results.md about the demo is
+the score lines of docs/results/MODEL, which scripts/results-real.sh made on fresh prompts; those of fitted entries are fitted-CORPUS there. The line of docs/results.md about the demo is
 compared with what `make demo` has found in the folder DEMO (DEMO/recovered.md). Another kind of CPU rounds the demo's numbers otherwise,
 and may choose otherwise where choices are near: so a number may be off by a tenth of itself and two of its last digit, and the answer
 says so. Exit code 1 means that the pages do not say what was found. With --write they say it from then on."""
@@ -68,6 +68,32 @@ def recovered(model, *options):
     return rows(run(f"{HOME}/scripts/recovered.py", *options, together(there(*FRONT)), *each, *(f"{length}, {together(files)}" for length, files in long if files)))
 
 
+def fitted():
+    """Of each model's prompts: the mean KL of a table whose entries are fitted, and that of the model's table in docs/results on the same prompts."""
+    def mean(files, wanted, budget):
+        found = {}
+        for f in files:
+            for line in lzma.open(f, "rt"):
+                r = json.loads(line)
+                if r["policy"] == "table" and r["budget"] == budget and (not wanted or r["token_hash"] in wanted):
+                    found[r["token_hash"]] = r["kl"]
+        return sum(found.values()) / len(found), found.keys()
+
+    lines = []
+    for model, title in MODELS.items():
+        folder = f"{HOME}/docs/results/{model}"
+        there = [c for c in (*FRONT, "mixed", "chat") if os.path.exists(f"{folder}/fitted-{c}.jsonl.xz")]
+        for corpora in [c for c in [FRONT, *((c,) for c in there)] if there]:
+            cells = []
+            for budget in (0.0625, 0.125, 0.25):
+                new, prompts = mean([f"{folder}/fitted-{c}.jsonl.xz" for c in corpora], None, budget)
+                old, _ = mean([f"{folder}/{c}.jsonl.xz" for c in corpora], prompts, budget)
+                cells.append(f"**{new:.3f}** for {old:.3f}")
+            name = f"{COUNT[len(corpora)]} together" if len(corpora) > 1 else corpora[0]
+            lines.append(f"| {title[3:]}, {name}, {len(prompts)} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 def picture(model):
     """What a report of the model's score lines says of the policies PICTURE at the budgets of README's table."""
     folder = f"{HOME}/docs/results/{model}"
@@ -120,6 +146,7 @@ for model, title in MODELS.items():
     ok.append(hold(f"{RESULTS}'s {model}, extra loss", RESULTS, rf"{title}\n.*?\n- At T/16, T/8 and T/4 the table's extra loss is (.*?), that of the best rules (.*?)\.\n",
                    ", ".join(ours), ", ".join(f"{loss} ({rule})" for rule, loss in zip(rules, of_rules))))
     ok.append(hold(f"{RESULTS}'s {model}, KL", RESULTS, rf"{title}\n.*?KL:\s+(\| prompts .*?)\n\n", recovered(model, "--kl")))
+ok.append(hold(f"{RESULTS}'s fitted entries", RESULTS, r"## Fitted entries\n.*?\| --- \| --- \| --- \| --- \|\n(.*?)\n\n", fitted()))
 both = [cells(rows(open(demo + "/recovered.md").read()), budget, "both") for budget in ("T/8", "T/4")]
 ok.append(hold(f"{RESULTS}'s demo", RESULTS, r"a toy model of 8 layers\. On its (\d+) prompts of both corpora .*? is (\S+) at T/8\s+and\s+(\S+) at T/4, .*? lose (\S+) and (\S+)\.\n",
                both[0][0], *(x[1] for x in both), *(x[3] for x in both), rounded=True))
