@@ -138,12 +138,24 @@ static ckvc_status open_candidates(steps *s, candidates *x, ckvc_err *err) {
     return CKVC_OK;
 }
 
-static void drop_lost(const select_losses *s, candidates *x) {
+/* Drops what lost. The file may be of a release that tried other candidates. */
+static ckvc_status drop_lost(const select_losses *s, candidates *x, const char *path,
+                             ckvc_err *err) {
+    bool same = s->n == x->n;
+    for (size_t i = 0; same && i < x->n; i++) {
+        const select_candidate *a = &s->candidates[i], *c = &x->list[i];
+        same = a->score == c->score && a->mix == c->mix && a->ridge == c->ridge;
+    }
+    CKVC_FAIL_IF(!same, err, CKVC_E_MISMATCH,
+                 "%s: has other candidates than this ckvc tries: another release began to choose. "
+                 "Go on with that release, or start a new run with another --out",
+                 path);
     for (size_t i = 0; i < x->n; i++) {
         for (uint32_t b = 0; b < s->n_budgets; b++) {
             x->policies[i].skip |= (uint64_t)s->lost[i * s->n_budgets + b] << b;
         }
     }
+    return CKVC_OK;
 }
 
 /* Scores the candidates on the prompts that choose. What is chosen is a function of the logged
@@ -175,7 +187,7 @@ static ckvc_status try_candidates(steps *s, ckvc_err *err) {
         select_free(s->result->select);
         s->result->select = NULL;
         CKVC_TRY(select_read(path, s->table->table, true, &s->result->select, err));
-        drop_lost(s->result->select, &x);
+        CKVC_TRY(drop_lost(s->result->select, &x, path, err));
     }
     return CKVC_OK;
 }
@@ -231,6 +243,7 @@ static ckvc_status run_budgets(run_dir *run, const compile_options *o, compile_r
                                ckvc_err *err) {
     CKVC_AUTO(steps_close) steps s = steps_of(run, o, result);
     pass_counts logged = {.reliability = NAN}, none = {.reliability = NAN};
+    CKVC_TRY(steps_check_formats(&s, err));
     CKVC_TRY(ask_demand(&s, &logged, err));
     if (s.select.n > 0) {
         tell(&s, &logged);

@@ -162,6 +162,7 @@ static ckvc_status run_rounds(run_dir *run, const compile_options *o, compile_re
     CKVC_AUTO(heldout_free_at) heldout *before = NULL;
     ckvc_side sides[CKVC_SIDE_COUNT];
     const int n = probe_sides(o->probe, sides);
+    CKVC_TRY(steps_check_formats(&s, err));
     CKVC_TRY(judge_start(&s, &before, err));
     while (r->stop == STOP_NOT) {
         const size_t first_pass = r->n_passes;

@@ -68,6 +68,12 @@ static ckvc_status stopped(const steps *s, const char *what, ckvc_err *err) {
                      run_path(s->run), what);
 }
 
+ckvc_status steps_check_formats(const steps *s, ckvc_err *err) {
+    const setting *asked = &s->o->plan->options->setting;
+    return policy_check_formats((cache_formats){asked->cache_keys, asked->cache_values},
+                                s->o->plan->inputs, err);
+}
+
 ckvc_status steps_check_stop(const steps *s, ckvc_err *err) {
     return ckvc_stop_requested() ? stopped(s, "between two steps", err) : CKVC_OK;
 }

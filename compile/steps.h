@@ -29,6 +29,9 @@ void steps_set_plan(run_dir *run, const plan *p);
 compile_pass *steps_begin(steps *s, pass_kind kind);
 /* Writes the name of a pass's checkpoint to `file`, such as "tables/pass-01.ckvt". */
 void steps_file(char file[48], const char *folder, size_t number, const char *ending);
+/* Refuses formats of the cache that the model or the backend does not have, before anything is
+ * logged. */
+ckvc_status steps_check_formats(const steps *s, ckvc_err *err) CKVC_MUST_CHECK;
 /* Returns CKVC_E_STOPPED where a stop was asked for. It is called between two checkpoints. */
 ckvc_status steps_check_stop(const steps *s, ckvc_err *err) CKVC_MUST_CHECK;
 /* Fits what the passes of this number logged, over the table before. `probe` is META's; with NULL

@@ -3,7 +3,7 @@
 
 It does what the authors' code calls AM-HighestAttnKeys (github.com/adamzweiger/compaction, 2e59cc8, evaluation/configs/algorithms/default.py), with the
 reference queries of a repeat pass. An instruction and the prompt once more are read behind the prompt's cache, and in each layer the queries of these tokens,
-at their positions behind the prompt, are the reference queries of a KV head: those of all its query heads, without a draw. Queries see all of the prompt.
+at their positions behind the prompt, are the reference queries of a KV head: all those of all its query heads, none left out. Each sees all of the prompt.
 
 Kept are the keys with the largest root mean square of attention over the queries. Each gets a bias, so that exp(logit) of what is kept adds up to that of all
 keys: weights exp(bias) by least squares, clamped to exp(-3) ... exp(3), and two steps of projected gradient. Values are those by which the answers to the

@@ -628,8 +628,7 @@ static ckvc_status choose_sets(policy_sets *k, size_t i, uint32_t b, ckvc_err *e
             k->kept.repeat_tokens = reconstruction_tokens(&k->repeat.texts, k->p->n_tokens);
         }
         if (r->by_table) { k->kept.score = (ckvc_score_kind)asked.kind; }
-        CKVC_TRY(keep_rule(k, i, b, err));
-        return fit_kept(k, i, b, err);
+        return keep_rule(k, i, b, err);
     }
     assert(t); /* there is no rule, so it is a table, or was made as one */
     k->kept.score = (ckvc_score_kind)asked.kind;
@@ -643,7 +642,9 @@ ckvc_status policy_sets_decide(policy_sets *k, size_t i, uint32_t b, const polic
     *out = &k->kept;
     ckvc_alloc_forbid("kept sets and fitted entries");
     ckvc_status st = choose_sets(k, i, b, err);
-    for (uint32_t l = 0; l < k->L; l++) { k->kept.sets[l].formats = policy_formats(k->o, i); }
+    for (uint32_t l = 0; !st && l < k->L; l++) {
+        k->kept.sets[l].formats = policy_formats(k->o, i);
+    }
     st = st ? st : fit_kept(k, i, b, err);
     ckvc_alloc_permit();
     return st;
@@ -697,17 +698,21 @@ double policy_sets_tau(const policy_sets *k, size_t i, uint32_t b) {
     return k->tau[i * k->o->setting.budgets.n + b];
 }
 
+ckvc_status policy_check_formats(cache_formats f, const calibrate_inputs *in, ckvc_err *err) {
+    CKVC_FAIL_IF(!cache_is_plain(f) && !in->backend->formats, err, CKVC_E_DEVICE,
+                 "--cache-keys, --cache-values: %s holds caches in f32 alone; use --backend cpu",
+                 in->backend->kernel);
+    return cache_formats_check(f, model_get_shape(in->model)->head_dim, err);
+}
+
 ckvc_status policy_workers_open(policy_workers *p, const calibrate_inputs *in,
                                 const policy_choice *choice, worker_options o, ckvc_err *err) {
     const model_shape *shape = model_get_shape(in->model);
     session_limits limits = {0};
     *p = (policy_workers){.all = {0}};
     CKVC_TRY(policy_sets_create(choice, shape, in->prompts, &p->sets[0], err));
-    for (size_t i = 0; i < choice->n && !in->backend->formats; i++) {
-        CKVC_FAIL_IF(
-            !cache_is_plain(policy_formats(choice, i)), err, CKVC_E_DEVICE,
-            "--cache-keys, --cache-values: %s holds caches in f32 alone; use --backend cpu",
-            in->backend->kernel);
+    for (size_t i = 0; i < choice->n; i++) {
+        CKVC_TRY(policy_check_formats(policy_formats(choice, i), in, err));
     }
     policy_sets_need(p->sets[0], &limits);
     o.setting = choice->setting;

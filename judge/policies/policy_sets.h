@@ -87,6 +87,10 @@ typedef struct policy_workers {
     policy_sets *sets[SESSIONS_TOGETHER]; /* [all.n] */
 } policy_workers;
 
+/* CKVC_E_DEVICE where the backend holds caches in float32 alone and f asks for another format, and
+ * CKVC_E_USAGE where the model's heads do not go into a format. */
+ckvc_status policy_check_formats(cache_formats f, const calibrate_inputs *in,
+                                 ckvc_err *err) CKVC_MUST_CHECK;
 /* Opens as many workers as the memory plan says (all.items->plan). o says what is asked of the
  * prompts otherwise; what the policies need is added to it. `choice` is borrowed and may have no
  * policies. Close the workers even after an error. */

@@ -8,7 +8,8 @@
  *          arXiv 2209.05433), rounded to nearest even as PyTorch 2.15 does; larger numbers than
  *          448 become 448
  *   q8_0   ggml's blocks of 32 numbers: a float16 scale d, and 32 signed bytes (34 bytes a block)
- *   q4_0   the same with 32 nibbles, first the low ones and then the high ones (18 bytes a block)
+ *   q4_0   the same with 32 numbers of 4 bits in 16 bytes: byte i has number i in its low half and
+ *          number i + 16 in its high half (18 bytes a block)
  *
  * Each has a twin with "+rot": a row is multiplied by an orthonormal Hadamard matrix before it is
  * rounded, as llama.cpp does (pull request 21038). The matrix is symmetric, so it is its own

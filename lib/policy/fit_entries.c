@@ -30,7 +30,7 @@ typedef struct parts {
     double *over_sum;         /* [n] 1 / sum, of what is kept */
     double *answer;           /* [n][D] with the whole cache; then what is missing, and X */
     double *of_kept;          /* [n][D] with what is kept, times the sum */
-    double *lost;    /* [n] r: log of the share of its mass that a query loses, as a loss above 0 */
+    double *lost;    /* [n] r: minus the log of the share of a query's mass that is kept, so >= 0 */
     double *shift;   /* [D] u: what is added to every kept key */
     double *of_keys; /* [D][D] X^T X */
     double *gram;    /* [n][n] */

@@ -1,4 +1,4 @@
-/* What fitting spends its time in, on vectors of LANES doubles. fit_entries.c includes this file
+/* What fitting spends its time in, on vectors of LANES doubles. fit_products.c includes this file
  * once for each width. Before including it, define LANES (2 or more), NAME(x) (x with the width's
  * suffix) and TARGET (the function attribute). Nothing is rounded once for two operations, and no
  * operation combines lanes, so that the width does not show in the results. */

@@ -99,8 +99,9 @@ def blocks_kept(settings: Settings, row: Optional[int], block_size: int, n_token
     """How many of the full blocks of a prompt stay. The scheduler and the worker both ask here.
 
     A prompt of T tokens fills T // block_size blocks, and T % block_size slots of one more. When nb full blocks stay, each head keeps
-    nb * block_size + T % block_size positions. This is the largest such number within the budget, but at least the positions that a head always keeps. row: the
-    table's row whose length is kept, as length_class gives it. A prompt that is no longer than the table's window stays whole."""
+    nb * block_size + T % block_size positions. This is the largest such number within the budget, but at least the positions that a head always keeps, and
+    never less than T % block_size, which may be above a budget that is smaller than a block. row: the table's row whose length is kept, as length_class gives
+    it. A prompt that is no longer than the table's window stays whole."""
     table, (full, tail) = read_table(settings.table), divmod(n_tokens, block_size)
     if n_tokens <= table.window:
         return full

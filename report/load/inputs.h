@@ -65,7 +65,7 @@ static inline bool score_same_budget(const score_series *a, const score_series *
 }
 
 static inline bool score_same_setting(const score_series *a, const score_series *b) {
-    return setting_compare(&a->setting, &b->setting, SETTING_SCORE) == 0 &&
+    return setting_compare(&a->setting, &b->setting, SETTING_SCORE | SETTING_CACHE) == 0 &&
            a->setting.compress_after == b->setting.compress_after;
 }
 

@@ -248,7 +248,7 @@ bool series_is_unfitted(const score_series *y, const score_series *x) {
     fitted.ridge = x->setting.ridge;
     return x->kind == POLICY_TABLE && y->kind == POLICY_TABLE && strcmp(x->table, y->table) == 0 &&
            x->setting.ridge > 0 && y->setting.ridge == 0 && score_same_budget(x, y) &&
-           setting_compare(&x->setting, &fitted, SETTING_SCORE | SETTING_SETS) == 0;
+           setting_compare(&x->setting, &fitted, SETTING_SCORE | SETTING_SETS | SETTING_CACHE) == 0;
 }
 
 /* Compares series x with series y of its model, budget and C, in every list that the two belong
@@ -256,7 +256,8 @@ bool series_is_unfitted(const score_series *y, const score_series *x) {
 static void compare_two(worker *w, const score_series *x, const score_series *y,
                         comparison_list *lists) {
     const bool own = strcmp(x->table, y->table) == 0, table = x->kind == POLICY_TABLE;
-    const bool one_score = score_same_setting(x, y);
+    const bool one_score = score_same_setting(x, y),
+               other_score = setting_compare(&x->setting, &y->setting, SETTING_SCORE) != 0;
     const bool in[SCORE_LISTS] = {
         [AGAINST_IDENTITY] = one_score && y->kind == POLICY_IDENTITY,
         /* a table's matched control is no measure for another table, but is one for references */
@@ -265,7 +266,8 @@ static void compare_two(worker *w, const score_series *x, const score_series *y,
         [BETWEEN_TABLES] = table && y->kind == POLICY_TABLE && x > y && !series_is_unfitted(x, y) &&
                            !series_is_unfitted(y, x),
         /* what needs no table, under two scores */
-        [BETWEEN_SCORES] = !one_score && x > y && !*x->table && strcmp(x->policy, y->policy) == 0 &&
+        [BETWEEN_SCORES] = other_score && x > y && !*x->table &&
+                           strcmp(x->policy, y->policy) == 0 &&
                            (x->kind == POLICY_IDENTITY || x->kind == POLICY_TOP_K),
         /* its own matched control and references; sort_opponents sorts out those that do not keep
            as many */

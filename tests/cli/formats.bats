@@ -74,18 +74,18 @@ for r, e, p in zip(rotated, exact, plain):
 
 @test "eval: answers say format and bytes; a report keeps formats apart" {
     eval_() { "$CKVC" eval --model "$MODEL" --tasks niah-single-1 --lengths 200 --depths 0.5 --count 2 --window 16 --budget 0.5 -q "$@"; }
-    eval_ --policy full,snapkv --cache-keys q8_0 --cache-values fp8 --out "$DIR/q8.jsonl"
-    eval_ --policy snapkv --out "$DIR/f32.jsonl"
+    eval_ --policy full,snapkv --cache-keys q8_0 --cache-values fp8 --out "$DIR/answers-q8.jsonl"
+    eval_ --policy snapkv --out "$DIR/answers-f32.jsonl"
     check '
 for r in rows_of(sys.argv[1]):
     held = "cache_keys" in r
     assert r["bytes"] == r["entries"] * (34 + 32 if held else 256)
-    assert held == ("budget" in r and r["budget"] is not None), r' "$DIR/q8.jsonl"
-    ! grep -q cache_ "$DIR/f32.jsonl"
+    assert held == ("budget" in r and r["budget"] is not None), r' "$DIR/answers-q8.jsonl"
+    ! grep -q cache_ "$DIR/answers-f32.jsonl"
     fails 64 "--policy full: the full cache is always there" eval_ --policy full
     score --policy snapkv >"$DIR/a.jsonl"
     score --policy snapkv --cache-keys q8_0 >"$DIR/b.jsonl"
-    run -0 "$CKVC" report --scores "$DIR/a.jsonl,$DIR/b.jsonl" --answers "$DIR/q8.jsonl" --out "$DIR/report" -q
+    run -0 "$CKVC" report --scores "$DIR/a.jsonl,$DIR/b.jsonl" --answers "$DIR/answers-q8.jsonl" --out "$DIR/report" -q
     grep -q "keys in q8_0" "$DIR/report/report.json"
 }
 
