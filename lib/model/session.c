@@ -5,6 +5,9 @@
 #include "lib/model/forward.h"
 #include "lib/model/window_stats.h"
 
+_Static_assert((int)MODEL_HEAD_DIM_MAX <= (int)CACHE_HEAD_MAX,
+               "rows of caches are copied through arrays");
+
 struct session {
     model *m;
     session_limits limits;

@@ -87,12 +87,27 @@ for r in rows_of(sys.argv[1]):
     score --policy snapkv --cache-keys q8_0 >"$DIR/b.jsonl"
     run -0 "$CKVC" report --scores "$DIR/a.jsonl,$DIR/b.jsonl" --answers "$DIR/answers-q8.jsonl" --out "$DIR/report" -q
     grep -q "keys in q8_0" "$DIR/report/report.json"
+    # what is compared at equal entries has one format
+    score --table "$DIR/t.ckvt" --policy snapkv,identity --ridge 0 --out "$DIR/both.jsonl"
+    score --table "$DIR/t.ckvt" --policy snapkv,identity --ridge 0 --cache-keys q4_0 --cache-values q4_0 --out "$DIR/both-q4.jsonl"
+    "$CKVC" report "$DIR/t.ckvt" --scores "$DIR/both.jsonl,$DIR/both-q4.jsonl" --out "$DIR/formats" -q
+    check '
+scores = json.load(open(sys.argv[1]))["scores"]
+for kind in ("at_equal_tokens", "against_identity"):
+    assert scores[kind], kind
+    for c in scores[kind]:
+        assert ("q4_0" in c["title"]) == ("q4_0" in c["base"]), (c["title"], c["base"])' "$DIR/formats/report.json"
 }
 
 @test "what is refused, in one line" {
     fails 64 "--cache-values: heads of 32 numbers cannot be rotated: as in llama.cpp" score --policy full --cache-values q4_0+rot
     fails 64 "--cache-keys: heads of 48 numbers do not go into whole blocks of 32" score --model "$DIR/odd" --policy full --cache-keys q8_0
     fails 64 "--cache-keys" score --policy full --cache-keys q5_1
+    fails 64 "--cache-keys: heads of 48 numbers" "$CKVC" compile --model "$DIR/odd" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 8 \
+        --budget 0.5 --no-repeat --cache-keys q8_0 -q --out "$DIR/refused"
+    ! ls "$DIR"/refused/*demand* # it is refused before anything is logged
+    fails 65 "the least is" "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 8 --table "$DIR/t.ckvt" \
+        --nearest-budget --budget 0.5,1 -q
     fails 64 "--attention-error measures what is left out of a cache in f32" score --policy snapkv --attention-error --cache-keys f16
     fails 64 "name one, or --policy full" "$CKVC" generate --model "$MODEL" --prompt Once --cache-keys q8_0
     score --policy snapkv --limit 2 --out "$DIR/part.jsonl"
