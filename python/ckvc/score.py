@@ -55,8 +55,11 @@ def top_k_table(g: Geometry, window: int) -> Table:
     return Table("top-k", imported("top-k", argparse.Namespace(heads=None), "top-k", content, (L, g.n_query_heads, G, 1, 1, 1, window, 0)))
 
 
-def recommending(table: Table, kind: Optional[str] = None, floor: Optional[float] = None) -> Table:
-    """A copy of the table that recommends another score (window, learned or paper) or another floor for every budget."""
+RIDGES = (0.0, 0.1, 0.5, 3.0)  # with which compile tries to fit kept entries, as budgets/select.c does; other weights of demand are tried with 0.5
+
+
+def recommending(table: Table, kind: Optional[str] = None, floor: Optional[float] = None, ridge: Optional[float] = None) -> Table:
+    """A copy of the table that recommends another score (window, learned or paper), another floor or another ridge for every budget."""
     refuse(kind == "learned" and table.theta is None, f"{table.name}: has no learned ranking")
     t = copy.copy(table)
     if kind:
@@ -64,6 +67,8 @@ def recommending(table: Table, kind: Optional[str] = None, floor: Optional[float
         t.score = [Score(kind, *own, s.features, s.mode) for s in table.score]
     if floor is not None and table.has_shares:
         t.c_min = np.column_stack([np.full(table.n_budgets, floor), table.c_min[:, 1]])
+    if ridge is not None and table.ridge is not None:
+        t.ridge = np.full_like(table.ridge, ridge)
     return t
 
 
@@ -394,14 +399,17 @@ def compiled(a: Any, model: PreTrainedModel, tokenizer: Any) -> str:
     choosing, judging = [x for x in prompts if x.select], [x for x in prompts if x.heldout and not x.select]
     if choosing:
         mixes = {w: fit(os.path.join(a.out, "tables", f"mix-{w:g}.ckvt"), "--mix", f"{w:g}") for w in (0.0, *MIXES)}
-        tried = [*(("window", f, 0) for f in sorted({floors[-1], 1.0})), *(("learned", f, 0) for f in floors), ("paper", floors[-1], 0), *(("learned", f, w) for w in MIXES for f in sorted({floors[0], floors[-1]}))]
+        ridges = RIDGES if mixes[0.0].bank is not None else (0.0,)
+        tried = [*(("window", f, 0, 0) for f in sorted({floors[-1], 1.0})), *(("learned", f, 0, r) for f in floors for r in ridges), ("paper", floors[-1], 0, 0),
+                 *(("learned", f, w, ridges[len(ridges) // 2]) for w in MIXES for f in sorted({floors[0], floors[-1]}))]
         tried = [x for x in tried if x[0] == "learned" or a.features == "1"]
-        table = fit(chosen, "--choose", scored(select, choosing, [recommending(mixes[w], kind, f) for kind, f, w in tried]))
+        table = fit(chosen, "--choose", scored(select, choosing, [recommending(mixes[w], kind, f, r) for kind, f, w, r in tried]))
     else:
         table = fit(chosen)
         said.append("no held-out prompt is in the split select, so the table recommends what was fitted last")
     if judging:
-        said.append(run(a.ckvc, "report", chosen, demand, "--scores", scored(heldout, judging, [table], a.policy), "--out", report, "--force"))
+        unfitted = [recommending(table, ridge=0)] if table.ridge is not None and table.ridge.any() else []
+        said.append(run(a.ckvc, "report", chosen, demand, "--scores", scored(heldout, judging, [*unfitted, table], a.policy), "--out", report, "--force"))
     else:
         said.append("no prompt is held out (split heldout), so nothing says whether the table is better than none")
     return "\n\n".join(said) + f"\nwrote {chosen}, content id {table.content_id}"
