@@ -214,29 +214,35 @@ typedef struct kept_job {
     int32_t n_sets;
     int64_t n_keys;    /* the most keys of a set and head */
     size_t n_gathered; /* the bytes of all sets */
-    /* For each set the kept rows of every KV head, in the order of heads: K, then V. */
+    /* For each set the keys of every KV head, in the order of heads, and then their values. Each
+     * begins at a line of a processor's cache, since a row may have an odd number of bytes. */
     char *gathered;
 } kept_job;
+
+/* The bytes of a set's keys, or of its values, in whole lines of a processor's cache. */
+static size_t gathered_part(const kept_job *a, const kept_set *kept, cache_format f) {
+    const size_t copies = kept->n_sets == 1 ? (size_t)a->s->n_kv_heads : 1;
+    return (copies * kept->offsets[kept->n_sets] * cache_bytes(f, (size_t)a->s->head_dim) + 63) /
+           64 * 64;
+}
+
+/* The bytes of a set's keys and values. */
+static size_t gathered_size(const kept_job *a, const kept_set *kept) {
+    const cache_formats f = a->r->own.formats;
+    return kept ? gathered_part(a, kept, f.keys) + gathered_part(a, kept, f.values) : 0;
+}
 
 /* The rows of head g of a set, in the gathered memory. */
 static key_run gathered_keys(const kept_job *a, int32_t set, int64_t g) {
     const kept_set *kept = a->sets[set];
     const cache_formats f = a->r->own.formats;
-    const int64_t before = kept->n_sets == 1 ? g * kept->offsets[1] : kept->offsets[g];
+    const size_t d = (size_t)a->s->head_dim,
+                 before = kept->n_sets == 1 ? (size_t)g * kept->offsets[1] : kept->offsets[g];
     int64_t n;
     cpu_kept_of(kept, g, &n);
-    const char *k =
-        a->gathered + a->at[set] + cache_entry_bytes(f, a->s->head_dim) * (size_t)before;
-    return (key_run){k, k + cache_bytes(f.keys, (size_t)(n * a->s->head_dim)), n, f};
-}
-
-/* The bytes of a set's keys and values, in whole lines of a processor's cache. */
-static size_t gathered_size(const kept_job *a, const kept_set *kept) {
-    const size_t copies = !kept               ? 0
-                          : kept->n_sets == 1 ? (size_t)a->s->n_kv_heads
-                                              : 1,
-                 entry = cache_entry_bytes(a->r->own.formats, a->s->head_dim);
-    return copies ? (copies * entry * kept->offsets[kept->n_sets] + 63) / 64 * 64 : 0;
+    const char *k = a->gathered + a->at[set], *v = k + gathered_part(a, kept, f.keys);
+    return (key_run){k + before * cache_bytes(f.keys, d), v + before * cache_bytes(f.values, d), n,
+                     f};
 }
 
 static void gather_task(void *ctx, int64_t task, int worker) {
