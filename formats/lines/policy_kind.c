@@ -34,9 +34,6 @@ policy_kind policy_kind_named(const char *name) {
            (strncmp(name, kinds[kind].name, base) != 0 || strlen(kinds[kind].name) != base)) {
         kind++;
     }
-    if (base < n && kind < POLICY_KIND_COUNT && !policy_is_reference((policy_kind)kind)) {
-        return POLICY_KIND_COUNT; /* references alone are fitted by another's bank */
-    }
     return kind == POLICY_KIND_COUNT && ((n > 5 && strcmp(name + n - 5, "Press") == 0) ||
                                          strcmp(name, "attention-matching") == 0)
                ? POLICY_PRESS

@@ -433,7 +433,7 @@ shares = {"kept-floor": "0.1", "demand-floor": "0.1"}
 learned, classes = {"features": "2"}, {"classes": "2"}
 always = """model threads memory backend compute quiet json manifest split max-tokens skip-short chat-template chat-date limit holdout window
     alpha keep-window seed continuation probe budget tables leak-check scan sample-prompts layer-budgets bootstrap mode ranking label out resume
-    shard-prompts max-failures limit-time dry-run""".split()
+    shard-prompts max-failures limit-time dry-run cache-keys cache-values""".split()
 run = lambda args, **env: subprocess.run(base + args, capture_output=True, text=True, env={**os.environ, **env})
 offered = {l.lstrip("# ").split()[0] for l in run(["--print-config"]).stdout.splitlines()}
 sorted_out = [*loop, *demand, *shares, *learned, *classes, *always]
