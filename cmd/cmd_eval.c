@@ -192,8 +192,7 @@ static ckvc_status open_job(const eval_cli *c, eval_job *j, ckvc_err *err) {
                      c->of.tables.items[i]);
         }
     }
-    const bool plain = cache_is_plain(
-        (cache_formats){c->inputs.setting.cache_keys, c->inputs.setting.cache_values});
+    const bool plain = cache_is_plain(setting_formats(&c->inputs.setting));
     for (size_t i = 0; i < j->of.n; i++) {
         USAGE_IF(j->of.list[i].kind == POLICY_MATCHED,
                  "--policy matched needs a threshold that is found on held-out prompts, which "

@@ -315,8 +315,7 @@ static ckvc_status generate_verb(const verb_call *call, ckvc_err *err) {
              "--top-p draws tokens, which takes a --temperature above 0; give one");
     USAGE_IF(c->budget.n != 1, "--budget: got several budgets, wanted one");
     const bool compressed = c->table || c->policy;
-    USAGE_IF(!compressed &&
-                 (o.setting.cache_keys != CACHE_F32 || o.setting.cache_values != CACHE_F32),
+    USAGE_IF(!compressed && !cache_is_plain(setting_formats(&o.setting)),
              "--cache-keys and --cache-values say how what a --table or --policy keeps is held: "
              "name one, or --policy full for the whole cache");
     USAGE_IF(c->compare && !compressed, "--compare needs a --table or --policy to compare with");

@@ -117,8 +117,7 @@ ckvc_status score_run(const score_cli *c, ckvc_err *err) {
     if (c->score.vectors) { CKVC_TRY(ckvc_publish_check(c->score.vectors, c->score.force, err)); }
     USAGE_IF(c->score.attention_error && c->inputs.setting.compress_after == SETTING_TURN_FIRST,
              "--attention-error measures a continuation alone: leave out --compress-after first");
-    USAGE_IF(c->score.attention_error && (c->inputs.setting.cache_keys != CACHE_F32 ||
-                                          c->inputs.setting.cache_values != CACHE_F32),
+    USAGE_IF(c->score.attention_error && !cache_is_plain(setting_formats(&c->inputs.setting)),
              "--attention-error measures what is left out of a cache in f32: leave out "
              "--cache-keys and --cache-values");
     CKVC_TRY(inputs_open_model(&c->inputs, &j.e, err));

@@ -69,9 +69,8 @@ static ckvc_status stopped(const steps *s, const char *what, ckvc_err *err) {
 }
 
 ckvc_status steps_check_formats(const steps *s, ckvc_err *err) {
-    const setting *asked = &s->o->plan->options->setting;
-    return policy_check_formats((cache_formats){asked->cache_keys, asked->cache_values},
-                                s->o->plan->inputs, err);
+    return policy_check_formats(setting_formats(&s->o->plan->options->setting), s->o->plan->inputs,
+                                err);
 }
 
 ckvc_status steps_check_stop(const steps *s, ckvc_err *err) {
@@ -196,8 +195,8 @@ ckvc_status steps_judge(const steps *s, const table_file *table, const policy_ki
         asked_policy *without = &list[policies.n - 1];
         list[policies.n++] = *without;
         without->ridge = &unfitted;
-        for (uint32_t b = 0; b < t->n_budgets; b++) { /* all layers have one ridge */
-            without->skip |= (uint64_t)(t->ridge[b] == 0) << b;
+        for (uint32_t b = 0; b < t->n_budgets; b++) {
+            without->skip |= (uint64_t)(ckvc_table_ridge(t, b) == 0) << b;
         }
     }
     if (!run_has_file(s->run, file)) {

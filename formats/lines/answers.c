@@ -40,8 +40,7 @@ static const record_member columns[] = {
 enum { N_COLUMNS = sizeof columns / sizeof *columns };
 
 bool answer_is_full(const answer_row *row) {
-    return strcmp(row->policy, ANSWERS_FULL) == 0 && row->setting.cache_keys == CACHE_F32 &&
-           row->setting.cache_values == CACHE_F32;
+    return strcmp(row->policy, ANSWERS_FULL) == 0 && cache_is_plain(setting_formats(&row->setting));
 }
 
 /* ---- writing ---- */

@@ -58,7 +58,8 @@ typedef struct setting {
     double mix;
     /* of a score line: the largest ridge by which kept entries are fitted; 0: they are not */
     double ridge;
-    /* of `ckvc score` and `ckvc eval`: how the keys and values of what is kept are held */
+    /* How the keys and values of what is kept are held, where sets are judged: score, eval,
+     * generate, compile. Records know no other format than float32. */
     cache_format cache_keys, cache_values;
     char repeat[SETTING_TEXT_SIZE];
     /* The next three belong to demand and score passes; in other passes they are 0. They say how
@@ -71,6 +72,9 @@ typedef struct setting {
     /* bit i says that row i of the table was not given, as in META of other programs */
     uint32_t unknown;
 } setting;
+static inline cache_formats setting_formats(const setting *s) {
+    return (cache_formats){s->cache_keys, s->cache_values};
+}
 
 /* The places where settings are written. Each has keys of its own. */
 typedef enum setting_place {

@@ -60,8 +60,7 @@ typedef struct policy_choice {
 
 /* How what policy i keeps is held. */
 static inline cache_formats policy_formats(const policy_choice *o, size_t i) {
-    return o->list[i].formats ? *o->list[i].formats
-                              : (cache_formats){o->setting.cache_keys, o->setting.cache_values};
+    return o->list[i].formats ? *o->list[i].formats : setting_formats(&o->setting);
 }
 
 /* A table in use. Policies that draw on one table share it. Its sets are those that the library

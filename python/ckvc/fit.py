@@ -47,8 +47,8 @@ def fit_entries(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor,
     positions. queries [G, n, D]: after rotation. keys, values [G, T, D]: as they are cached. kept [G, T]: True for kept positions. held [G, T]: the positions
     that are there to be answered from; None: all. scaling: what a product of query and key is multiplied with. ridge: lambda, above 0.
 
-    Logits, answers and what is added to values are computed in float32, sums of products and their solutions in float64. Fitted numbers that the tensors' type cannot hold become its
-    largest. The entries of a head stay as they are if it keeps all that it holds, or nothing, or if its numbers are not finite."""
+    Logits, answers and what is added to values are computed in float32, sums of products and their solutions in float64. Fitted numbers that the tensors' type
+    cannot hold become its largest. The entries of a head stay as they are if it keeps all that it holds, or nothing, or if its numbers are not finite."""
     index = kept.int().sort(dim=1, descending=True, stable=True).indices[:, : int(kept.sum(dim=1).max())]  # [G, S]: kept positions, and others behind fewer
     there, at = kept.gather(1, index), index[..., None].expand(-1, -1, keys.shape[2])
     old = [x.gather(1, at) for x in (keys, values)]

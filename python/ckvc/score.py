@@ -328,7 +328,7 @@ def write_scores(out: str, model: PreTrainedModel, manifest: str, prompts: Seque
     per = len(budgets) * (len(tables) + len(policies))
     settings = {k: str(v) for k, v in dict(
         what, kvzap=what.get("kvzap") and what["kvzap"].config.ckvc, model=name, backend=f"torch/{device_of(model).type}/{str(model.dtype)[6:]}", manifest=manifest, tokens=digest(prompts),
-        prompts=len(prompts), lines=per, budget=budgets, policy=policies, table=[(t.content_id, t.score, str(t.c_min)) for t in tables]).items() if k not in ("quiet", "others")}
+        prompts=len(prompts), lines=per, budget=budgets, policy=policies, table=[(t.content_id, t.score, str(t.c_min), str(t.ridge)) for t in tables]).items() if k not in ("quiet", "others")}
     check(out + ".checkpoint", True, inputs)
     with owned(out + ".checkpoint") as held:
         log = Lines(held, anew=force and not resume)
