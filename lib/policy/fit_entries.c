@@ -3,8 +3,9 @@
  *
  *   T tokens · S kept entries · n reference queries · D numbers of a key, query or value
  *
- * All sums are taken in double and in one fixed order, so that every machine and any number of
- * threads gives the same bits. */
+ * Logits and attention are computed in float, as engines do, and over a block of positions so are
+ * answers. Everything longer is added up in double, and systems are solved in double. All sums are
+ * taken in one fixed order, so that every machine and any number of threads gives the same bits. */
 #include <float.h>
 #include <math.h>
 #include <stdbool.h>
@@ -22,9 +23,13 @@ typedef struct parts {
     const ckvc_fit *f;
     fit_loops run;
     size_t n, D;
-    double *x, *by_number;    /* [n][D] and [D][n] the queries, times the scale */
-    double *e;                /* [BLOCK][n] logits, then exponentials */
-    double *v;                /* [BLOCK][D] keys or values */
+    double *x;                /* [n][D] the queries, times the scale */
+    float *by_number;         /* [D][n] the same, transposed */
+    double *e;                /* [BLOCK][n] logits */
+    float *w;                 /* [BLOCK][n] their exponentials */
+    float *v;                 /* [BLOCK][D] keys or values */
+    double *new_values;       /* [BLOCK][D] */
+    float *shrink;            /* [n] exp of what a largest logit grows by, negative */
     double *most, *sum;       /* [n] of a softmax: its largest logit, and its sum */
     double *most_kept, *next; /* [n] the largest logit of what is kept; of the positions so far */
     double *over_sum;         /* [n] 1 / sum, of what is kept */
@@ -36,31 +41,35 @@ typedef struct parts {
     double *gram;    /* [n][n] */
 } parts;
 
-static double *take(double *memory, size_t *at, size_t count) {
-    double *p = memory ? memory + *at : NULL;
-    *at += count;
+/* Places `count` numbers of `size` bytes, which divides 8. */
+static void *take(char *memory, size_t *at, size_t count, size_t size) {
+    void *p = memory ? memory + *at : NULL;
+    *at += (count * size + 7) / 8 * 8;
     return p;
 }
 
-/* Places the parts in `memory`. Returns how many doubles they are; memory NULL only counts. */
-static size_t lay_out(parts *p, double *memory) {
+/* Places the parts in `memory`. Returns their bytes; memory NULL only counts. */
+static size_t lay_out(parts *p, void *memory) {
     const size_t n = p->n, D = p->D;
     size_t at = 0;
-    p->x = take(memory, &at, n * D);
-    p->by_number = take(memory, &at, D * n);
-    p->e = take(memory, &at, BLOCK * n);
-    p->v = take(memory, &at, BLOCK * D);
-    p->most = take(memory, &at, n);
-    p->sum = take(memory, &at, n);
-    p->most_kept = take(memory, &at, n);
-    p->next = take(memory, &at, n);
-    p->over_sum = take(memory, &at, n);
-    p->answer = take(memory, &at, n * D);
-    p->of_kept = take(memory, &at, n * D);
-    p->lost = take(memory, &at, n);
-    p->shift = take(memory, &at, D);
-    p->of_keys = take(memory, &at, D * D);
-    p->gram = take(memory, &at, n * n);
+    p->x = take(memory, &at, n * D, sizeof *p->x);
+    p->by_number = take(memory, &at, D * n, sizeof *p->by_number);
+    p->e = take(memory, &at, BLOCK * n, sizeof *p->e);
+    p->w = take(memory, &at, BLOCK * n, sizeof *p->w);
+    p->v = take(memory, &at, BLOCK * D, sizeof *p->v);
+    p->new_values = take(memory, &at, BLOCK * D, sizeof *p->new_values);
+    p->shrink = take(memory, &at, n, sizeof *p->shrink);
+    p->most = take(memory, &at, n, sizeof *p->most);
+    p->sum = take(memory, &at, n, sizeof *p->sum);
+    p->most_kept = take(memory, &at, n, sizeof *p->most_kept);
+    p->next = take(memory, &at, n, sizeof *p->next);
+    p->over_sum = take(memory, &at, n, sizeof *p->over_sum);
+    p->answer = take(memory, &at, n * D, sizeof *p->answer);
+    p->of_kept = take(memory, &at, n * D, sizeof *p->of_kept);
+    p->lost = take(memory, &at, n, sizeof *p->lost);
+    p->shift = take(memory, &at, D, sizeof *p->shift);
+    p->of_keys = take(memory, &at, D * D, sizeof *p->of_keys);
+    p->gram = take(memory, &at, n * n, sizeof *p->gram);
     return at;
 }
 
@@ -73,15 +82,14 @@ size_t ckvc_fit_bytes(uint32_t n_queries, uint32_t head_dim) {
         return SIZE_MAX;
     }
     parts p = {.n = n, .D = D};
-    return lay_out(&p, NULL) * sizeof(double);
+    return lay_out(&p, NULL);
 }
 
 /* Puts the rows of `from` at some positions into p->v; positions NULL: its first rows. */
 static void load(const parts *p, const float *from, const uint32_t *positions, size_t count) {
     const size_t D = p->D;
     for (size_t k = 0; k < count; k++) {
-        const float *row = from + (positions ? positions[k] : k) * D;
-        for (size_t d = 0; d < D; d++) { p->v[k * D + d] = (double)row[d]; }
+        memcpy(p->v + k * D, from + (positions ? positions[k] : k) * D, D * sizeof *from);
     }
 }
 
@@ -93,7 +101,7 @@ static void logits_at(const parts *p, const float *keys, const uint32_t *positio
     double *const e = p->e;
     memset(e, 0, count * n * sizeof *e);
     load(p, keys ? keys : p->f->keys, keys ? NULL : positions, count);
-    p->run.product(e, count, n, n, (fit_factor){p->v, D, 1, 1.0}, p->by_number, D);
+    p->run.product_of_floats(e, count, n, n, (fit_floats){p->v, D, 1, 1.0}, p->by_number, D);
     for (size_t j = 0; a->cap > 0.0 && j < count * n; j++) { e[j] = a->cap * tanh(e[j] / a->cap); }
     for (size_t k = 0; a->window && k < count; k++) {
         for (size_t i = 0; i < n; i++) {
@@ -108,16 +116,18 @@ static void raise(const parts *p, size_t position, double *most) {
     for (size_t i = 0; i < p->n; i++) { most[i] = e[i] > most[i] ? e[i] : most[i]; }
 }
 
-/* Turns the logits of some positions into exponentials, from which the largest logit is taken off,
- * and adds them to the sums. */
+/* Computes the exponentials of the logits of some positions, from which the largest logit is taken
+ * off, and adds them to the sums. */
 static void take_exponentials(const parts *p, size_t count) {
     const size_t n = p->n;
     for (size_t k = 0; k < count; k++) {
-        for (size_t i = 0; i < n; i++) { p->e[k * n + i] -= p->most[i]; }
+        for (size_t i = 0; i < n; i++) {
+            p->w[k * n + i] = (float)(p->e[k * n + i] - p->most[i]);
+        }
     }
-    p->run.exponentials(p->e, count * n);
+    p->run.exponentials(p->w, count * n);
     for (size_t k = 0; k < count; k++) {
-        for (size_t i = 0; i < n; i++) { p->sum[i] += p->e[k * n + i]; }
+        for (size_t i = 0; i < n; i++) { p->sum[i] += (double)p->w[k * n + i]; }
     }
 }
 
@@ -125,20 +135,20 @@ static void take_exponentials(const parts *p, size_t count) {
  * the largest logit so far grows, what is there already shrinks. */
 static void add_to_answers(const parts *p, const uint32_t *positions, size_t count) {
     const size_t n = p->n, D = p->D;
-    double *const shrink = p->most;
     memcpy(p->next, p->most, n * sizeof *p->next);
     for (size_t k = 0; k < count; k++) { raise(p, k, p->next); }
-    for (size_t i = 0; i < n; i++) { shrink[i] -= p->next[i]; }
-    p->run.exponentials(shrink, n);
+    for (size_t i = 0; i < n; i++) { p->shrink[i] = (float)(p->most[i] - p->next[i]); }
+    p->run.exponentials(p->shrink, n);
     for (size_t i = 0; i < n; i++) {
+        const double shrink = (double)p->shrink[i];
         double *row = p->answer + i * D;
-        p->sum[i] *= shrink[i];
-        for (size_t d = 0; shrink[i] < 1.0 && d < D; d++) { row[d] *= shrink[i]; }
+        p->sum[i] *= shrink;
+        for (size_t d = 0; shrink < 1.0 && d < D; d++) { row[d] *= shrink; }
     }
     memcpy(p->most, p->next, n * sizeof *p->most);
     take_exponentials(p, count);
     load(p, p->f->values, positions, count);
-    p->run.product(p->answer, n, D, D, (fit_factor){p->e, 1, n, 1.0}, p->v, count);
+    p->run.product_of_floats(p->answer, n, D, D, (fit_floats){p->w, 1, n, 1.0}, p->v, count);
 }
 
 /* Computes what the queries are answered with the whole cache, and their largest logits of what is
@@ -193,10 +203,10 @@ static void answer_from_kept(const parts *p, const float *keys) {
         logits_at(p, keys ? keys + s * D : NULL, f->kept + s, count);
         take_exponentials(p, count);
         load(p, f->values, f->kept + s, count);
-        p->run.product(p->of_kept, n, D, D, (fit_factor){p->e, 1, n, 1.0}, p->v, count);
+        p->run.product_of_floats(p->of_kept, n, D, D, (fit_floats){p->w, 1, n, 1.0}, p->v, count);
         for (size_t i = 0; i < n; i += BLOCK) {
-            p->run.product(p->gram + i * n + i, n - i < BLOCK ? n - i : BLOCK, n - i, n,
-                           (fit_factor){p->e + i, 1, n, 1.0}, p->e + i, count);
+            p->run.product_of_floats(p->gram + i * n + i, n - i < BLOCK ? n - i : BLOCK, n - i, n,
+                                     (fit_floats){p->w + i, 1, n, 1.0}, p->w + i, count);
         }
     }
 }
@@ -323,10 +333,12 @@ static bool put_values(const parts *p, const float *keys, float *values) {
         logits_at(p, keys ? keys + s * D : NULL, f->kept + s, count);
         take_exponentials(p, count);
         load(p, f->values, f->kept + s, count);
-        p->run.product(p->v, count, D, D, (fit_factor){p->e, n, 1, 1.0}, p->answer, n);
+        for (size_t j = 0; j < count * n; j++) { p->e[j] = (double)p->w[j]; }
+        for (size_t j = 0; j < count * D; j++) { p->new_values[j] = (double)p->v[j]; }
+        p->run.product(p->new_values, count, D, D, (fit_factor){p->e, n, 1, 1.0}, p->answer, n);
         for (size_t j = 0; j < count * D; j++) {
-            if (!isfinite(p->v[j])) { return false; }
-            values[s * D + j] = within(&f->attending, p->v[j]);
+            if (!isfinite(p->new_values[j])) { return false; }
+            values[s * D + j] = within(&f->attending, p->new_values[j]);
         }
     }
     return true;
@@ -347,7 +359,8 @@ int ckvc_fit_entries(const ckvc_fit *f, void *scratch, float *keys, float *value
         for (size_t i = 0; i < p.n; i++) {
             for (size_t d = 0; d < p.D; d++) {
                 const double number = f->attending.scale * (double)f->queries[i * p.D + d];
-                p.x[i * p.D + d] = p.by_number[d * p.n + i] = number;
+                p.x[i * p.D + d] = number;
+                p.by_number[d * p.n + i] = (float)number;
             }
         }
         answer_from_all(&p);

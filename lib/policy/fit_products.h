@@ -14,14 +14,25 @@ typedef struct fit_factor {
     double sign;
 } fit_factor;
 
+/* The same of floats. */
+typedef struct fit_floats {
+    const float *at;
+    size_t row, column;
+    double sign;
+} fit_floats;
+
 typedef struct fit_loops {
     /* Adds a times b [n][columns] to out [rows][columns]. Rows of b and of out begin `stride`
      * numbers after each other. A number's sum is taken in the order of n, and then added. */
     void (*product)(double *out, size_t rows, size_t columns, size_t stride, fit_factor a,
                     const double *b, size_t n);
-    /* Turns x [n], at most 709, into exp(x); 0 below -708, and NaN stays. A result is at most 2
-     * units in the last place wrong. */
-    void (*exponentials)(double *x, size_t n);
+    /* The same of floats. Each number's sum over n is taken in float, so that n should be small (a
+     * head's numbers, or a block of positions), and then added in double. */
+    void (*product_of_floats)(double *out, size_t rows, size_t columns, size_t stride, fit_floats a,
+                              const float *b, size_t n);
+    /* Turns x [n], at most 88, into exp(x); 0 below -87, and NaN stays. A result is at most 2 units
+     * in the last place wrong. */
+    void (*exponentials)(float *x, size_t n);
 } fit_loops;
 
 /* Returns the fastest version for this processor; with `plain`, the one for every processor. */
