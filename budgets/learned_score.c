@@ -170,7 +170,7 @@ void learned_records_table(learned_records *l, const budgets_options *o, ckvc_ta
     for (uint32_t b = 0; b < t->n_budgets; ++b) {
         const uint32_t mode = t->score[b].mode;
         t->score[b].features = o->features;
-        if (o->score == CKVC_SCORE_LEARNED || t->score[b].kind == CKVC_SCORE_LEARNED) {
+        if (o->score == CKVC_SCORE_LEARNED || ckvc_score_learns(t->score[b].kind)) {
             t->score[b] = ckvc_default_score(CKVC_SCORE_LEARNED, o->features);
         }
         t->score[b].mode = mode;

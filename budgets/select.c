@@ -12,7 +12,7 @@
 
 size_t select_candidates(uint32_t features, bool mixes, bool bank, ckvc_score_kind score,
                          double counted, double c_min, select_candidate out[SELECT_MAX]) {
-    static const double ridges[] = {0, 0.1, 0.5, 3}, middle = 0.5;
+    static const double ridges[] = {0.1, 0.5, 3}, middle = 0.5;
     static const ckvc_score_kind all[] = {CKVC_SCORE_WINDOW, CKVC_SCORE_LEARNED, CKVC_SCORE_PAPER};
     const bool learned = features != 0, equal = c_min >= 1.0,
                rowless = learned && ckvc_features_rows(features) == 0;
@@ -27,6 +27,7 @@ size_t select_candidates(uint32_t features, bool mixes, bool bank, ckvc_score_ki
     }
     const bool several = score == CKVC_SCORE_LEARNED;
     const ckvc_score_kind own = several && !learned ? CKVC_SCORE_WINDOW : score;
+    const ckvc_score_kind fitted = own == CKVC_SCORE_LEARNED ? CKVC_SCORE_BANK : own;
     const size_t n_floors = sizeof floors / sizeof *floors;
     double last = -1;
     size_t n = 0;
@@ -37,9 +38,11 @@ size_t select_candidates(uint32_t features, bool mixes, bool bank, ckvc_score_ki
         for (size_t i = kind == own ? 0 : n_floors - 1; i < n_floors; i++) {
             if (floors[i] <= last) { continue; }
             last = floors[i];
-            for (size_t r = 0; r < (kind == own && bank ? sizeof ridges / sizeof *ridges : 1);
-                 r++) {
-                out[n++] = (select_candidate){kind, last, 0, ridges[r]};
+            out[n++] = (select_candidate){kind, last, 0, 0};
+            if (kind != own || !bank) { continue; }
+            if (fitted != own) { out[n++] = (select_candidate){own, last, 0, middle}; }
+            for (size_t r = 0; r < sizeof ridges / sizeof *ridges; r++) {
+                out[n++] = (select_candidate){fitted, last, 0, ridges[r]};
             }
         }
         if (several && kind == CKVC_SCORE_WINDOW && last < 1.0) {
@@ -47,9 +50,12 @@ size_t select_candidates(uint32_t features, bool mixes, bool bank, ckvc_score_ki
         }
     }
     for (size_t i = 0; mixes && !equal && i < SHARD_N_MIXES; i++) {
-        const double ridge = bank ? middle : 0;
-        out[n++] = (select_candidate){own, floors[0], shard_mixes[i], ridge};
-        if (last > floors[0]) { out[n++] = (select_candidate){own, last, shard_mixes[i], ridge}; }
+        const ckvc_score_kind kind = bank ? fitted : own;
+        const double w = shard_mixes[i], tried[] = {bank ? middle : 0, ridges[0]};
+        for (size_t r = 0; r < (bank && w <= 0.5 ? 2 : 1); r++) {
+            out[n++] = (select_candidate){kind, floors[0], w, tried[r]};
+            if (last > floors[0]) { out[n++] = (select_candidate){kind, last, w, tried[r]}; }
+        }
     }
     return n;
 }
@@ -83,10 +89,10 @@ static ckvc_status check_candidate_line(const scores *file, const score_row *r, 
     CKVC_FAIL_IF(r->setting.mode != t->score[b].mode, err, CKVC_E_MISMATCH,
                  "%s:%u: was scored in mode %s, but the table recommends %s", file->path, r->line,
                  ckvc_mode_name(r->setting.mode), ckvc_mode_name((ckvc_mode)t->score[b].mode));
-    CKVC_FAIL_IF(r->setting.ridge > 0 && !t->bank, err, CKVC_E_MISMATCH,
-                 "%s:%u: was scored with fitted entries, but the table has no bank to fit them by",
+    CKVC_FAIL_IF((r->setting.ridge > 0 || r->setting.score == CKVC_SCORE_BANK) && !t->bank, err,
+                 CKVC_E_MISMATCH, "%s:%u: was scored by a bank, which the table does not have",
                  file->path, r->line);
-    CKVC_FAIL_IF(r->setting.score == CKVC_SCORE_LEARNED && !t->theta, err, CKVC_E_MISMATCH,
+    CKVC_FAIL_IF(ckvc_score_learns(r->setting.score) && !t->theta, err, CKVC_E_MISMATCH,
                  "%s:%u: was scored by a learned ranking, which the table does not have",
                  file->path, r->line);
     return CKVC_OK;

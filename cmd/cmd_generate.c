@@ -402,9 +402,11 @@ static const opt rows[] = {
              "shares, sets per KV head that have one length in each layer (lengths), or what it "
              "recommends (table).",
              .preset = "table", .word_was = {"shared", "uniform"}),
-    OPT_ENUM("ranking", choice.score, "paper|window|learned|table",
-             "Rank a table's entries by this ranking, or by the one that it recommends (table).",
-             .preset = "table", .was = "score"),
+    OPT_ENUM(
+        "ranking", choice.score, "paper|window|learned|bank|table",
+        "Rank a table's entries by this ranking, or by the one that it recommends (table); bank "
+        "is the learned ranking, mixed with what the table's bank attends to.",
+        .preset = "table", .was = "score"),
     OPT_SETTING("window", inputs.setting, "N", 1, 1e6,
                 "Observe attention in a window of the prompt's last N tokens; with --table it is "
                 "that of the table.",

@@ -200,9 +200,11 @@ static const opt rows[] = {
              "layers, rules by head rank by the sum over a layer's heads. With table, each table "
              "keeps what it recommends; with table, heads and lengths, rules go by head.",
              .preset = "table", .word_was = {"shared", "uniform"}),
-    OPT_ENUM("ranking", score.choice.score, "paper|window|learned|table",
-             "Rank a table's entries by this ranking, or by the one that it recommends (table).",
-             .preset = "table", .was = "score"),
+    OPT_ENUM(
+        "ranking", score.choice.score, "paper|window|learned|bank|table",
+        "Rank a table's entries by this ranking, or by the one that it recommends (table); bank "
+        "is the learned ranking, mixed with what the table's bank attends to.",
+        .preset = "table", .was = "score"),
     OPT_DOUBLE("kept-floor", c_min, "F", -1, 1,
                "Keep at least this share of the budget in every head of a table with shares; below "
                "0 means what the table recommends.",

@@ -29,12 +29,16 @@ static uint32_t first_alike(const table_sets *s, uint32_t block) {
 }
 
 static ckvc_request request_of(const table_sets *s, uint32_t block, double budget) {
-    return (ckvc_request){
-        .table = s->o.table,
-        .model = {.n_layers = s->L, .n_query_heads = s->H, .n_kv_heads = s->G, .head_dim = s->D},
-        .n_tokens = s->n_tokens,
-        .budget = budget,
-        .score = &s->scores[block]};
+    return (ckvc_request){.table = s->o.table,
+                          .model = {.n_layers = s->L,
+                                    .n_query_heads = s->H,
+                                    .n_kv_heads = s->G,
+                                    .head_dim = s->D,
+                                    .inv_freq = s->attending->inv_freq,
+                                    .attending = s->attending},
+                          .n_tokens = s->n_tokens,
+                          .budget = budget,
+                          .score = &s->scores[block]};
 }
 
 static void *reserve_zeroed(table_sets *s, size_t n, size_t size) {
@@ -54,6 +58,7 @@ ckvc_status table_sets_open(table_sets *s, const table_sets_options *o, const mo
                       .max_tokens = max_tokens,
                       .n_tokens = max_tokens};
     const size_t T = max_tokens, heads = (size_t)s->L * s->G;
+    s->attending = reserve_zeroed(s, s->L, sizeof *s->attending);
     s->scores = reserve_zeroed(s, n, sizeof *s->scores);
     s->workspace = reserve_zeroed(s, n, sizeof *s->workspace);
     s->prefill = reserve_zeroed(s, n, sizeof(ckvc_prefill *));
@@ -65,7 +70,9 @@ ckvc_status table_sets_open(table_sets *s, const table_sets_options *o, const mo
     for (uint32_t b = 0; b < n; b++) {
         /* a budget of the whole prompt: no floor can exceed it, so only the model can be refused
          * here */
-        const ckvc_request r = request_of(s, b, (double)max_tokens);
+        ckvc_request r = request_of(s, b, (double)max_tokens);
+        /* no tile comes, so that nothing is rotated: what matters is that there are frequencies */
+        r.model.inv_freq = &r.budget;
         const size_t bytes = ckvc_prefill_bytes(&r);
         if (first_alike(s, b) != b) { continue; }
         s->workspace[b] = reserve_zeroed(s, bytes, 1);
@@ -77,8 +84,8 @@ ckvc_status table_sets_open(table_sets *s, const table_sets_options *o, const mo
 
 void table_sets_close(table_sets *s) {
     for (uint32_t b = 0; s->workspace && b < s->o.table->n_budgets; b++) { free(s->workspace[b]); }
-    CKVC_FREE(s->scores, s->workspace, s->prefill, s->kept.sets, s->kept.n_candidates, s->positions,
-              s->offsets);
+    CKVC_FREE(s->attending, s->scores, s->workspace, s->prefill, s->kept.sets, s->kept.n_candidates,
+              s->positions, s->offsets);
     *s = (table_sets){0};
 }
 
@@ -91,17 +98,21 @@ uint32_t table_sets_rows(const table_sets *s) {
 }
 
 ckvc_status table_sets_begin(table_sets *s, const char *prompt, uint32_t n_tokens,
-                             const double *inv_freq, ckvc_err *err) {
+                             const session *from, ckvc_err *err) {
     s->prompt = prompt;
     s->n_tokens = n_tokens;
     assert(n_tokens > s->o.table->window && n_tokens <= s->max_tokens);
+    for (uint32_t l = 0; l < s->L; l++) {
+        const layer_rule rule = session_layer_rule(from, (int32_t)l);
+        s->attending[l] =
+            (ckvc_attending){.inv_freq = rule.inv_freq, .scale = rule.scale, .window = rule.window};
+    }
     memset(s->prefill, 0, s->o.table->n_budgets * sizeof(ckvc_prefill *));
     for (uint32_t i = 0; i < s->o.n_budgets; i++) {
         const uint32_t b = first_alike(s, nearest_block(s, s->o.budgets[i]));
         char message[512];
         if (s->prefill[b]) { continue; }
-        ckvc_request r = request_of(s, b, s->o.budgets[i]);
-        r.model.inv_freq = inv_freq;
+        const ckvc_request r = request_of(s, b, s->o.budgets[i]);
         s->prefill[b] = ckvc_prefill_begin(s->workspace[b], ckvc_prefill_bytes(&r), &r, message,
                                            sizeof message);
         CKVC_FAIL_IF(!s->prefill[b], err, CKVC_E_DATA, "prompt \"%s\": %s", prompt, message);

@@ -29,7 +29,8 @@ typedef struct table_kept {
 typedef struct table_sets {
     table_sets_options o;
     uint32_t L, G, H, D, max_tokens;
-    ckvc_score *scores; /* [nB] by what each block of the table ranks positions */
+    ckvc_attending *attending; /* [L] how the layers attend, for the prompt in hand */
+    ckvc_score *scores;        /* [nB] by what each block of the table ranks positions */
     /* [nB] memory for the library. Blocks that rank by the same score share that of the first of
      * them; the others have NULL. */
     void **workspace;
@@ -56,10 +57,10 @@ void table_sets_close(table_sets *s);
 uint32_t table_sets_rows(const table_sets *s);
 
 /* Begins a prompt of n_tokens, which must be longer than the table's window. Its name is borrowed
- * until the next prompt begins; its keys are rotated by inv_freq [D/2]. CKVC_E_DATA where a budget
+ * until the next prompt begins; `from` is the session that prefills it. CKVC_E_DATA where a budget
  * is below what every head must keep. */
 ckvc_status table_sets_begin(table_sets *s, const char *prompt, uint32_t n_tokens,
-                             const double *inv_freq, ckvc_err *err) CKVC_MUST_CHECK;
+                             const session *from, ckvc_err *err) CKVC_MUST_CHECK;
 /* Takes one head. Call it for every head of every layer in order, as a prefill_watcher sees
  * them. */
 void table_sets_see(table_sets *s, const prefill_head *head);

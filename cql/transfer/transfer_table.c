@@ -178,9 +178,7 @@ static void map_scores(const ckvc_table *s, ckvc_table *t) {
         ckvc_score *score = &t->score[b];
         const uint32_t mode = score->mode;
         score->features = 0;
-        if (score->kind == CKVC_SCORE_LEARNED) {
-            *score = ckvc_default_score(CKVC_SCORE_WINDOW, 0);
-        }
+        if (ckvc_score_learns(score->kind)) { *score = ckvc_default_score(CKVC_SCORE_WINDOW, 0); }
         score->mode = mode;
     }
 }

@@ -305,8 +305,7 @@ static ckvc_status begin_prompt(policy_sets *k, const prompt *p, const session *
     if (is_whole(k, p)) { return CKVC_OK; }
     for (size_t i = 0; i < k->n_tables; i++) {
         if (k->tables[i].kept) { continue; }
-        CKVC_TRY(
-            table_sets_begin(&k->tables[i].served, p->entry->id, p->n_tokens, frequencies, err));
+        CKVC_TRY(table_sets_begin(&k->tables[i].served, p->entry->id, p->n_tokens, s, err));
     }
     head_scores_begin(&k->scores, frequencies);
     *out = k->watcher.n_rows ? &k->watcher : NULL;

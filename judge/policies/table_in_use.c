@@ -47,9 +47,13 @@ ckvc_status table_check_shares(const table_in_use *t, policy_kind kind, ckvc_err
                      by_share ? policy_kind_name(kind) : ckvc_mode_name(mode),
                      mode == CKVC_MODE_LENGTHS ? " with --mode lengths" : "");
         CKVC_FAIL_IF(
-            s.kind == CKVC_SCORE_LEARNED && !t->table->theta, err, CKVC_E_MISMATCH,
+            ckvc_score_learns(s.kind) && !t->table->theta, err, CKVC_E_MISMATCH,
             "the table %.12s... has no learned ranking; fit one from a run of --side score",
             t->name);
+        CKVC_FAIL_IF(s.kind == CKVC_SCORE_BANK && !t->table->bank, err, CKVC_E_MISMATCH,
+                     "the table %.12s... has no bank to rank by; fit one from a run that logged "
+                     "queries",
+                     t->name);
         CKVC_FAIL_IF(!asked_is_paper(s) && t->choice->setting.layer_budgets.n, err, CKVC_E_USAGE,
                      "--layer-budgets is for the paper's tables and references that keep B in "
                      "every layer");

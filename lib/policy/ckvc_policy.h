@@ -74,14 +74,15 @@ typedef enum ckvc_score_kind {
     CKVC_SCORE_PAPER,   /* (alpha * rho) * weight */
     CKVC_SCORE_WINDOW,  /* mean attention of the last rows, pooled, times the value norm if asked */
     CKVC_SCORE_LEARNED, /* softmax of a linear form of the features, times the value norm */
+    CKVC_SCORE_BANK,    /* the learned score and the attention of the bank's queries */
     CKVC_SCORE_COUNT
 } ckvc_score_kind;
 
 /* What a table recommends for one of its budgets. A member that the kind does not use is 0. */
 typedef struct ckvc_score {
     uint32_t kind; /* ckvc_score_kind */
-    /* w, the number of last attention rows that are read. The learned ranking reads as many as its
-     * `features` say. */
+    /* w, the number of last attention rows that are read. The learned ranking, with the bank's
+     * attention or without, reads as many as its `features` say. */
     uint32_t window;
     uint32_t pool;     /* k, odd: each position takes the maximum over k positions; 1 takes none */
     uint32_t norm;     /* 1: the score is multiplied by the value norm */
@@ -154,6 +155,8 @@ int ckvc_table_parse(const char *name, const void *bytes, size_t size, ckvc_tabl
 /* What the table recommends for block b, 0 ... nB-1: its mode says what form the sets will have.
  * A table without shares recommends the paper's score in mode `shared`. */
 ckvc_score ckvc_table_score(const ckvc_table *t, uint32_t b);
+/* Whether one of the table's budgets ranks by the attention of its bank's queries. */
+int ckvc_table_ranks_by_bank(const ckvc_table *t);
 void ckvc_table_free(ckvc_table *table); /* does nothing with NULL */
 
 /* ---- 2. a prompt begins ----
@@ -161,6 +164,17 @@ void ckvc_table_free(ckvc_table *table); /* does nothing with NULL */
  * Nothing is allocated: a prefill lies in a workspace that the caller gives, whose size is linear
  * in the number of tokens. Every table that `ckvc fit` or `ckvc compile` recommends is served, in
  * each of its modes. */
+
+/* How a layer of the model attends to its cache. */
+typedef struct ckvc_attending {
+    const double *inv_freq; /* [head_dim/2] as in ckvc_geometry; it must not be NULL */
+    double scale;           /* a logit is scale * (q . k) */
+    double cap;             /* above 0: logits are cap * tanh(logit / cap) */
+    uint32_t window;        /* a query sees so many last positions, its own included; 0: all */
+    /* The largest magnitude that the cache's type holds, such as 65504 for float16, within which
+     * fitted entries stay; 0: that of float32. */
+    double most;
+} ckvc_attending;
 
 /* What the sets depend on in the model. */
 typedef struct ckvc_geometry {
@@ -174,6 +188,10 @@ typedef struct ckvc_geometry {
      * and a row sees all positions up to its own (no sliding window, no cap on logits). This needs
      * keys after the rotation. */
     double query_scale;
+    /* [n_layers] how each layer attends. A table that ranks by its bank's attention needs it
+     * (ckvc_table_ranks_by_bank), and inv_freq; else it may be NULL. With a query_scale above 0,
+     * NULL says that layers attend as is said there. */
+    const ckvc_attending *attending;
 } ckvc_geometry;
 
 /* What is asked for. Everything that it points to must stay valid until the last call of the
@@ -279,17 +297,6 @@ uint32_t ckvc_prefill_candidates(const ckvc_prefill *p, uint32_t layer);
  *         ckvc_prefill_fit(p, l, g, &f);
  *         // store k[i] and v[i] in place of the key and the value of kept position i
  */
-
-/* How a layer of the model attends to its cache. */
-typedef struct ckvc_attending {
-    const double *inv_freq; /* [head_dim/2] as in ckvc_geometry; it must not be NULL */
-    double scale;           /* a logit is scale * (q . k) */
-    double cap;             /* above 0: logits are cap * tanh(logit / cap) */
-    uint32_t window;        /* a query sees so many last positions, its own included; 0: all */
-    /* The largest magnitude that the cache's type holds, such as 65504 for float16, within which
-     * fitted entries stay; 0: that of float32. */
-    double most;
-} ckvc_attending;
 
 /* The entries of one KV head that are to be fitted. */
 typedef struct ckvc_fitting {

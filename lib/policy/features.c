@@ -158,6 +158,13 @@ void ckvc_linear_form(uint32_t n_tokens, uint32_t n_features, const double *f, c
     }
 }
 
+void ckvc_score_bank(uint32_t n_tokens, const double *attention, const double *norm, double *s) {
+    for (uint32_t t = 0; t < n_tokens; t++) {
+        const double of_bank = log(fmax(attention[t], 1e-30)) + log(norm[t]);
+        s[t] = (1.0 - CKVC_BANK_PART) * s[t] + CKVC_BANK_PART * of_bank;
+    }
+}
+
 void ckvc_score_learned(uint32_t n_tokens, double mass, const double *norm, double *s) {
     double most = -INFINITY, sum = 0.0;
     for (uint32_t t = 0; t < n_tokens; t++) { most = s[t] > most ? s[t] : most; }

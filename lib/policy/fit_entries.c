@@ -85,6 +85,16 @@ size_t ckvc_fit_bytes(uint32_t n_queries, uint32_t head_dim) {
     return lay_out(&p, NULL);
 }
 
+void ckvc_limit_logits(const ckvc_attending *a, const uint32_t *positions, size_t n, uint32_t key,
+                       double *logits) {
+    for (size_t i = 0; a->cap > 0.0 && i < n; i++) {
+        logits[i] = a->cap * tanh(logits[i] / a->cap);
+    }
+    for (size_t i = 0; a->window && i < n; i++) {
+        if (positions[i] - key >= a->window) { logits[i] = -INFINITY; }
+    }
+}
+
 /* Puts the rows of `from` at some positions into p->v; positions NULL: its first rows. */
 static void load(const parts *p, const float *from, const uint32_t *positions, size_t count) {
     const size_t D = p->D;
@@ -96,17 +106,13 @@ static void load(const parts *p, const float *from, const uint32_t *positions, s
 /* Writes the logits of all queries at up to BLOCK positions to p->e, and -inf where a query does
  * not see a position. Key k of `keys` stands at positions[k]; NULL: the prompt's own do. */
 static void logits_at(const parts *p, const float *keys, const uint32_t *positions, size_t count) {
-    const ckvc_attending *a = &p->f->attending;
     const size_t n = p->n, D = p->D;
     double *const e = p->e;
     memset(e, 0, count * n * sizeof *e);
     load(p, keys ? keys : p->f->keys, keys ? NULL : positions, count);
     p->run.product_of_floats(e, count, n, n, (fit_floats){p->v, D, 1, 1.0}, p->by_number, D);
-    for (size_t j = 0; a->cap > 0.0 && j < count * n; j++) { e[j] = a->cap * tanh(e[j] / a->cap); }
-    for (size_t k = 0; a->window && k < count; k++) {
-        for (size_t i = 0; i < n; i++) {
-            if (p->f->positions[i] - positions[k] >= a->window) { e[k * n + i] = -INFINITY; }
-        }
+    for (size_t k = 0; k < count; k++) {
+        ckvc_limit_logits(&p->f->attending, p->f->positions, n, positions[k], e + k * n);
     }
 }
 
@@ -121,9 +127,7 @@ static void raise(const parts *p, size_t position, double *most) {
 static void take_exponentials(const parts *p, size_t count) {
     const size_t n = p->n;
     for (size_t k = 0; k < count; k++) {
-        for (size_t i = 0; i < n; i++) {
-            p->w[k * n + i] = (float)(p->e[k * n + i] - p->most[i]);
-        }
+        for (size_t i = 0; i < n; i++) { p->w[k * n + i] = (float)(p->e[k * n + i] - p->most[i]); }
     }
     p->run.exponentials(p->w, count * n);
     for (size_t k = 0; k < count; k++) {
@@ -384,20 +388,20 @@ int ckvc_fit_entries(const ckvc_fit *f, void *scratch, float *keys, float *value
     return 0;
 }
 
-/* How many reference queries a KV head has where each of its query heads gives n. */
-static size_t references(const ckvc_table *t, uint32_t n) {
+size_t ckvc_bank_references(const ckvc_table *t, uint32_t n) {
     return (size_t)(t->n_query_heads / t->n_heads) * n;
 }
 
 /* The bytes of a head's rotated queries and their positions, which lie before the scratch memory of
  * the fit itself. */
 static size_t queries_bytes(const ckvc_table *t, uint32_t n) {
-    const size_t bytes = references(t, n) * (t->bank_dim * sizeof(float) + sizeof(uint32_t));
+    const size_t bytes =
+        ckvc_bank_references(t, n) * (t->bank_dim * sizeof(float) + sizeof(uint32_t));
     return (bytes + 15) / 16 * 16;
 }
 
 size_t ckvc_bank_fit_bytes(const ckvc_table *t, uint32_t n) {
-    const size_t of_fit = ckvc_fit_bytes((uint32_t)references(t, n), t->bank_dim);
+    const size_t of_fit = ckvc_fit_bytes((uint32_t)ckvc_bank_references(t, n), t->bank_dim);
     return of_fit == SIZE_MAX ? SIZE_MAX : queries_bytes(t, n) + of_fit;
 }
 
@@ -413,24 +417,31 @@ static void rotate(const float *query, uint32_t D, const double *inv_freq, doubl
     }
 }
 
+void ckvc_bank_queries(const ckvc_table *t, uint32_t block, size_t head, uint32_t n_tokens,
+                       const double *inv_freq, float *queries, uint32_t *positions) {
+    const ckvc_bank_use use = t->bank_use[block];
+    const uint32_t layer = (uint32_t)(head / t->n_heads), n = use.n_queries,
+                   all = (uint32_t)ckvc_bank_references(t, n);
+    for (uint32_t i = 0; i < all; i++, queries += t->bank_dim) {
+        const uint32_t of_head = (uint32_t)(head % t->n_heads) * (all / n) + i / n;
+        positions[i] = n_tokens + (uint32_t)((uint64_t)(i % n) * use.span / n);
+        rotate(t->bank + ckvc_bank_index(t, layer, of_head, i % n), t->bank_dim, inv_freq,
+               (double)positions[i], queries);
+    }
+}
+
 int ckvc_bank_fit(const ckvc_table *t, uint32_t block, size_t head, ckvc_fit f, void *scratch,
                   float *keys, float *values) {
     if (!(f.ridge > 0.0)) {
         copy_entries(&f, keys, values);
         return 0;
     }
-    const ckvc_bank_use use = t->bank_use[block];
-    const uint32_t layer = (uint32_t)(head / t->n_heads), n = use.n_queries;
-    float *query = scratch;
-    uint32_t *position = (uint32_t *)(query + references(t, n) * t->bank_dim);
-    f.n_queries = (uint32_t)references(t, n);
-    f.queries = query;
-    f.positions = position;
-    for (uint32_t i = 0; i < f.n_queries; i++, query += t->bank_dim) {
-        const uint32_t of_head = (uint32_t)(head % t->n_heads) * (f.n_queries / n) + i / n;
-        position[i] = f.n_tokens + (uint32_t)((uint64_t)(i % n) * use.span / n);
-        rotate(t->bank + ckvc_bank_index(t, layer, of_head, i % n), t->bank_dim,
-               f.attending.inv_freq, (double)position[i], query);
-    }
+    const uint32_t n = t->bank_use[block].n_queries;
+    float *queries = scratch;
+    uint32_t *positions = (uint32_t *)(queries + ckvc_bank_references(t, n) * t->bank_dim);
+    f.n_queries = (uint32_t)ckvc_bank_references(t, n);
+    f.queries = queries;
+    f.positions = positions;
+    ckvc_bank_queries(t, block, head, f.n_tokens, f.attending.inv_freq, queries, positions);
     return ckvc_fit_entries(&f, (char *)scratch + queries_bytes(t, n), keys, values);
 }

@@ -19,7 +19,7 @@ int ckvc_mode_by_head(ckvc_mode mode) {
 }
 
 const char *ckvc_score_name(ckvc_score_kind kind) {
-    static const char *const names[CKVC_SCORE_COUNT] = {"paper", "window", "learned"};
+    static const char *const names[CKVC_SCORE_COUNT] = {"paper", "window", "learned", "bank"};
     return names[kind];
 }
 
@@ -28,13 +28,24 @@ ckvc_score ckvc_table_score(const ckvc_table *t, uint32_t b) {
                     : (ckvc_score){.kind = CKVC_SCORE_PAPER, .mode = CKVC_MODE_SHARED};
 }
 
+int ckvc_score_learns(uint32_t kind) {
+    return kind == CKVC_SCORE_LEARNED || kind == CKVC_SCORE_BANK;
+}
+
+int ckvc_table_ranks_by_bank(const ckvc_table *t) {
+    for (uint32_t b = 0; b < t->n_budgets; b++) {
+        if (ckvc_table_score(t, b).kind == CKVC_SCORE_BANK) { return 1; }
+    }
+    return 0;
+}
+
 ckvc_score ckvc_default_score(ckvc_score_kind kind, uint32_t features) {
     ckvc_score s = {.kind = kind, .features = features};
     if (kind == CKVC_SCORE_WINDOW) {
         s.window = 32;
         s.pool = 7;
         s.norm = 1;
-    } else if (kind == CKVC_SCORE_LEARNED) {
+    } else if (ckvc_score_learns(kind)) {
         s.window = ckvc_features_rows(features);
     }
     return s;

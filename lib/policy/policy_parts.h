@@ -19,7 +19,9 @@
 
 const char *ckvc_operator_name(ckvc_operator op);  /* "paper", "no-utility", "no-threshold", ... */
 const char *ckvc_mode_name(ckvc_mode mode);        /* "shared", "heads", "layers", "lengths" */
-const char *ckvc_score_name(ckvc_score_kind kind); /* "paper", "window", "learned" */
+const char *ckvc_score_name(ckvc_score_kind kind); /* "paper", "window", "learned", "bank" */
+/* Whether a kind of score is the learned ranking, with the bank's attention or without. */
+int ckvc_score_learns(uint32_t kind);
 
 /* Whether each KV head has a set of its own in this mode; where not, the heads of a layer have one
  * set. */
@@ -230,6 +232,13 @@ void ckvc_linear_form(uint32_t n_tokens, uint32_t n_features, const double *f, c
  * values. */
 void ckvc_score_learned(uint32_t n_tokens, double mass, const double *norm, double *s);
 
+/* The part of the ranking `bank` that is the bank's attention (docs/method.md, section 2). */
+#define CKVC_BANK_PART 0.25
+/* Mixes the bank's attention into the learned log score s [T], in place: (1 - p) * s[t] + p *
+ * log(max(attention[t], 1e-30) * norm[t]), where p is CKVC_BANK_PART and attention [T] is the
+ * root of the mean square attention of the bank's queries. norm [T] has the norms of the values. */
+void ckvc_score_bank(uint32_t n_tokens, const double *attention, const double *norm, double *s);
+
 /* Chooses the set of one head or layer. The last `recent` positions and position 0 come first,
  * whatever their score; then come the largest s [T], of equal ones the later (a NaN ranks lowest).
  * Where capacity is below recent + 1, the latest positions are kept. kept holds min(capacity, T)
@@ -240,6 +249,10 @@ uint32_t ckvc_retain_head(uint32_t n_tokens, const double *s, uint32_t recent, u
 
 /* ---- fitted entries (docs/method.md, section 9) ---- */
 
+/* Limits the logits [n] of n queries, which stand at `positions`, with one key as a layer does: by
+ * its cap, and to -inf where its window does not reach from a query to the key's position. */
+void ckvc_limit_logits(const ckvc_attending *a, const uint32_t *positions, size_t n, uint32_t key,
+                       double *logits);
 /* The ridge of the shift of keys, as a part of the mean of its system's diagonal. */
 #define CKVC_FIT_KEY_RIDGE 0.01
 /* What the entries of one KV head are fitted to. Everything is borrowed. */
@@ -264,10 +277,18 @@ size_t ckvc_fit_bytes(uint32_t n_queries, uint32_t head_dim);
  * the rounding of doubles excludes), or numbers that are not finite. */
 int ckvc_fit_entries(const ckvc_fit *f, void *scratch, float *keys, float *values);
 
-/* Does the same by a table's bank: the reference queries are the first bank_use[block].n_queries of
- * every query head of a KV head's group, for head number layer * G + KV head. Query i is rotated to
- * position T + floor(i * span / n_queries). f comes without queries. `scratch` needs
- * ckvc_bank_fit_bytes of as many queries, which is SIZE_MAX where they are too many. */
+/* How many reference queries a KV head has where each of its query heads gives n. */
+size_t ckvc_bank_references(const ckvc_table *t, uint32_t n);
+/* Writes the reference queries of a block of the table: the first bank_use[block].n_queries of
+ * every query head of a KV head's group, for head number layer * G + KV head. Query i of a query
+ * head is rotated to position n_tokens + floor(i * span / n_queries). queries [n][bank_dim] and
+ * positions [n] receive them, n = ckvc_bank_references; inv_freq [bank_dim/2]. */
+void ckvc_bank_queries(const ckvc_table *t, uint32_t block, size_t head, uint32_t n_tokens,
+                       const double *inv_freq, float *queries, uint32_t *positions);
+
+/* Fits entries as ckvc_fit_entries does, by the queries that ckvc_bank_queries writes. f comes
+ * without queries. `scratch` needs ckvc_bank_fit_bytes of as many queries of each query head, which
+ * is SIZE_MAX where they are too many. */
 size_t ckvc_bank_fit_bytes(const ckvc_table *t, uint32_t n_queries);
 int ckvc_bank_fit(const ckvc_table *t, uint32_t block, size_t head, ckvc_fit f, void *scratch,
                   float *keys, float *values);

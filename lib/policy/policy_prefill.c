@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "lib/base/sizes.h"
+#include "lib/policy/bank_attention.h"
 #include "lib/policy/retain_many.h"
 
 enum { SUMS_MAX = CKVC_MEANS + 1 };
@@ -33,8 +34,9 @@ struct ckvc_prefill {
     bool paper; /* one budget for every layer, under the paper's operator */
     /* The score is the paper's: made of alpha, rho and weights once all layers are there. */
     bool by_weight;
-    bool late; /* the learned ranking with features of version 1, whose late columns need all
-                  layers */
+    bool by_bank; /* the score has the attention of the bank's queries in it */
+    bool late;    /* the learned ranking with features of version 1, whose late columns need all
+                     layers */
     bool alpha_read;
     /* alpha and scores are finished; the sets of the budget are chosen. */
     bool scored, kept;
@@ -46,6 +48,8 @@ struct ckvc_prefill {
     double *alpha;            /* [T] a sum over layers and heads until all are there, then alpha */
     double *norms;            /* norms of the values, [L][G][T], or [G][T] of the open layer */
     double *s;                /* [L][G][T], unless by_weight */
+    double *of_bank;          /* the bank's attention, where by_bank; as `norms` */
+    bank_attention bank;      /* of the open KV head, where by_bank */
     double *layer_attention;  /* [L][T], where late */
     double *sums, *of_query;  /* of the open layer: [n_sums][G][T]; [H][T] where late */
     double *columns;          /* [T][CKVC_FEATURES_OWN], where late */
@@ -67,9 +71,14 @@ static size_t of_layer(const ckvc_prefill *p, uint32_t layer, uint32_t head) {
     return ((size_t)layer * p->G + head) * p->T;
 }
 
-/* Where a score is finished with its layer, the norms of the open layer alone are held. */
+/* Where a score is finished with its layer, the norms and the bank's attention of the open layer
+ * alone are held. */
+static size_t of_open(const ckvc_prefill *p, uint32_t layer, uint32_t head) {
+    return of_layer(p, p->by_weight || p->late ? layer : 0, head);
+}
+
 static double *norms_of(const ckvc_prefill *p, uint32_t layer, uint32_t head) {
-    return p->norms + of_layer(p, p->by_weight || p->late ? layer : 0, head);
+    return p->norms + of_open(p, layer, head);
 }
 
 static uint32_t query_heads_per_head(const ckvc_prefill *p) { return p->H / p->G; }
@@ -116,7 +125,8 @@ static void set_up(ckvc_prefill *p, const ckvc_request *r, uint32_t b) {
     const bool shared = p->score.mode == CKVC_MODE_SHARED;
     p->by_weight = p->score.kind == CKVC_SCORE_PAPER;
     p->paper = shared && p->by_weight && !whole;
-    p->late = p->score.kind == CKVC_SCORE_LEARNED && ckvc_features_rows(p->score.features);
+    p->by_bank = p->score.kind == CKVC_SCORE_BANK;
+    p->late = ckvc_score_learns(p->score.kind) && ckvc_features_rows(p->score.features);
     p->n_sets = ckvc_mode_by_head((ckvc_mode)p->score.mode) ? p->G : 1;
     if (p->score.kind == CKVC_SCORE_WINDOW) { need_sum(p, p->score.window); }
     for (uint32_t i = 0; p->late && i < CKVC_MEANS; i++) { need_sum(p, ckvc_mean_rows[i]); }
@@ -161,6 +171,18 @@ static size_t lay_out(ckvc_prefill *p, void *memory) {
     p->u = take_array(&a, 1, 1, T, sizeof(double));
     p->of_set = take_array(&a, 1, 1, T, sizeof(double));
     p->weight = take_array(&a, 1, 1, G, sizeof(double));
+    const size_t n = p->by_bank ? ckvc_bank_references(p->table, p->table->n_bank) : 0;
+    p->bank.n =
+        p->by_bank ? ckvc_bank_references(p->table, p->table->bank_use[p->block].n_queries) : 0;
+    p->bank.D = D;
+    p->of_bank = take_array(&a, p->by_bank ? (p->late ? L : 1) : 0, G, T, sizeof(double));
+    p->bank.queries = take_array(&a, 1, n, D, sizeof(float));
+    p->bank.positions = take_array(&a, 1, 1, n, sizeof(uint32_t));
+    p->bank.by_number = take_array(&a, 1, D, n, sizeof(float));
+    p->bank.logits = take_array(&a, 1, T, n, sizeof(float));
+    p->bank.e = take_array(&a, 1, BANK_BLOCK, n, sizeof(double));
+    p->bank.most = take_array(&a, 1, 1, n, sizeof(float));
+    p->bank.sum = take_array(&a, 1, 1, n, sizeof(double));
     p->alpha_f32 = take_array(&a, p->alpha_read, T, 1, sizeof(float));
     p->rho = take_array(&a, p->by_weight, G, T, sizeof(float));
     p->queries = take_array(&a, queries ? H : 0, p->R, D, sizeof(float));
@@ -216,7 +238,7 @@ static int check_budget(double budget, note to) {
 static int check_score(const ckvc_request *r, note to) {
     const ckvc_table *t = r->table;
     const ckvc_score *s = r->score;
-    const bool learned = s && s->kind == CKVC_SCORE_LEARNED,
+    const bool learned = s && ckvc_score_learns(s->kind),
                window = s && s->kind == CKVC_SCORE_WINDOW;
     if (r->floor && !(*r->floor >= 0.0 && *r->floor <= 1.0)) {
         return refuse(to, "a floor of %g: want 0 to 1", *r->floor);
@@ -236,6 +258,9 @@ static int check_score(const ckvc_request *r, note to) {
     if (learned && (!t->theta || s->features != t->score[0].features)) {
         return refuse(to, "a learned ranking of features %u, which the table does not have",
                       s->features);
+    }
+    if (s->kind == CKVC_SCORE_BANK && !t->bank) {
+        return refuse(to, "a ranking by the bank's attention: the table has no bank");
     }
     return 0;
 }
@@ -306,6 +331,15 @@ static int fill_capacities(ckvc_prefill *p, note to) {
     return 0;
 }
 
+/* Checks that the model says how its layers attend, where the score needs it. */
+static int check_attending(const ckvc_prefill *p, note to) {
+    if (p->by_bank && !(p->model.inv_freq && (p->model.attending || p->model.query_scale > 0.0))) {
+        return refuse(to, "ranks by its bank's attention, so keys after the rotation (inv_freq) "
+                          "are wanted, and how layers attend (attending, or query_scale)");
+    }
+    return 0;
+}
+
 ckvc_prefill *
 ckvc_prefill_begin(void *workspace, size_t bytes, const ckvc_request *request,
                    char *message, /* NOLINT(readability-non-const-parameter): refuse() */
@@ -316,6 +350,7 @@ ckvc_prefill_begin(void *workspace, size_t bytes, const ckvc_request *request,
     ckvc_prefill plan;
     set_up(&plan, request,
            ckvc_nearest_budget(t->budgets, t->n_budgets, request->budget, request->n_tokens));
+    if (check_attending(&plan, to)) { return NULL; }
     const size_t wanted = lay_out(&plan, NULL);
     if (!workspace || (uintptr_t)workspace % sizeof(double) || bytes < wanted ||
         wanted == SIZE_MAX) {
@@ -342,7 +377,7 @@ uint32_t ckvc_prefill_rows(const ckvc_prefill *p) { return p->R; }
 int ckvc_prefill_keeps_all(const ckvc_prefill *p) { return p->whole; }
 
 int ckvc_prefill_reads_keys(const ckvc_prefill *p) {
-    return p->score.kind == CKVC_SCORE_LEARNED || (p->model.query_scale > 0.0 && p->R);
+    return ckvc_score_learns(p->score.kind) || (p->model.query_scale > 0.0 && p->R);
 }
 
 int ckvc_prefill_reads_r_sem(const ckvc_prefill *p) {
@@ -394,18 +429,24 @@ static void add_columns(ckvc_prefill *p, uint32_t head, double *s) {
     for (uint32_t t = 0; t < p->T; t++) { s[t] += p->u[t]; }
 }
 
+/* Turns the linear form s [T] of a head into its log score. */
+static void finish_form(ckvc_prefill *p, uint32_t layer, uint32_t head, double *s) {
+    const double *norms = norms_of(p, layer, head);
+    ckvc_score_learned(p->T, p->table->mass[(size_t)layer * p->G + head], norms, s);
+    if (p->by_bank) { ckvc_score_bank(p->T, p->of_bank + of_open(p, layer, head), norms, s); }
+}
+
 static void close_layer(ckvc_prefill *p) {
     const size_t all = of_layer(p, 1, 0);
     for (uint32_t g = 0; g < p->G; g++) {
         double *s = p->s + of_layer(p, p->layer, g);
-        const double *norms = norms_of(p, p->layer, g);
         if (p->score.kind == CKVC_SCORE_WINDOW) {
             ckvc_score_window(p->T, mean_over_rows(p, 0, g), p->score.pool,
-                              p->score.norm ? norms : NULL, s);
+                              p->score.norm ? norms_of(p, p->layer, g) : NULL, s);
         } else if (p->late) {
             add_columns(p, g, s);
         } else if (!p->by_weight) {
-            ckvc_score_learned(p->T, p->table->mass[(size_t)p->layer * p->G + g], norms, s);
+            finish_form(p, p->layer, g, s);
         }
         if (!p->alpha_read) { continue; }
         const double *mass = p->sums + (p->n_sums - 1) * all + of_layer(p, 0, g);
@@ -586,6 +627,23 @@ static void add_softmaxes(ckvc_prefill *p, uint32_t head) {
     }
 }
 
+static ckvc_attending attending_of(const ckvc_prefill *p, uint32_t layer) {
+    if (p->model.attending) { return p->model.attending[layer]; }
+    return (ckvc_attending){.inv_freq = p->model.inv_freq, .scale = p->model.query_scale};
+}
+
+/* Takes a tile of keys into the bank's attention, and finishes it with the last tile of a head. */
+static void add_bank_attention(ckvc_prefill *p, const tile *t, const float *keys) {
+    if (t->first == 0) {
+        bank_attention_begin(&p->bank, p->table, p->block, (size_t)t->layer * p->G + t->head, p->T,
+                             attending_of(p, t->layer));
+    }
+    bank_attention_take(&p->bank, t->first, t->n, keys);
+    if (t->first + t->n == p->T) {
+        bank_attention_finish(&p->bank, p->T, p->of_bank + of_open(p, t->layer, t->head));
+    }
+}
+
 int ckvc_prefill_cache(ckvc_prefill *p, uint32_t layer, uint32_t kv_head, uint32_t first,
                        uint32_t n, const float *keys, const float *values) {
     const tile t = {.what = "cache",
@@ -596,7 +654,7 @@ int ckvc_prefill_cache(ckvc_prefill *p, uint32_t layer, uint32_t kv_head, uint32
                     .n = n,
                     .n_heads = p->G,
                     .length = p->T};
-    const bool learned = p->score.kind == CKVC_SCORE_LEARNED,
+    const bool learned = ckvc_score_learns(p->score.kind),
                queries = p->model.query_scale > 0.0 && p->R;
     if (p->whole) { return 0; }
     if (expect(p, &p->cache, &p->rows, &t)) { return -1; }
@@ -621,6 +679,7 @@ int ckvc_prefill_cache(ckvc_prefill *p, uint32_t layer, uint32_t kv_head, uint32
                          p->table->theta + (head + 1) * p->table->n_features - n_own,
                          p->s + head * p->T + first + i);
     }
+    if (p->by_bank) { add_bank_attention(p, &t, keys); }
     if (queries) { add_logits(p, &t, keys); }
     if (queries && first + n == p->T) { add_softmaxes(p, kv_head); }
     advance_cursor(p, &p->cache, &t);
@@ -663,7 +722,7 @@ static void finish_learned(ckvc_prefill *p, uint32_t l) {
             const double *x = late + 2 * (size_t)i;
             s[i] += (double)theta[0] * x[0] + (double)theta[1] * x[1];
         }
-        ckvc_score_learned(p->T, t->mass[head], norms_of(p, l, g), s);
+        finish_form(p, l, g, s);
     }
 }
 

@@ -380,12 +380,11 @@ static int check_features(const ckvc_table *t, uint32_t b, char *message, size_t
     FAIL_IF(version != t->score[0].features,
             "SCORE[%u]: features of version %u, but of version %u in SCORE[0]", b, version,
             t->score[0].features);
-    FAIL_IF((version || t->theta || s->kind == CKVC_SCORE_LEARNED) &&
-                !ckvc_features_count(version, 2),
+    FAIL_IF((version || t->theta || ckvc_score_learns(s->kind)) && !ckvc_features_count(version, 2),
             "SCORE[%u]: features of version %u are none that this reader knows", b, version);
     FAIL_IF(version && !t->theta, "SCORE[%u]: features of version %u, but section THETA is missing",
             b, version);
-    FAIL_IF(s->kind == CKVC_SCORE_LEARNED &&
+    FAIL_IF(ckvc_score_learns(s->kind) &&
                 (s->window != ckvc_features_rows(version) || s->pool || s->norm),
             "SCORE[%u]: window %u, pool %u, norm %u: features of version %u need %u rows, no pool "
             "and no norm",
@@ -408,6 +407,8 @@ static int check_score(const ckvc_table *t, uint32_t b, char *message, size_t me
     FAIL_IF(s->kind == CKVC_SCORE_PAPER && (s->window || s->pool || s->norm),
             "SCORE[%u]: window %u, pool %u, norm %u: the paper's score has none of them", b,
             s->window, s->pool, s->norm);
+    FAIL_IF(s->kind == CKVC_SCORE_BANK && !t->bank,
+            "SCORE[%u]: ranks by the bank's attention, but section BANK is missing", b);
     return check_features(t, b, message, message_size);
 }
 
@@ -449,6 +450,12 @@ static int check_bank(const ckvc_table *t, char *message, size_t message_size) {
                     use->span > CKVC_TABLE_MAX_EXTENT,
                 "BANKUSE[%u]: %u queries over %u positions, want 1 ... %u over 1 ... %u", b,
                 use->n_queries, use->span, t->n_bank, CKVC_TABLE_MAX_EXTENT);
+        /* so that blocks which rank alike can share a prefill */
+        FAIL_IF(
+            ckvc_table_ranks_by_bank(t) && memcmp(use, t->bank_use, sizeof *use) != 0,
+            "BANKUSE[%u]: %u queries over %u positions, but BANKUSE[0] has %u over %u: want the "
+            "same in a table that ranks by its bank",
+            b, use->n_queries, use->span, t->bank_use->n_queries, t->bank_use->span);
     }
     return 0;
 }

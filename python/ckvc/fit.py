@@ -7,23 +7,11 @@ from __future__ import annotations
 
 from typing import Optional, Tuple
 
-import numpy as np
 import torch
 
-from .prefill import Geometry, Kept
-from .table import Table
+from .prefill import Geometry, Kept, reference_queries
 
 KEY_RIDGE, LEAST = 0.01, 1e-13  # the ridge of the vector that is added to keys; a pivot that is this small beside the diagonal makes a system singular
-
-
-def reference_queries(table: Table, block: int, geometry: Geometry, row: int, n_tokens: int, first_position: int = 0,
-                      device: Optional[torch.device] = None) -> torch.Tensor:
-    """The queries [G, n, D] float64 of the bank that serve a block of the table, in a row of it. They are rotated to positions that are spread evenly behind a
-    prompt of n_tokens, whose first position is first_position. A factor by which a model scales its rotation is in the bank already, because queries are
-    logged with it."""
-    n, span = table.bank_use[block].tolist()
-    bank = torch.from_numpy(table.bank[row, :, :n].astype(np.float64)).to(device)
-    return geometry.rotated(row, bank, first_position + n_tokens + torch.arange(n) * span // n).reshape(geometry.n_kv_heads, -1, bank.shape[2])
 
 
 def _solve(gram: torch.Tensor, ridge: float, x: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:

@@ -8,7 +8,7 @@ import functools
 import os
 import pathlib
 from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_size_t, c_uint32, c_void_p, create_string_buffer
-from typing import Any, List, Optional, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,7 +21,8 @@ MESSAGE = 1024
 
 
 class _Geometry(ctypes.Structure):
-    _fields_ = [(name, c_uint32) for name in ("n_layers", "n_query_heads", "n_kv_heads", "head_dim")] + [("inv_freq", c_void_p), ("query_scale", c_double)]
+    _fields_ = [(name, c_uint32) for name in ("n_layers", "n_query_heads", "n_kv_heads", "head_dim")] + [
+        ("inv_freq", c_void_p), ("query_scale", c_double), ("attending", c_void_p)]
 
 
 class _Request(ctypes.Structure):
@@ -107,15 +108,19 @@ class Prefill:
 
     def __init__(self, table: Table, n_query_heads: int, head_dim: int, n_tokens: int, budget: float, inv_freq: Optional[ArrayLike] = None,
                  query_scale: float = 0.0, n_layers: Optional[int] = None, n_kv_heads: Optional[int] = None,
-                 score: Optional[Score] = None, floor: Optional[float] = None):
+                 score: Optional[Score] = None, floor: Optional[float] = None, attending: Sequence[Tuple[float, float, int]] = ()):
         """n_layers, n_kv_heads: those of the model, which are checked against the table's; None takes the table's. score, floor: used in place of those that
-        the table recommends for the budget."""
+        the table recommends for the budget. attending [L]: the scale, the cap and the window (0 for none) of each layer's attention, as ckvc_attending says. Only
+        a table that ranks by its bank's attention reads them; if queries are handed over, query_scale says enough."""
         self._c, self.table, self.head_dim = table._c, table, head_dim
         table.check_budget(budget)
         *model, self.n_tokens = map(_whole, ("n_layers", "n_query_heads", "n_kv_heads", "head_dim", "n_tokens"),
                                     (n_layers or table.n_layers, n_query_heads, n_kv_heads or table.n_heads, head_dim, n_tokens))
         self._inv_freq = None if inv_freq is None else _shaped("inv_freq", inv_freq, np.float64, head_dim // 2)
-        geometry = _Geometry(*model, _at(self._inv_freq), query_scale)
+        refuse(len(attending) not in (0, model[0]), f"attending has {len(attending)} layers, the model {model[0]}")
+        rules = (_Attending * len(attending))(*((_at(self._inv_freq), scale, cap, _whole("window", window), 0.0) for scale, cap, window in attending))
+        self._attending = rules if attending else None
+        geometry = _Geometry(*model, _at(self._inv_freq), query_scale, ctypes.cast(rules, c_void_p) if attending else None)
         self.n_layers, self.n_kv_heads = geometry.n_layers, geometry.n_kv_heads
         self._score = None if score is None else (c_uint32 * 6)(SCORES.index(score.kind), *map(int, score[1:5]), MODES.index(score.mode))
         self._floor = None if floor is None else (c_double * 1)(floor)

@@ -137,14 +137,14 @@ def read_state(name: str, data: Array, model: Model) -> State:
 
 
 def score_of(table: library.Table, budget: float, n_tokens: int) -> Score:
-    """The learned ranking of a table, in mode `heads`. An Error says that the score reads attention, which a state does not hold, or that the table's thresholds
+    """The learned ranking of a table, with the bank's attention if the table recommends that, in mode `heads`. An Error says that the score reads attention, which a state does not hold, or that the table's thresholds
     would leave heads with sets of different sizes."""
     refuse(not 0 < budget < 2**32, f"{table.name}: the budget is {budget}, want tokens from 1 up, or a share of the prompt below 1")
     score = table.score[table.nearest_budget(budget, n_tokens)]
     features = table.score[0].features if table.theta is not None else 0
     refuse(not features or FEATURES[features][1], f"{table.name}: its score ({score.kind}{f', features of version {features}' if features else ''}) "
            "reads attention, which a state of llama.cpp does not have: make a table by `ckvc fit RUN --features 2`, of the same run")
-    return Score("learned", 0, 0, False, features, "heads")
+    return Score("bank" if score.kind == "bank" else "learned", 0, 0, False, features, "heads")
 
 
 def heads_of(state: State, model: Model, layer: int) -> Tuple[Array, Array]:
@@ -158,7 +158,8 @@ def kept_sets(state: State, model: Model, table: library.Table, budget: float) -
     """The ascending positions [L, G, B] that each head keeps, and those of its entries that the table fits. None if all are kept, because T is at most B or the
     table's window."""
     T, G, D = len(state.order), model.n_kv_heads, model.head_dim
-    p = library.Prefill(table, model.n_query_heads, D, T, budget, model.inv_freq, n_layers=model.n_layers, n_kv_heads=G, score=score_of(table, budget, T), floor=1.0)
+    p = library.Prefill(table, model.n_query_heads, D, T, budget, model.inv_freq, n_layers=model.n_layers, n_kv_heads=G, score=score_of(table, budget, T), floor=1.0,
+                        attending=[(D**-0.5, 0.0, 0)] * model.n_layers)
     if p.whole or budget_tokens(budget, T) >= T:
         return None
     for layer in range(model.n_layers):

@@ -13,8 +13,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from .table import BY_HEAD, FEATURES, Array, Table, bin_index, budget_tokens
+from .table import BY_FEATURES, BY_HEAD, FEATURES, Array, Table, bin_index, budget_tokens
 
+BANK_PART = 0.25  # the part of the ranking `bank` that is the attention of the bank's queries
 MOST_LEFT = 1280  # in features (T - t)/1024 and log²(T - t), positions farther back count as this far
 
 
@@ -163,6 +164,30 @@ def late_features(attention: torch.Tensor, alpha: torch.Tensor) -> torch.Tensor:
     return torch.stack([_log(_pool(attention, 5)), _log(alpha)], dim=1)
 
 
+def reference_queries(table: Table, block: int, geometry: Geometry, row: int, n_tokens: int, first_position: int = 0,
+                      device: Optional[torch.device] = None) -> torch.Tensor:
+    """The queries [G, n, D] float64 of the bank that serve a block of the table, in a row of it. They are rotated to positions that are spread evenly behind a
+    prompt of n_tokens, whose first position is first_position. A factor by which a model scales its rotation is in the bank already, because queries are
+    logged with it."""
+    n, span = table.bank_use[block].tolist()
+    bank = torch.from_numpy(table.bank[row, :, :n].astype(np.float64)).to(device)
+    return geometry.rotated(row, bank, first_position + n_tokens + torch.arange(n) * span // n).reshape(geometry.n_kv_heads, -1, bank.shape[2])
+
+
+def bank_attention(queries: torch.Tensor, keys: torch.Tensor, scaling: float, held: Optional[torch.Tensor] = None) -> torch.Tensor:
+    """The root of the mean over the queries of their squared attention to each position, [G, T] float64. queries [G, n, D]: as reference_queries gives them.
+    keys [G, T, D]: as they are cached. held [G, T]: False for a position that is not there; None: all are."""
+    logits = (queries * scaling).float() @ keys.float().mT
+    if held is not None:
+        logits.masked_fill_(~held[:, None], -math.inf)
+    return torch.linalg.vector_norm(logits.softmax(dim=-1), dim=1, dtype=torch.float64) / math.sqrt(queries.shape[1])
+
+
+def _with_bank(scores: torch.Tensor, attention: torch.Tensor, norms: torch.Tensor) -> torch.Tensor:
+    """The learned log scores [G, T] with the bank's attention mixed in, as ckvc_score_bank in lib/policy does it. norms [G, T]: those of the values."""
+    return (1 - BANK_PART) * scores + BANK_PART * (attention.clamp(min=1e-30).log() + norms.log())
+
+
 def _form(table: Table, geometry: Geometry, row: int, head: int, rows: Optional[torch.Tensor], keys: torch.Tensor, norm: torch.Tensor,
           first_position: int = 0) -> torch.Tensor:
     """The product of theta and the features of each position, [T] float64, without the two late features. rows, keys, norm: as for head_features."""
@@ -180,14 +205,18 @@ def _log_scores(forms: torch.Tensor, mass: Array, norms: torch.Tensor) -> torch.
 
 
 @torch.no_grad()
-def kept_of_layer(table: Table, geometry: Geometry, row: int, keys: torch.Tensor, values: torch.Tensor, n: int, recent: int,
+def kept_of_layer(table: Table, block: int, geometry: Geometry, row: int, keys: torch.Tensor, values: torch.Tensor, n: int, scaling: float,
                   first_head: int = 0) -> torch.Tensor:
     """The n positions [g, n] that each head of one layer keeps, ascending, on the device of its keys. They are those of `Prefill` if all heads of the layer
     keep n. The table's ranking must be learned and read no attention (features of version 2). keys, values [g, T, D]: as they are cached, of the KV heads from
-    first_head on. recent: how many of the last positions are kept always."""
+    first_head on. block: the table's block that serves the budget. scaling: what a product of query and key is multiplied with."""
+    of_heads, recent = slice(first_head, first_head + len(keys)), int(table.c_min[block][1])
     norms = values.double().norm(dim=-1)
     forms = torch.stack([_form(table, geometry, row, first_head + i, None, k, norm) for i, (k, norm) in enumerate(zip(keys, norms))])
-    scores = _log_scores(forms, table.mass[row, first_head : first_head + len(keys)], norms)
+    scores = _log_scores(forms, table.mass[row, of_heads], norms)
+    if table.score[block].kind == "bank":
+        queries = reference_queries(table, block, geometry, row, keys.shape[1], device=keys.device)[of_heads]
+        scores = _with_bank(scores, bank_attention(queries, keys, scaling), norms)
     return _largest(scores, _always(keys.shape[1], recent, keys.device), n)
 
 
@@ -203,7 +232,7 @@ class Prefill:
         table.check_model(geometry.n_layers, geometry.n_query_heads, geometry.n_kv_heads, geometry.head_dim)
         self.block, self.budget, self.mode = table.begin(budget, n_tokens, mode)
         self.score = table.score[self.block]
-        late = self.score.kind == "learned" and FEATURES[self.score.features][1] > 0
+        late = self.score.kind in BY_FEATURES and FEATURES[self.score.features][1] > 0
         self._needs_alpha = self.score.kind == "paper" or late or table.n_entropy_bins > 1
         self._short = n_tokens <= table.window
         self.needs_r_sem = table.n_ppl_bins > 1 and not self._short
@@ -211,6 +240,7 @@ class Prefill:
         self._late = [] if late else None
         self._scores: List[torch.Tensor] = []
         self._norms: List[torch.Tensor] = []
+        self._of_bank: List[torch.Tensor] = []
         self._held: List[Array] = []
         self._mass: Union[float, torch.Tensor] = 0.0
 
@@ -237,11 +267,14 @@ class Prefill:
             if self.score.kind == "window":
                 pooled = _pool(_mean(rows, self.score.window), self.score.pool)
                 of_layer.append((pooled * norms[head] if self.score.norm else pooled).log())
-            elif self.score.kind == "learned":
+            elif self.score.kind in BY_FEATURES:
                 read = rows if self._late is not None else None
                 of_layer.append(_form(self.table, g, layer, head, read, keys[head], norms[head], self.first_position))
                 if self._late is not None:
                     total = total + rows.sum((0, 1), dtype=torch.float64)
+        if self.score.kind == "bank":
+            references = reference_queries(self.table, self.block, g, layer, self.n_tokens, self.first_position, keys.device)
+            self._of_bank.append(bank_attention(references, keys, scaling, held).to(first))
         if self.score.kind == "paper":
             n_held = self.n_tokens if held is None else held.sum(dim=-1, keepdim=True)
             of_layer = list((norms / (norms.sum(dim=-1, keepdim=True) / n_held + 1e-6)).float())
@@ -295,9 +328,10 @@ class Prefill:
     def _finished(self, layer: int, alpha: Optional[Array]) -> torch.Tensor:
         """What the positions of a layer are ranked by, [G, T]: logarithms of scores, or rho if the score is `paper`."""
         s = self._scores[layer]
-        if self.score.kind != "learned":
+        if self.score.kind not in BY_FEATURES:
             return s
         if self._late is not None:
             theta = torch.from_numpy(self.table.theta[layer, :, 10:12].astype(np.float64)).to(s.device)
             s = s + theta @ late_features(self._late[layer], torch.from_numpy(alpha / self.n_tokens).to(s.device)).T
-        return _log_scores(s, self.table.mass[layer], self._norms[layer])
+        s = _log_scores(s, self.table.mass[layer], self._norms[layer])
+        return _with_bank(s, self._of_bank[layer], self._norms[layer]) if self.score.kind == "bank" else s

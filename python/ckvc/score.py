@@ -34,7 +34,7 @@ from .json_text import canonical
 from .manifest_prompts import Prompt, digest, plain_ids, read_prompts
 from .prefill import Geometry, Kept, Prefill, _largest, _pool, attention_rows, log_softmax
 from .run_writer import LINES_MAX, Lines
-from .table import BY_HEAD, FEATURES, Score, Table, budget_tokens
+from .table import BY_FEATURES, BY_HEAD, FEATURES, Score, Table, budget_tokens
 
 REFERENCES = ("full", "top-k", "snapkv", "adakv")
 # KVzapPress keeps by a count, DMSPress by a threshold. Like KVzip, both also keep the first SINKS positions, and some of the last.
@@ -55,15 +55,18 @@ def top_k_table(g: Geometry, window: int) -> Table:
     return Table("top-k", imported("top-k", argparse.Namespace(heads=None), "top-k", content, (L, g.n_query_heads, G, 1, 1, 1, window, 0)))
 
 
-RIDGES = (0.0, 0.1, 0.5, 3.0)  # with which compile tries to fit kept entries, as budgets/select.c does; other weights of demand are tried with 0.5
+# the rankings and ridges that compile tries, as budgets/select.c does
+WAYS = (("learned", 0.0), ("learned", 0.5), ("bank", 0.1), ("bank", 0.5), ("bank", 3.0))
 
 
 def recommending(table: Table, kind: Optional[str] = None, floor: Optional[float] = None, ridge: Optional[float] = None) -> Table:
-    """A copy of the table that recommends another score (window, learned or paper), another floor or another ridge for every budget."""
-    refuse(kind == "learned" and table.theta is None, f"{table.name}: has no learned ranking")
+    """A copy of the table that recommends another score (window, learned, bank or paper), another floor or another ridge for every budget."""
+    refuse(kind in BY_FEATURES and table.theta is None, f"{table.name}: has no learned ranking")
+    refuse(kind == "bank" and table.bank is None, f"{table.name}: has no bank to rank by")
     t = copy.copy(table)
     if kind:
-        own = {"window": (32, 7, True), "learned": (FEATURES.get(table.score[0].features, (0, 0))[1], 0, False)}.get(kind, (0, 0, False))
+        learned = (FEATURES.get(table.score[0].features, (0, 0))[1], 0, False)
+        own = {"window": (32, 7, True), "learned": learned, "bank": learned}.get(kind, (0, 0, False))
         t.score = [Score(kind, *own, s.features, s.mode) for s in table.score]
     if floor is not None and table.has_shares:
         t.c_min = np.column_stack([np.full(table.n_budgets, floor), table.c_min[:, 1]])
@@ -115,9 +118,9 @@ class Scoring(Compression):
     def _by_table(self, table: Table, budget: float, mode: Optional[str]) -> Tuple[Kept, Line]:
         """What a table keeps, and the members of its line that name the table and its settings."""
         p = Prefill(table, self.geometry, self.p.n_tokens, budget, mode)
-        key = p.score[:5], p._needs_alpha, table.alpha_kind, table.theta.tobytes() if p.score.kind == "learned" else b""
+        key = p.score[:5], p._needs_alpha, table.alpha_kind, table.theta.tobytes() if p.score.kind in BY_FEATURES else b"", table.bank.tobytes() if p.score.kind == "bank" else b""
         if key in self._done:  # tables with the same score share its statistics, which are taken once
-            vars(p).update({k: v for k, v in vars(self._done[key]).items() if k in ("_late", "_scores", "_norms", "_mass")})
+            vars(p).update({k: v for k, v in vars(self._done[key]).items() if k in ("_late", "_scores", "_norms", "_of_bank", "_mass")})
         else:
             for layer in self._layers():
                 p.layer(*layer)
@@ -399,10 +402,14 @@ def compiled(a: Any, model: PreTrainedModel, tokenizer: Any) -> str:
     choosing, judging = [x for x in prompts if x.select], [x for x in prompts if x.heldout and not x.select]
     if choosing:
         mixes = {w: fit(os.path.join(a.out, "tables", f"mix-{w:g}.ckvt"), "--mix", f"{w:g}") for w in (0.0, *MIXES)}
-        ridges = RIDGES if mixes[0.0].bank is not None else (0.0,)
-        tried = [*(("window", f, 0, 0) for f in sorted({floors[-1], 1.0})), *(("learned", f, 0, r) for f in floors for r in ridges), ("paper", floors[-1], 0, 0),
-                 *(("learned", f, w, ridges[len(ridges) // 2]) for w in MIXES for f in sorted({floors[0], floors[-1]}))]
-        tried = [x for x in tried if x[0] == "learned" or a.features == "1"]
+        ways = WAYS if mixes[0.0].bank is not None else WAYS[:1]
+
+        def of_mix(w: float) -> Sequence[Tuple[str, float]]:
+            return ways if len(ways) == 1 else (("bank", 0.5), ("bank", 0.1)) if w <= 0.5 else (("bank", 0.5),)
+
+        tried = [*(("window", f, 0, 0) for f in sorted({floors[-1], 1.0})), *((kind, f, 0, r) for f in floors for kind, r in ways), ("paper", floors[-1], 0, 0),
+                 *((kind, f, w, r) for w in MIXES for kind, r in of_mix(w) for f in sorted({floors[0], floors[-1]}))]
+        tried = [x for x in tried if x[0] in BY_FEATURES or a.features == "1"]
         table = fit(chosen, "--choose", scored(select, choosing, [recommending(mixes[w], kind, f, r) for kind, f, w, r in tried]))
     else:
         table = fit(chosen)
@@ -427,7 +434,7 @@ def main(verb: str, words: List[str]) -> str:
             p.add_argument("--" + name, **several, default=[], metavar="X,...")
         p.add_argument("--mode", word_was=("shared", "uniform"), choices=("heads", "layers", "lengths", "uniform"),
                        help="Use this mode instead of the one that a table recommends.")
-        p.add_argument("--ranking", was="--score", choices=("window", "learned", "paper"), help="Rank by this ranking instead of the one that a table recommends.")
+        p.add_argument("--ranking", was="--score", choices=("window", "learned", "bank", "paper"), help="Rank by this ranking instead of the one that a table recommends.")
         p.add_argument("--kept-floor", was="--c-min", type=float, metavar="F", help="Keep at least this share of the budget in every head, instead of what a table recommends.")
         p.add_argument("--kvzap", metavar="FOLDER", help="Use the model that scripts/kvzap.py put here, for KVzapPress (best of all heads and layers) and DMSPress (by threshold).")
         p.add_argument("--beside", metavar="LINES",

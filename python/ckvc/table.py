@@ -48,7 +48,8 @@ OPERATORS = ("paper", "no-utility", "no-threshold", "mean-pool")  # the header's
 FLAG_SHARES, FLAG_RELATIVE, FLAG_BANK = 4, 8, 16  # the second is refused
 FEATURES = {1: (24, 64), 2: (11, 0)}  # by version: how many features there are beside those of the key, and how many last rows of attention they read
 SHAPE = ("n_layers", "n_heads", "n_kv_heads", "n_entropy_bins", "n_perplexity_bins", "n_budgets", "window", "head_axis")  # the names of its values in META
-SCORES, MODES = ("paper", "window", "learned"), ("shared", "heads", "layers", "lengths")
+SCORES, MODES = ("paper", "window", "learned", "bank"), ("shared", "heads", "layers", "lengths")
+BY_FEATURES = ("learned", "bank")  # the scores that are the learned ranking, without and with the attention of the bank's queries
 BY_HEAD = ("heads", "lengths")  # the modes in which each KV head has a set of its own
 
 Score = collections.namedtuple("Score", "kind window pool norm features mode")  # what a table recommends for a budget
@@ -288,10 +289,12 @@ class Table:
             if mode and self._shares(MODES[mode]) is None:
                 raise Error(f"{self.name}: {at}: mode {MODES[mode]}, but section {'SHARELAY' if MODES[mode] == 'layers' else 'SHARELEN'} is missing")
             self._refuse(features != first, f"{at}: features of version {features}, but of version {first} in SCORE[0]")
-            self._refuse((features or self.theta is not None or SCORES[kind] == "learned") and features not in FEATURES,
+            self._refuse(SCORES[kind] == "bank" and not (self.has_bank and (self.bank_use == self.bank_use[0]).all()),
+                         f"{at}: ranks by the bank's attention: want section BANK, and one BANKUSE for all budgets")
+            self._refuse((features or self.theta is not None or SCORES[kind] in BY_FEATURES) and features not in FEATURES,
                          f"{at}: features of version {features} are none that this reader knows")
             self._refuse(features and self.theta is None, f"{at}: features of version {features}, but section THETA is missing")
-            if SCORES[kind] == "learned" and (window != FEATURES[features][1] or pool or norm):
+            if SCORES[kind] in BY_FEATURES and (window != FEATURES[features][1] or pool or norm):
                 raise Error(f"{self.name}: {at}: window {window}, pool {pool}, norm {norm}: features of version {features} need "
                             f"{FEATURES[features][1]} rows, no pool and no norm")
             self._refuse((kind == 1 and (window < 1 or pool % 2 == 0 or norm > 1)) or (kind == 0 and (window or pool or norm)),

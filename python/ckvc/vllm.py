@@ -110,7 +110,7 @@ class Served(NamedTuple):
         row: the layer's in the table. scale: what a product of query and key is multiplied with."""
         t, (G, T, D) = self.table, keys.shape
         b = block_of(self.settings, T)
-        at = kept_of_layer(t, self.geometry, row, keys, values, n, int(t.c_min[b][1]), self.first_head)
+        at = kept_of_layer(t, b, self.geometry, row, keys, values, n, scale, self.first_head)
         ridge = float(t.ridge[row, b]) if self.settings.fit and t.bank is not None else 0.0
         if ridge:
             queries = reference_queries(t, b, self.geometry, row, T, device=keys.device)[self.first_head : self.first_head + G]

@@ -254,13 +254,16 @@ assert said["content_id"] == said["passes"][1]["content_id"], said' "$DIR"
         "$CKVC" score --model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 --holdout 0.6 --select 0.5 --split select -q \
             --table "$1" --ranking "$2" --kept-floor "$3" --ridge "$4" 2>/dev/null
     }
-    for of in "window "{0.4,1}" 0" "learned "{0.05,0.2,0.4}" "{0,0.1,0.5,3} "paper 0.4 0"; do
+    for of in "window "{0.4,1}" 0" "learned "{0.05,0.2,0.4}" "{0,0.5} "bank "{0.05,0.2,0.4}" "{0.1,0.5,3} "paper 0.4 0"; do
         by_hand "$DIR/demand-hand.ckvt" $of
     done >"$DIR/select-hand.jsonl"
     for mix in 0.25 0.5 0.75 1; do
         "$CKVC" fit -q "$DIR/demand-hand" --mix "$mix" --out "$DIR/mixed-hand.ckvt" --force
         [ "$(content_id "$DIR/mixed-hand.ckvt")" = "$(content_id "$DIR/demand/tables/pass-01-mix-$mix.ckvt")" ]
-        for floor in 0.05 0.4; do by_hand "$DIR/mixed-hand.ckvt" learned "$floor" 0.5; done
+        for floor in 0.05 0.4; do
+            by_hand "$DIR/mixed-hand.ckvt" bank "$floor" 0.5
+            case $mix in 0.25 | 0.5) by_hand "$DIR/mixed-hand.ckvt" bank "$floor" 0.1 ;; esac
+        done
     done >>"$DIR/select-hand.jsonl"
     diff <(sort "$DIR/select-hand.jsonl") <(sort "$DIR/demand/select/pass-02.jsonl")
     "$CKVC" fit "$DIR/demand-hand" --choose "$DIR/select-hand.jsonl" --out "$DIR/chosen-hand.ckvt" 2>"$DIR/chosen-hand.txt"
@@ -287,8 +290,8 @@ assert {(s["mode"], s["score"]) for s in json.load(sys.stdin)["score"]} == {("la
     by_default "$DIR/demand-equal" --kept-floor 1 --features 2
     "$CKVC" inspect "$DIR/demand-equal/table.ckvt" --json | check '
 d = json.load(sys.stdin)
-assert {(s["mode"], s["score"], s["features"]) for s in d["score"]} == {("heads", "learned", 2)} and {c["floor"] for c in d["c_min"]} == {1}, d
-assert [(c["score"], c["floor"]) for c in d["meta"]["select"]["candidates"]] == [("learned", 1)] * 4, d["meta"]["select"]'
+assert {(s["mode"], s["features"]) for s in d["score"]} == {("heads", 2)} and {s["score"] for s in d["score"]} <= {"learned", "bank"} and {c["floor"] for c in d["c_min"]} == {1}, d
+assert [(c["score"], c["floor"]) for c in d["meta"]["select"]["candidates"]] == [*[("learned", 1)] * 2, *[("bank", 1)] * 3], d["meta"]["select"]'
     check '
 lines = [json.loads(l) for l in open(sys.argv[1])]
 assert {l["policy"] for l in lines} == {"identity", "top-k", "snapkv", "tova", "keydiff", "table"}, lines
@@ -298,7 +301,7 @@ assert all(n == l["n_kept"][0][0] for l in lines if l["policy"] == "table" for o
     "$CKVC" inspect "$DIR/demand-shared/table.ckvt" --json | check '
 d = json.load(sys.stdin)
 assert {s["mode"] for s in d["score"]} == {"shared"} and {c["floor"] for c in d["c_min"]} == {1}, d
-assert [c["score"] for c in d["meta"]["select"]["candidates"]] == ["window", *["learned"] * 4, "paper"], d["meta"]["select"]'
+assert [c["score"] for c in d["meta"]["select"]["candidates"]] == ["window", *["learned"] * 2, *["bank"] * 3, "paper"], d["meta"]["select"]'
     check '
 shared, layers = ([json.loads(l) for l in open(p)] for p in sys.argv[1:])
 assert {l["policy"] for l in shared} == {"identity", "top-k", "snapkv", "tova", "keydiff", "table"}, shared
@@ -323,11 +326,11 @@ for l in shared + layers:
     by_default "$DIR/x" --dry-run --kept-floor 0.15 --json | check '
 d = json.load(sys.stdin)
 # a prefill and a continuation, and at two budgets one of each of six and of the table without fitting, or of three scores, one of them under two
-# and one under four floors, there with entries as they are and under three ridges, and of four mixes under two floors
+# and one under four floors, there with entries as they are and fitted in four ways, of four mixes under two floors, two of them twice
 prefill = d["passes"][-1]["prefill_s"]
 one = (d["heldout_hours"] * 3600 / 3 - prefill) / (1 + 2 * 7)
 tried = ((d["select_hours"] * 3600 / 3 - prefill) / one - 1) / 2
-assert abs(tried - 3 - 4 * 4 - 4 * 2) < 1e-6, (tried, d)
+assert abs(tried - 3 - 4 * 5 - 6 * 2) < 1e-6, (tried, d)
 assert [p["pass"] for p in d["passes"]] == ["demand"] and d["select_prompts"] == 3, d
 assert d["select_hours"] > 0 and d["heldout_hours"] > 0, d
 assert abs((sum(p["hours"] for p in d["passes"]) + d["select_hours"] + d["heldout_hours"]) / d["hours"] - 1) < 1e-9, d
@@ -373,8 +376,9 @@ assert counts["demand"]["prompts"] == counts["learned"]["prompts"] == 16 - len(i
 chosen = table["meta"]["select"]
 assert chosen == said["select"] and chosen["prompts"] == len(ids[0]) and chosen["by"] == "kl"
 tried = [(c["score"], c["floor"], c.get("mix", 0), c.get("ridge", 0)) for c in chosen["candidates"]]
-assert tried == [("window", 0.4, 0, 0), ("window", 1, 0, 0), *(("learned", f, 0, r) for f in (0.05, 0.2, 0.4) for r in (0, 0.1, 0.5, 3)),
-                 ("paper", 0.4, 0, 0), *(("learned", f, m, 0.5) for m in (0.25, 0.5, 0.75, 1) for f in (0.05, 0.4))], tried
+assert tried == [("window", 0.4, 0, 0), ("window", 1, 0, 0), 
+                 *((kind, f, 0, r) for f in (0.05, 0.2, 0.4) for kind, r in (("learned", 0), ("learned", 0.5), ("bank", 0.1), ("bank", 0.5), ("bank", 3))),
+                 ("paper", 0.4, 0, 0), *(("bank", f, m, r) for m in (0.25, 0.5, 0.75, 1) for r in (0.5, 0.1)[:1 + (m <= 0.5)] for f in (0.05, 0.4))], tried
 for b, budget in enumerate((32, 0.5)):
     means = []
     for one in tried:

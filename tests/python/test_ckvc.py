@@ -333,7 +333,7 @@ def test_bad_sections():
         ("SHARE", 1, -1e-9, "section SHARE: shares are finite"), ("SHARE", 3, np.nan, "section SHARE: "),
         ("SHARELAY", 0, np.inf, "section SHARELAY: "),
         ("SHARELAY", 1, 0, "not all 0 in a block"), ("CMIN", 0, 1.25, "section CMIN[0]"), ("CMIN", 1, 0.5, "section CMIN[0]"),
-        ("CMIN", 3, 64, "c_min is 65, above the 64 tokens"), ("SCORE", 0, 3, "score 3"), ("SCORE", 0, 2, "features of version 0"),
+        ("CMIN", 3, 64, "c_min is 65, above the 64 tokens"), ("SCORE", 0, 4, "score 4"), ("SCORE", 0, 3, "ranks by the bank's attention"), ("SCORE", 0, 2, "features of version 0"),
         ("SCORE", 4, 1, "features of version 1, but section THETA is missing"), ("SCORE", 1, 0, "window 0"), ("SCORE", 5, 4, "mode 4"),
     ):
         refused(message, ckvc.Table, "x", changed(shares, name, index, value))

@@ -30,7 +30,8 @@ typedef struct run {
     ckvc_table *table;
     ckvc_prefill *p;
     void *workspace;
-    bool refused; /* a tile was refused: ckvc_prefill_message(p) says why */
+    ckvc_attending *attending; /* [L] */
+    bool refused;              /* a tile was refused: ckvc_prefill_message(p) says why */
 } run;
 
 /* The session shows one KV head of a layer after the other: the rows of its query heads, then its
@@ -72,12 +73,19 @@ static ckvc_status prefill(run *r, double budget, int64_t room, ckvc_err *err) {
     prefill_stats stats;
     char message[256];
     CKVC_TRY(sessions_create(r->m, limits, 1, &r->s, err));
+    r->attending = ckvc_calloc((size_t)shape->n_layers, sizeof *r->attending);
+    for (int32_t l = 0; l < shape->n_layers; l++) {
+        const layer_rule rule = session_layer_rule(r->s, l);
+        r->attending[l] =
+            (ckvc_attending){.inv_freq = rule.inv_freq, .scale = rule.scale, .window = rule.window};
+    }
     const ckvc_request request = {.table = r->table,
                                   .model = {.n_layers = (uint32_t)shape->n_layers,
                                             .n_query_heads = (uint32_t)shape->n_heads,
                                             .n_kv_heads = (uint32_t)shape->n_kv_heads,
                                             .head_dim = (uint32_t)shape->head_dim,
-                                            .inv_freq = session_key_frequencies(r->s)},
+                                            .inv_freq = session_key_frequencies(r->s),
+                                            .attending = r->attending},
                                   .n_tokens = (uint32_t)r->n_ids,
                                   .budget = budget};
     const size_t bytes = ckvc_prefill_bytes(&request);
@@ -168,6 +176,6 @@ int main(int argc, char **argv) {
     if (r.be) { backend_destroy(r.be); }
     if (r.pool) { ckvc_pool_destroy(r.pool); }
     ckvc_table_free(r.table);
-    CKVC_FREE(r.ids, r.workspace);
+    CKVC_FREE(r.ids, r.workspace, r.attending);
     return st == CKVC_OK ? 0 : 1;
 }

@@ -21,6 +21,7 @@ typedef struct rig {
     float *queries;               /* [L][H][rows][D] */
     float *keys, *values, *plain; /* [L][G][T][D]; keys before the rotation */
     double *inv_freq;             /* [D/2] */
+    ckvc_attending *attending;    /* [L] */
     prefill_stats stats;
 } rig;
 
@@ -77,6 +78,12 @@ static void open_rig(rig *r, uint32_t T) {
     const session_limits limits = {.max_prompt = T, .max_window = W, .max_watched = ROWS};
     OK(sessions_create(r->m, limits, 1, &r->s, &err));
     memcpy(r->inv_freq, session_key_frequencies(r->s), r->D / 2 * sizeof(double));
+    r->attending = calloc(r->L, sizeof *r->attending);
+    for (uint32_t l = 0; l < r->L; l++) {
+        const layer_rule rule = session_layer_rule(r->s, (int32_t)l);
+        r->attending[l] =
+            (ckvc_attending){.inv_freq = r->inv_freq, .scale = rule.scale, .window = rule.window};
+    }
 }
 
 /* What the library is shown; r_struct and r_sem are of this kind of alpha. */
@@ -95,7 +102,8 @@ static void close_rig(rig *r) {
     session_destroy(r->s);
     model_close(r->m);
     bench_close(&r->b);
-    CKVC_FREE(r->tokens, r->attention, r->queries, r->keys, r->values, r->plain, r->inv_freq);
+    CKVC_FREE(r->tokens, r->attention, r->queries, r->keys, r->values, r->plain, r->inv_freq,
+              r->attending);
 }
 
 /* A table with something of everything, whose risk cells lie around the prompt. */
@@ -139,6 +147,13 @@ static ckvc_table *make_table(const rig *r, const kind *k, bool shares) {
         assert_int_equal(ckvc_table_add_lengths(t), 0);
         memcpy(t->length_share, t->layer_share, r->L * N_BUDGETS * sizeof(double));
     }
+    if (k->score == CKVC_SCORE_BANK) {
+        assert_int_equal(ckvc_table_add_bank(t, 5, r->D), 0);
+        for (size_t i = 0; i < (size_t)r->L * r->H * 5 * r->D; i++) {
+            t->bank[i] = (float)(4 * ckvc_rng_double(&rng) - 2);
+        }
+        for (uint32_t b = 0; b < N_BUDGETS; b++) { t->bank_use[b] = (ckvc_bank_use){5, 96}; }
+    }
     for (uint32_t b = 0; b < N_BUDGETS; b++) {
         t->c_min[b] = (ckvc_c_min){0.2, 8};
         t->score[b] = ckvc_default_score(k->score, k->features);
@@ -158,7 +173,7 @@ typedef struct keeper {
 
 static keeper keeper_of(const rig *r, const ckvc_table *t, double budget) {
     return (keeper){.request = {.table = t,
-                                .model = {r->L, r->H, r->G, r->D, r->inv_freq, 0.0},
+                                .model = {r->L, r->H, r->G, r->D, r->inv_freq, 0.0, r->attending},
                                 .n_tokens = r->T,
                                 .budget = budget}};
 }
@@ -268,9 +283,12 @@ static void compare_table(const rig *r, const kind *of, bool shares) {
     for (uint32_t b = 0; b < N_ASKED; b++) {
         const policy_kept *kept;
         OK(policy_sets_decide(sets, 0, b, &kept, &err));
-        for (int way = 0; way < 4; way++) {
+        for (int way = 0; way < (of->score == CKVC_SCORE_BANK ? 3 : 4); way++) {
             CKVC_AUTO(end_keeper) keeper k = keeper_of(r, t, asked[b]);
-            if (way == 2) { k.request.model.query_scale = 1 / sqrt((double)r->D); }
+            if (way == 2) {
+                k.request.model.query_scale = 1 / sqrt((double)r->D);
+                k.request.model.attending = NULL;
+            }
             if (way == 3) { k.request.model.inv_freq = NULL; }
             must_begin(&k);
             feed(&k, r, way == 1 ? 7 : 4096, way == 1);
@@ -291,6 +309,78 @@ TEST(sets) {
                             visible, 0};
             compare_table(&r, &k, true);
         }
+        for (uint32_t features = 1; features <= 2; features++) {
+            compare_table(&r, &(kind){CKVC_MODE_HEADS, CKVC_SCORE_BANK, features, visible, 0},
+                          true);
+        }
+    }
+}
+
+/* The attention of the bank's queries to a head's positions, as method.md defines it, [T]. */
+static void naive_bank_attention(const rig *r, const ckvc_table *t, uint32_t l, uint32_t g,
+                                 double *attention) {
+    const uint32_t group = r->H / r->G, n = t->bank_use[0].n_queries, half = r->D / 2;
+    const float *keys = r->keys + ((size_t)l * r->G + g) * r->T * r->D;
+    CKVC_AUTO_FREE double *e = calloc(r->T, sizeof *e);
+    memset(attention, 0, r->T * sizeof *attention);
+    for (uint32_t i = 0; i < group * n; i++) {
+        const float *q = t->bank + ((size_t)(l * r->H + g * group + i / n) * n + i % n) * r->D;
+        const double at = r->T + floor((double)(i % n) * t->bank_use[0].span / n);
+        double sum = 0;
+        for (uint32_t k = 0; k < r->T; k++) {
+            const float *key = keys + (size_t)k * r->D;
+            double logit = 0;
+            for (uint32_t d = 0; d < half; d++) {
+                const double c = cos(at * r->inv_freq[d]), s = sin(at * r->inv_freq[d]);
+                logit += ((double)q[d] * c - (double)q[d + half] * s) * (double)key[d] +
+                         ((double)q[d + half] * c + (double)q[d] * s) * (double)key[d + half];
+            }
+            e[k] = exp(logit * r->attending[l].scale);
+            sum += e[k];
+        }
+        for (uint32_t k = 0; k < r->T; k++) {
+            attention[k] += e[k] / sum * (e[k] / sum) / (group * n);
+        }
+    }
+    for (uint32_t k = 0; k < r->T; k++) { attention[k] = sqrt(attention[k]); }
+}
+
+/* The ranking `bank` is three quarters of the learned log score and a quarter of the bank's
+ * attention. Logits are floats of about 20 at most, so that logarithms agree to 1e-5. */
+TEST(ranks_by_the_bank) {
+    CKVC_AUTO(close_rig) rig r;
+    open_rig(&r, 150);
+    prefill(&r, CKVC_ALPHA_PAPER);
+    for (uint32_t features = 1; features <= 2; features++) {
+        const kind k = {CKVC_MODE_HEADS, CKVC_SCORE_BANK, features, false, 0};
+        CKVC_AUTO(ckvc_table_free_at) ckvc_table *t = make_table(&r, &k, true);
+        ckvc_score learned = t->score[0];
+        learned.kind = CKVC_SCORE_LEARNED;
+        CKVC_AUTO(end_keeper) keeper with = keeper_of(&r, t, 12), without = with;
+        CKVC_AUTO_FREE double *attention = calloc(r.T, sizeof *attention);
+        without.request.score = &learned;
+        must_begin(&with);
+        must_begin(&without);
+        feed(&with, &r, 7, true);
+        feed(&without, &r, 4096, false);
+        for (uint32_t u = 0; u < r.L * r.G; u++) {
+            const double *s = ckvc_prefill_scores(without.p, u / r.G, u % r.G),
+                         *got = ckvc_prefill_scores(with.p, u / r.G, u % r.G);
+            naive_bank_attention(&r, t, u / r.G, u % r.G, attention);
+            for (uint32_t i = 0; i < r.T; i++) {
+                const float *value = r.values + ((size_t)u * r.T + i) * r.D;
+                const double want = 0.75 * s[i] + 0.25 * log(attention[i] * ckvc_norm(value, r.D));
+                assert_float_equal(got[i], want, 1e-5);
+            }
+        }
+        with.request.model.attending = NULL;
+        assert_false(begin(&with));
+        assert_non_null(strstr(with.message, "how layers attend (attending, or query_scale)"));
+        with.p = NULL;
+        t->bank_use[1].n_queries = 4;
+        char breach[256];
+        assert_int_equal(ckvc_table_check(t, breach, sizeof breach), -1);
+        assert_non_null(strstr(breach, "BANKUSE[1]: 4 queries over 96 positions, but BANKUSE[0]"));
     }
 }
 
@@ -358,7 +448,7 @@ TEST(begin_refuses) {
     assert_non_null(ckvc_prefill_begin(buffer, bytes, &good.request, message, sizeof message));
     /* sizes beyond memory */
     ckvc_request huge = good.request;
-    huge.model = (ckvc_geometry){UINT32_MAX, UINT32_MAX, UINT32_MAX, 64, NULL, 0};
+    huge.model = (ckvc_geometry){UINT32_MAX, UINT32_MAX, UINT32_MAX, 64, NULL, 0, NULL};
     huge.n_tokens = UINT32_MAX;
     assert_true(ckvc_prefill_bytes(&huge) == SIZE_MAX);
 }
