@@ -293,7 +293,7 @@ uint32_t ckvc_prefill_candidates(const ckvc_prefill *p, uint32_t layer);
  *
  *     void *scratch = malloc(ckvc_prefill_fit_bytes(p));
  *     for each layer l with ckvc_prefill_fits(p, l), and each KV head g:
- *         ckvc_fitting f = {attending, its keys, its values, scratch, k, v};
+ *         ckvc_fitting f = {attending, its keys, its values, scratch, k, v, NULL, NULL};
  *         ckvc_prefill_fit(p, l, g, &f);
  *         // store k[i] and v[i] in place of the key and the value of kept position i
  */
@@ -305,6 +305,10 @@ typedef struct ckvc_fitting {
     void *scratch;              /* ckvc_prefill_fit_bytes */
     /* [n][head_dim] receive the new keys and values of the kept positions, in the set's order */
     float *fitted_keys, *fitted_values;
+    /* Makes n fitted keys [n][head_dim] what is read of them once the cache stores them, such as in
+     * 8 bits: fitted_keys receives these, and values are fitted to them. NULL: keys as they are. */
+    void (*hold_keys)(void *ctx, uint32_t n, float *keys);
+    void *ctx;
 } ckvc_fitting;
 
 /* Whether the sets are chosen, and the table fits entries of this layer under their budget. */

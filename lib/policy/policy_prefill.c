@@ -897,7 +897,9 @@ int ckvc_prefill_fit(const ckvc_prefill *p, uint32_t layer, uint32_t kv_head,
                   .head_dim = p->D,
                   .keys = fitting->keys,
                   .values = fitting->values,
-                  .attending = fitting->attending};
+                  .attending = fitting->attending,
+                  .hold_keys = fitting->hold_keys,
+                  .ctx = fitting->ctx};
     f.kept = ckvc_prefill_set(p, layer, kv_head, &f.n_kept);
     if (!f.kept) { return 0; }
     if (ckvc_prefill_fits(p, layer)) {

@@ -7,8 +7,8 @@ import ctypes
 import functools
 import os
 import pathlib
-from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_size_t, c_uint32, c_void_p, create_string_buffer
-from typing import Any, List, Optional, Sequence, Tuple
+from ctypes import POINTER, byref, c_char_p, c_double, c_float, c_int, c_size_t, c_uint32, c_void_p, create_string_buffer
+from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -33,8 +33,12 @@ class _Attending(ctypes.Structure):
     _fields_ = [("inv_freq", c_void_p), ("scale", c_double), ("cap", c_double), ("window", c_uint32), ("most", c_double)]
 
 
+_HOLD_KEYS = ctypes.CFUNCTYPE(None, c_void_p, c_uint32, POINTER(c_float))
+
+
 class _Fitting(ctypes.Structure):
-    _fields_ = [("attending", _Attending), *((name, c_void_p) for name in ("keys", "values", "scratch", "fitted_keys", "fitted_values"))]
+    _fields_ = [("attending", _Attending), *((name, c_void_p) for name in ("keys", "values", "scratch", "fitted_keys", "fitted_values")),
+                ("hold_keys", _HOLD_KEYS), ("ctx", c_void_p)]
 
 
 _u, _p = c_uint32, c_void_p
@@ -185,15 +189,29 @@ class Prefill:
         return bool(self._c.ckvc_prefill_fits(self._p, _whole("layer", layer)))
 
     def fit(self, layer: int, kv_head: int, keys: ArrayLike, values: ArrayLike, scale: float, cap: float = 0.0, window: int = 0,
-            most: float = 0.0) -> Tuple[Array, Array]:
+            most: float = 0.0, hold_keys: Optional[Callable[[Array], Array]] = None) -> Tuple[Array, Array]:
         """The new keys and values [n, D] of what a head keeps, in the order of its set, after `keep`. They are the old ones if the table fits nothing there.
         keys, values [T, D]: those of the whole prompt, with keys after the rotation. scale, cap, window and most: how the layer attends and the largest number
-        that its cache holds, as ckvc_attending says."""
+        that its cache holds, as ckvc_attending says. hold_keys: gives for keys [n, D] what is read of them once the cache stores them; values are then fitted
+        to these keys."""
         refuse(self._inv_freq is None, "fit: keys before the rotation: want those after it, and inv_freq")
         layer, kv_head, n = _whole("layer", layer), _whole("kv_head", kv_head), c_uint32()
         k, v = (_shaped(what, x, np.float32, self.n_tokens, self.head_dim) for what, x in (("keys", keys), ("values", values)))
         self._c.ckvc_prefill_set(self._p, layer, kv_head, byref(n))
         scratch, out = np.empty(self._c.ckvc_prefill_fit_bytes(self._p), np.uint8), np.empty((2, n.value, self.head_dim), np.float32)
         attending = _Attending(_at(self._inv_freq), scale, cap, _whole("window", window), most)
-        self._c.ckvc_prefill_fit(self._p, layer, kv_head, byref(_Fitting(attending, *map(_at, (k, v, scratch, out[0], out[1])))))
+        failed: List[BaseException] = []
+
+        @_HOLD_KEYS
+        def hold(_: Any, n: int, at: Any) -> None:
+            keys = np.ctypeslib.as_array(at, (n, self.head_dim))
+            try:
+                keys[:] = hold_keys(keys)  # type: ignore[misc]
+            except BaseException as problem:  # which C code would drop
+                failed.append(problem)
+
+        fitting = _Fitting(attending, *map(_at, (k, v, scratch, out[0], out[1])), hold if hold_keys else _HOLD_KEYS())
+        self._c.ckvc_prefill_fit(self._p, layer, kv_head, byref(fitting))
+        if failed:
+            raise failed[0]
         return out[0], out[1]

@@ -20,15 +20,21 @@ from numpy.typing import ArrayLike
 
 from . import library
 from .command_line import Parser
+from .exchange import needed
 from .files import Error, FilePath, check, publish, read, refuse
 from .gguf_file import Bytes, read_gguf
 from .table import FEATURES, Array, Score, budget_tokens
 
 MAGIC, FILE_MAGIC, VERSION = 0xAF143CD8, 0x67677371, 3  # magic of a state in memory; magic of a file ("ggsq"), and the version of its layout
-TYPES = {0: np.dtype("<f4"), 1: np.dtype("<f2")}  # ggml's F32 and F16
+BLOCK = 32  # numbers that share a scale in ggml's quantised types
+Q4_0, Q8_0 = (np.dtype([("scale", "<f2"), ("numbers", "u1", n)]) for n in (BLOCK // 2, BLOCK))
+TYPES = {0: np.dtype("<f4"), 1: np.dtype("<f2"), 2: Q4_0, 8: Q8_0}  # by ggml's number: F32 and F16, and blocks of Q4_0 and Q8_0
+KINDS = {dtype: kind for kind, dtype in TYPES.items()}
+ROTATED = 64  # llama.cpp rotates heads that it quantises if their size is a multiple of this
 CELL = np.dtype([("position", "<i4"), ("sequences", "<u4"), ("sequence", "<i4")])
 PAIRWISE = {"llama": True, "qwen2": False, "qwen3": False}  # by architecture: True if a key is rotated in pairs (2i, 2i + 1), False if in pairs (i, i + D / 2)
-Fitted = Dict[int, Tuple[Array, Array]]  # by layer, keys and values [G, B, D] of what is kept, as the cache stores them
+# By layer, for keys and for values of what is kept: which of them the table changes [G, B], and how the cache stores them [G, B, numbers or blocks of a head].
+Fitted = Dict[int, List[Tuple[Array, Array]]]
 FILE_MAX, SIZE_MAX = 1 << 44, 1 << 20  # the most bytes of a state; the most layers, heads or streams
 
 
@@ -81,8 +87,8 @@ def model_of(path: FilePath) -> Model:
 
 
 class State(NamedTuple):
-    """A sequence's part of a cache. order [T]: the cell of each position. keys: L arrays [T, G D]. values: the same, or [G D, T] if transposed. Both are views
-    of the state's bytes."""
+    """A sequence's part of a cache. order [T]: the cell of each position. keys: L arrays [T, G D] of numbers or [T, G D / BLOCK] of quantised blocks. values:
+    the same, or [G D, T] if transposed. Both are views of the state's bytes."""
     name: str
     head: Array  # the bytes before the number of streams
     n_streams: int
@@ -96,7 +102,7 @@ class State(NamedTuple):
 
 def read_state(name: str, data: Array, model: Model) -> State:
     """Reads a state. data [n] uint8: what llama_state_seq_get_data gives, or a file of llama_state_seq_save_file. An Error says that it is something else, of
-    another model, quantised or cut off, or that it does not hold each position from 0 on exactly once."""
+    another model, of an unknown type or cut off, or that it does not hold each position from 0 on exactly once."""
     b = Bytes(name, data)
     magic, second = b.one("<u4", "magic"), b.one("<u4", "version")
     if magic == FILE_MAGIC:
@@ -125,12 +131,17 @@ def read_state(name: str, data: Array, model: Model) -> State:
             for layer in range(L):
                 what = f"{'values' if values else 'keys'} of layer {layer}"
                 at, kind = b.at, b.one("<i4", what)
-                refuse(kind not in TYPES, f"{name}: byte {at}: {what} have ggml's type {kind}: want F32 (0) or F16 (1): quantised caches cannot be cut")
-                size = b.one("<u4" if values and transposed else "<u8", what) * (b.one("<u4", what) if values and transposed else 1)
-                refuse(size != row * TYPES[kind].itemsize, f"{name}: byte {at}: {what} have {size} bytes a token, those of {model.name} "
-                       f"{row * TYPES[kind].itemsize}: the state of another model")
-                x = b.array(TYPES[kind], T * row, what)
-                (found.values if values else found.keys).append(x.reshape((row, T) if values and transposed else (T, row)))
+                refuse(kind not in TYPES, f"{name}: byte {at}: {what} have ggml's type {kind}: want F32 (0), F16 (1), Q4_0 (2) or Q8_0 (8)")
+                by_column, per_item = bool(values and transposed), BLOCK if TYPES[kind].names else 1
+                refuse(model.head_dim % per_item, f"{name}: byte {at}: {what} are quantised in blocks of {per_item} numbers, into which heads of "
+                       f"{model.head_dim} do not go: use a cache of F16")
+                refuse(by_column and per_item > 1, f"{name}: byte {at}: {what} are quantised and transposed, as no llama.cpp has them: use flash attention")
+                size = b.one("<u4" if by_column else "<u8", what) * (b.one("<u4", what) if by_column else 1)
+                of_token = row // per_item
+                refuse(size != of_token * TYPES[kind].itemsize, f"{name}: byte {at}: {what} have {size} bytes a token, those of {model.name} "
+                       f"{of_token * TYPES[kind].itemsize}: the state of another model")
+                x = b.array(TYPES[kind], T * of_token, what)
+                (found.values if values else found.keys).append(x.reshape((of_token, T) if by_column else (T, of_token)))
     refuse(not found, f"{name}: no tokens: the sequence is empty")
     refuse(b.at != len(data), f"{name}: byte {b.at}: {len(data) - b.at} bytes behind the cache: layers of another kind (sliding windows), which cannot be cut")
     return found
@@ -147,11 +158,73 @@ def score_of(table: library.Table, budget: float, n_tokens: int) -> Score:
     return Score("bank" if score.kind == "bank" else "learned", 0, 0, False, features, "heads")
 
 
+def rotation_of(dtype: Any, head_dim: int, values: bool) -> int:
+    """Over how many numbers llama.cpp rotates a key or value before it quantises it, 1 if it does not. It does so since April 2026 (pull request 21038) unless
+    the environment has LLAMA_ATTN_ROT_DISABLE=1. A state does not say, so this process must have the variable if the one that wrote the state had it."""
+    off = os.environ.get("LLAMA_ATTN_ROT_DISABLE", "").strip()
+    if not dtype.names or head_dim % ROTATED or (off.isdigit() and int(off)):
+        return 1
+    return ROTATED if values else head_dim & -head_dim
+
+
+def rotated(x: Array, size: int) -> Array:
+    """x, float32, with each `size` numbers of it multiplied by the orthonormal Hadamard matrix (Sylvester's), which is its own inverse."""
+    out, step = x.reshape(-1, size), 1
+    while step < size:
+        first, second = out.reshape(-1, 2, step).swapaxes(0, 1)
+        out, step = np.stack([first + second, first - second], axis=1), 2 * step
+    return (out * np.float32(size**-0.5)).reshape(x.shape) if size > 1 else x
+
+
+def numbers_of(x: Array, head_dim: int, values: bool) -> Array:
+    """The numbers [..., D] of keys or values as the cache stores them, [..., numbers or blocks of a head], rotated back."""
+    if not x.dtype.names:
+        return x
+    gguf = needed("gguf", "a cache of Q8_0 or Q4_0")
+    with np.errstate(all="ignore"):  # a scale may be anything
+        out = gguf.quants.dequantize(np.ascontiguousarray(x).reshape(-1).view(np.uint8), gguf.GGMLQuantizationType(KINDS[x.dtype]))
+        return rotated(out, rotation_of(x.dtype, head_dim, values)).reshape(*x.shape[:-1], head_dim)
+
+
+def stored(x: Array, dtype: Any, values: bool) -> Array:
+    """float32 numbers [..., D] as a cache of this type stores them: rounded, or rotated and quantised as by ggml's reference, bit for bit."""
+    if not dtype.names:
+        return x.astype(dtype)
+    gguf = needed("gguf", "a cache of Q8_0 or Q4_0")
+    with np.errstate(all="ignore"):
+        out = gguf.quants.quantize(rotated(x, rotation_of(dtype, x.shape[-1], values)).reshape(-1), gguf.GGMLQuantizationType(KINDS[dtype]))
+    return out.view(dtype).reshape(*x.shape[:-1], -1)
+
+
+def key_numbers(x: Array, model: Model) -> Array:
+    """The numbers [..., D] of keys as the cache stores them. They are in Hugging Face's order, whose pairs are (i, i + D / 2)."""
+    k = numbers_of(x, model.head_dim, False)
+    return np.concatenate([k[..., 0::2], k[..., 1::2]], axis=-1) if model.pairwise else k
+
+
+def stored_keys(k: Array, dtype: Any, model: Model) -> Array:
+    """What key_numbers undoes."""
+    return stored(np.stack(np.split(k, 2, axis=-1), axis=-1).reshape(k.shape) if model.pairwise else k, dtype, False)
+
+
 def heads_of(state: State, model: Model, layer: int) -> Tuple[Array, Array]:
-    """Keys and values [T, G, D] of a layer, ordered by position. Keys are in Hugging Face's order, whose pairs are (i, i + D / 2)."""
-    shape, values = (len(state.order), model.n_kv_heads, model.head_dim), state.values[layer]
-    k, v = state.keys[layer][state.order].reshape(shape), (values.T if state.transposed else values)[state.order].reshape(shape)
-    return np.concatenate([k[..., 0::2], k[..., 1::2]], axis=-1) if model.pairwise else k, v
+    """The numbers of keys and values [T, G, D] of a layer, ordered by position."""
+    shape, values = (len(state.order), model.n_kv_heads, -1), state.values[layer]
+    k, v = (x[state.order].reshape(shape) for x in (state.keys[layer], values.T if state.transposed else values))
+    return key_numbers(k, model), numbers_of(v, model.head_dim, True)
+
+
+def fit_layer(p: library.Prefill, state: State, model: Model, layer: int, sets: Array) -> List[Tuple[Array, Array]]:
+    """An item of Fitted. sets [G, B]: the positions that the heads of this layer keep."""
+    k, v = heads_of(state, model, layer)
+    of_key, of_value = state.keys[layer].dtype, state.values[layer].dtype
+    most = float(min(np.finfo(np.float16 if x.names else x).max for x in (of_key, of_value)))
+    hold = (lambda keys: key_numbers(stored_keys(keys, of_key, model), model)) if of_key.names else None
+    heads = [p.fit(layer, g, k[:, g], v[:, g], model.head_dim**-0.5, most=most, hold_keys=hold) for g in range(model.n_kv_heads)]
+    keys, values = (np.stack(x) for x in zip(*heads))
+    before = (np.take_along_axis(x.swapaxes(0, 1), sets[..., None], 1).astype(np.float32) for x in (k, v))
+    changed = [(new.view(np.uint32) != old.view(np.uint32)).any(axis=-1) for new, old in zip((keys, values), before)]
+    return list(zip(changed, (stored_keys(keys, of_key, model), stored(values, of_value, True))))
 
 
 def kept_sets(state: State, model: Model, table: library.Table, budget: float) -> Optional[Tuple[Array, Fitted]]:
@@ -166,16 +239,8 @@ def kept_sets(state: State, model: Model, table: library.Table, budget: float) -
         k, v = heads_of(state, model, layer)
         for g in range(G):
             p.cache(layer, g, k[:, g], v[:, g])
-    sets, fitted = np.array(p.keep()), {}
-    for layer in filter(p.fits, range(model.n_layers)):
-        k, v = heads_of(state, model, layer)
-        most = float(np.finfo(k.dtype).max)
-        pairs = [p.fit(layer, g, k[:, g], v[:, g], D**-0.5, most=most) for g in range(G)]
-        keys, values = (np.stack(x).astype(k.dtype) for x in zip(*pairs))
-        if model.pairwise:
-            keys = np.stack(np.split(keys, 2, axis=-1), axis=-1).reshape(keys.shape)
-        fitted[layer] = keys, values
-    return sets, fitted
+    sets = np.array(p.keep())
+    return sets, {layer: fit_layer(p, state, model, layer, sets[layer]) for layer in range(model.n_layers) if p.fits(layer)}
 
 
 def cell_positions(sets: Array, n_tokens: int) -> Array:
@@ -200,14 +265,13 @@ def cut_state(state: State, sets: Array, fitted: Optional[Fitted] = None) -> Arr
     cut: List[ArrayLike] = [state.head, u4(state.n_streams), u4(*[0] * state.stream, B), cells, u4(state.transposed, L)]
     for values in (False, True):
         for layer, (x, kept) in enumerate(zip(state.values if values else state.keys, state.order[sets])):
-            new = fitted[layer][values] if fitted and layer in fitted else None  # [G, B, D]
-            kind, row = (0 if x.itemsize == 4 else 1), x.size // T
-            if values and state.transposed:
-                size, x = u4(x.itemsize, row), np.take_along_axis(x.reshape(G, -1, T), kept[:, None], 2) if new is None else new.swapaxes(1, 2)
-            else:
-                size = np.array([x.itemsize * row], "<u8")
-                x = np.take_along_axis(x.reshape(T, G, -1), kept.T[..., None], 0) if new is None else new.swapaxes(0, 1)
-            cut += [np.array([kind], "<i4"), size, x]
+            changed, new = fitted[layer][values] if fitted and layer in fitted else (None, None)
+            by_column, row, kind = values and state.transposed, x.size // T, KINDS[x.dtype]
+            x = np.take_along_axis((x.T if by_column else x).reshape(T, G, -1).swapaxes(0, 1), kept[..., None], 1)  # [G, B, numbers or blocks of a head]
+            if changed is not None:
+                x[changed] = new[changed]
+            size = u4(x.itemsize, row) if by_column else np.array([x.itemsize * row], "<u8")
+            cut += [np.array([kind], "<i4"), size, x.swapaxes(1, 2) if by_column else x.swapaxes(0, 1)]
     cut.append(u4(*[0] * (state.n_streams - state.stream - 1)))
     return np.concatenate([np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in cut])
 
@@ -229,10 +293,10 @@ def compact(llama: Any, seq_id: int, table: Union[library.Table, FilePath], budg
             model: Optional[Union[Model, FilePath]] = None, into: Any = None) -> Compacted:
     """Cuts sequence seq_id of a context that has just read T tokens. The next token's position is still T.
 
-    llama: a Llama or a llama_context pointer, with a cache of F16 or F32. Before a Llama reads a text that does not begin with this whole prompt, call its
-    reset(): otherwise it takes the beginning that both share for cached. table: a library.Table or the path of a .ckvt. budget: tokens from 1 up, or a share
-    of T below 1. model: the GGUF file; needed if llama is a pointer. into: another context of the same model and cache types. What is kept then goes to its
-    sequence seq_id, and `llama` stays as it was. This context may be as small as B and the answer need.
+    llama: a Llama or a llama_context pointer, with a cache of F32, F16, Q8_0 or Q4_0. Before a Llama reads a text that does not begin with this whole prompt,
+    call its reset(): otherwise it takes the beginning that both share for cached. table: a library.Table or the path of a .ckvt. budget: tokens from 1 up, or
+    a share of T below 1. model: the GGUF file; needed if llama is a pointer. into: another context of the same model and cache types. What is kept then goes
+    to its sequence seq_id, and `llama` stays as it was. This context may be as small as B and the answer need.
 
     An Error leaves the sequence as it was. It says that the state is not one that read_state takes, that another sequence shares cells, that the table reads
     attention, has thresholds or is for another model, or that the budget is none. If llama.cpp takes back neither the cut state nor its own, the Error says

@@ -2,7 +2,9 @@
 """ckvc.llama without llama.cpp: states, their files and GGUF metadata that are made here, by the layout of llama.cpp's src/llama-kv-cache.cpp."""
 import contextlib
 import ctypes
+import importlib.util
 import io
+import json
 import os
 import struct
 import sys
@@ -10,7 +12,7 @@ import tempfile
 import types
 from unittest import mock
 
-from common import golden, policy_library, put, run_tests
+from common import ROOT, golden, policy_library, put, run_tests
 from test_ckvc import refused
 
 import numpy as np
@@ -39,6 +41,20 @@ def gguf(arch="llama", more=(), divisors=None, **changed):
     tensors = [] if divisors is None else [text("rope_freqs.weight") + struct.pack("<IQIQ", 1, len(divisors), 0, 0)]
     out = struct.pack("<IIQQ", 0x46554747, 3, len(tensors), len(keys)) + b"".join(keys + tensors)
     return out + (bytes(-len(out) % 32) + np.array(divisors, "<f4").tobytes() if tensors else b"")
+
+
+def blocks(kind, heads, positions=range(T), transposed=False):
+    """A state whose keys and values are any bytes in blocks of 32 numbers. kind: 8 Q8_0, 2 Q4_0. heads: numbers of a key."""
+    u4, row, at = lambda *x: struct.pack(f"<{len(x)}I", *x), G * heads // 32, list(positions)  # noqa: E731
+    dtype = llama.TYPES[kind]
+    x = RNG.integers(0, 256, (2, L, T, row * dtype.itemsize), np.uint8).view(dtype)
+    x["scale"] = RNG.uniform(0.01, 2, x.shape)
+    head = struct.pack("<II", dtype.itemsize, row) if transposed else struct.pack("<Q", dtype.itemsize * row)
+    out = u4(0xAF143CD8, 5, 1, T) + b"".join(struct.pack("<iIi", p, 1, 5) for p in at) + u4(transposed, L)
+    for i in range(2):
+        for of_layer in x[i]:
+            out += struct.pack("<i", kind) + (head if i else struct.pack("<Q", dtype.itemsize * row)) + of_layer[at].tobytes()
+    return out, x.reshape(2, L, T, G, -1)
 
 
 def state(kind=1, transposed=False, streams=1, stream=0, positions=range(T), layers=L, tokens=None, version=3, magic=0xAF143CD8, behind=b"", sequences=1):
@@ -145,10 +161,11 @@ def test_cut():
                     assert len(data) - len(cut) == 40 * (12 + L * 2 * G * D * (4, 2)[kind])
 
 
-def by_formula(queries, keys, values, kept, ridge):
-    """The fitted keys and values of a head's kept positions. queries [n, D]: rotated, times the scale."""
-    e = np.exp(queries @ keys.T)
-    ek = e[:, kept]
+def by_formula(queries, keys, values, kept, ridge, whole=None):
+    """The fitted keys and values of a head's kept positions. queries [n, D]: rotated, times the scale. whole: the keys of the whole cache, if what is kept has
+    others."""
+    e = np.exp(queries @ (keys if whole is None else whole).T)
+    ek = np.exp(queries @ keys[kept].T)
     w, lost = ek / ek.sum(1, keepdims=True), np.log(e.sum(1) / ek.sum(1))
     qq, ww = queries.T @ queries, w @ w.T
     change = np.linalg.solve(ww + ridge * ww.trace() / len(ww) * np.eye(len(ww)), e @ values / e.sum(1, keepdims=True) - w @ values[kept])
@@ -189,6 +206,15 @@ def test_fitted():
         x = K[0, :, 0], 1e4 * V[0, :, 0].astype(float)
         near, far = p.fit(0, 0, *x, 0.7, most=5e3), p.fit(0, 0, *x, 0.7)
         assert np.abs(far[1]).max() > 5e3 and np.array_equal(near[1], far[1].clip(-5e3, 5e3))
+        held = p.fit(0, 0, *x, 0.7, hold_keys=lambda keys: np.round(2 * keys) / 2)
+        again = K[0, :, 0].astype(float)
+        again[kept[0][0]] = held[0]
+        assert np.array_equal(held[0], np.round(2 * far[0]) / 2) and (held[0] != far[0]).any()
+        new = by_formula(queries[0, 0] / D**-0.5 * 0.7, again, np.array(x[1]), kept[0][0], 0.3, whole=K[0, :, 0].astype(float))[1]
+        assert np.abs(held[1] - new).max() < 5e-6 * np.abs(new).max()
+        with contextlib.suppress(ZeroDivisionError):
+            p.fit(0, 0, *x, 0.7, hold_keys=lambda keys: 1 / 0)
+            raise AssertionError("an exception is lost")
         assert np.array_equal(p.fit(0, 0, *x, 0.7, cap=30.0)[0], K[0, kept[0][0], 0].astype("f4"))  # a cap leaves keys as they are
         assert not np.array_equal(p.fit(0, 0, *x, 0.7, window=60)[1], far[1]) and [p.fits(layer) for layer in range(L + 1)] == [True, False, True, False]
         refused("keys has the shape [79, 2], want [80, 2]", p.fit, 0, 0, x[0][1:], x[1], 1.0)
@@ -216,8 +242,8 @@ def test_pairs():
         def fits(self, layer):
             return True
 
-        def fit(self, layer, g, keys, values, scale, most):
-            assert scale == 0.5 and most == float(np.finfo("<f4").max)
+        def fit(self, layer, g, keys, values, scale, most, hold_keys):
+            assert scale == 0.5 and not hold_keys and most == float(np.finfo("<f4").max)
             return keys[:2], values[:2]
 
     x = np.arange(12, dtype="<f4").reshape(3, 4)
@@ -227,10 +253,125 @@ def test_pairs():
         for pairwise, row in ((True, [8, 10, 9, 11]), (False, [8, 9, 10, 11])):
             seen.clear()
             sets, fitted = llama.kept_sets(s, llama.Model("m", 1, 1, 1, 4, np.ones(2), pairwise), table(), 2)
-            assert all(np.array_equal(new[0], x[[2, 0]]) for new in fitted[0])  # and back into llama.cpp's
+            assert all(np.array_equal(new[0], x[[2, 0]]) and not changed.any() for changed, new in fitted[0])  # and back into llama.cpp's
             assert sets.tolist() == [[[0, 1]]] and seen[0][0][0].tolist() == row and seen[0][1][0].tolist() == [8, 9, 10, 11]
     finally:
         library.Prefill = theirs
+
+
+def test_blocks():
+    """Of quantised states rows are copied as bytes, whatever is in them; what a state with such rows must not be."""
+    with tempfile.TemporaryDirectory() as folder:
+        for kind, size, order in ((8, 32, range(T)), (2, 96, RNG.permutation(T).tolist())):
+            m = llama.model_of(model(folder))._replace(head_dim=size)
+            data, x = blocks(kind, size, order)
+            sets = np.sort(RNG.permuted(np.tile(np.arange(T), (L, G, 1)), axis=-1)[..., :30])
+            cut = llama.cut_state(llama.read_state("s", on(data), m), sets)
+            cut[16:][: 30 * 12].view(llama.CELL)["position"] = np.arange(30)  # only so is it read again
+            again = llama.read_state("s", cut, m)
+            for got, want in ((again.keys, x[0]), (again.values, x[1])):
+                for layer in range(L):
+                    for g in range(G):
+                        assert np.array_equal(got[layer].reshape(30, G, -1)[:, g], want[layer, sets[layer, g], g])
+            for n in (*range(0, len(data), 997), len(data) - 1):
+                refused("was cut off", llama.read_state, "s", on(data[:n]), m)
+            refused("the state of another model", llama.read_state, "s", on(data), m._replace(n_kv_heads=3))
+            refused("into which heads of 48 do not go: use a cache of F16", llama.read_state, "s", on(data), m._replace(head_dim=48))
+            refused("quantised and transposed", llama.read_state, "s", on(blocks(kind, size, transposed=True)[0]), m)
+            with mock.patch.dict(sys.modules, gguf=None):
+                refused("a cache of Q8_0 or Q4_0 needs the package gguf: pip install gguf", llama.numbers_of, x, size, False)
+
+
+def test_rotation():
+    """Rotations are products with Hadamard matrices in float64 (5e-7 of numbers around 1), and each is its own inverse; which heads llama.cpp rotates."""
+    rotations = json.load(open(os.path.join(ROOT, "tests", "golden", "cache", "expected.json")))["rotations"]
+    for r in rotations:
+        x = np.array(r["from"], "<u4").view("<f4")
+        assert np.abs(llama.rotated(x, r["rotation"]) - r["to"]).max() < 5e-7
+        assert np.abs(llama.rotated(llama.rotated(x, r["rotation"]), r["rotation"]) - x).max() < 1e-6
+    for size, values, want in ((64, False, 64), (192, False, 64), (256, False, 256), (256, True, 64), (96, False, 1), (32, True, 1)):
+        assert llama.rotation_of(llama.Q8_0, size, values) == llama.rotation_of(llama.Q4_0, size, values) == want
+        assert llama.rotation_of(llama.TYPES[0], size, values) == llama.rotation_of(llama.TYPES[1], size, values) == 1
+    for off, want in (("1", 1), (" 1", 1), ("0", 64), ("", 64), ("true", 64)):  # as atoi reads it
+        with mock.patch.dict(os.environ, LLAMA_ATTN_ROT_DISABLE=off):
+            assert llama.rotation_of(llama.Q8_0, 64, True) == want
+
+
+def test_quantised():
+    """Bytes and numbers of blocks are those of golden/cache; a quantised state is scored by its numbers, rotated back; of what a table fits, only rows that
+    change are quantised again."""
+    if not importlib.util.find_spec("gguf"):
+        print("skipped: python test_llama, test_quantised: gguf is not installed")
+        return
+    formats = json.load(open(os.path.join(ROOT, "tests", "golden", "cache", "expected.json")))["formats"]
+    for name, dtype in (("q8_0", llama.Q8_0), ("q4_0", llama.Q4_0)):
+        x, read = (np.array(formats[name][of], "<u4").view("<f4").reshape(-1, 32) for of in ("from", "read"))
+        held = np.frombuffer(bytes.fromhex(formats[name]["held"]), dtype).reshape(-1, 1)
+        assert np.array_equal(llama.stored(x, dtype, False), held) and np.array_equal(llama.numbers_of(held, 32, False).view("<u4"), read.view("<u4"))
+    seen = []
+
+    class Spy(library.Prefill):
+        whole = False
+
+        def __init__(self, *args, **more):
+            pass
+
+        def cache(self, layer, g, keys, values):
+            seen.append((np.array(keys), np.array(values)))
+
+        def keep(self):
+            return sets.tolist()
+
+        def fits(self, layer):
+            return layer != 1
+
+        def fit(self, layer, g, keys, values, scale, most, hold_keys):
+            assert most == 65504.0
+            k, v = (x[sets[layer, g]].astype(np.float32) for x in (keys, values))
+            if g == 0:
+                k[::2] = hold_keys(k[::2] + np.float32(1))
+                assert np.abs(hold_keys(k[::2]) - k[::2]).max() < 2e-6 * np.abs(k).max()
+                v[1::2] += 1.0
+            return k, v
+
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(library, "Prefill", Spy):
+        for kind, pairwise, size in ((8, True, 64), (2, False, 128), (2, True, 32)):
+            m = llama.model_of(model(folder))._replace(head_dim=size, pairwise=pairwise)
+            data, x = blocks(kind, size)
+            gguf = __import__("gguf")
+            plain = gguf.quants.dequantize(x.view(np.uint8), gguf.GGMLQuantizationType(kind)).reshape(2, L, T, G, size)
+            turn = [np.kron(np.eye(size // n), hadamard(n)) for n in ((1, 1) if size == 32 else (size & -size, 64))]
+            k, v = (a.astype(float) @ h for a, h in zip(plain, turn))
+            order = np.concatenate([np.arange(0, size, 2), np.arange(1, size, 2)]) if pairwise else np.arange(size)
+            sets = np.sort(RNG.permuted(np.tile(np.arange(T), (L, G, 1)), axis=-1)[..., :30])
+            seen.clear()
+            s = llama.read_state("s", on(data), m)
+            _, fitted = llama.kept_sets(s, m, table(), 30)
+            for layer in range(L):
+                for g in range(G):
+                    for got, want in zip(seen[layer * G + g], (k[layer, :, g][:, order], v[layer, :, g])):
+                        assert np.abs(got - want).max() < 2e-6 * np.abs(want).max()
+            cut = llama.cut_state(s, sets, fitted)
+            cut[16:][: 30 * 12].view(llama.CELL)["position"] = np.arange(30)  # only so is it read again
+            again = llama.read_state("s", cut, m)
+            for layer in range(L):
+                for values, got in enumerate((again.keys[layer], again.values[layer])):
+                    for g in range(G):
+                        held, was = got.reshape(30, G, -1)[:, g], x[values, layer, sets[layer, g], g]
+                        new = np.zeros(30, bool)
+                        new[values::2] = g == 0 and layer != 1
+                        assert np.array_equal(held[~new], was[~new])
+                        want = (v if values else k)[layer, sets[layer, g], g] + 1.0
+                        away = np.abs(llama.numbers_of(held, size, values > 0) - want)[new]
+                        step = np.abs(want @ turn[values]).max() / (127 if kind == 8 else 8)  # of a block with the largest number
+                        assert not new.any() or 0 < away.max() < step * size**0.5
+
+
+def hadamard(n):
+    m = np.ones((1, 1))
+    while len(m) < n:
+        m = np.block([[m, m], [m, -m]])
+    return m / np.sqrt(n)
 
 
 def test_refused():
@@ -239,7 +380,9 @@ def test_refused():
         m = llama.model_of(model(folder))
         for data, why in ((state(magic=7), "magic 0x00000007"), (state(tokens=[1], version=4), "file of version 4; this package knows version 3"),
                           (state(streams=1 << 21), "streams"), (state(positions=[0, 2]), "cannot be cut again"), (state(positions=[0, 0, 1]), "cannot be cut again"),
-                          (state(positions=[]), "is empty"), (state(layers=2), "a cache of 2 layers"), (state(kind=8), "type 8: want F32 (0) or F16 (1)"),
+                          (state(positions=[]), "is empty"), (state(layers=2), "a cache of 2 layers"),
+                          (state(kind=30), "type 30: want F32 (0), F16 (1), Q4_0 (2) or Q8_0 (8)"),
+                          (state(kind=8), "quantised in blocks of 32 numbers, into which heads of 2 do not go"),
                           (state(behind=b"1234"), "4 bytes behind the cache"), (state(sequences=2), "several sequences")):
             refused(why, llama.read_state, "s", on(data), m)
         refused("keys of layer 0 have 8 bytes a token, those of", llama.read_state, "s", on(state()), m._replace(n_kv_heads=4))
