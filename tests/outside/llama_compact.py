@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """ckvc.llama in an unmodified llama.cpp (llama-cpp-python), on the embedded model as a GGUF file: losses of true continuations behind a cut cache and
-greedy texts against those of `ckvc score` and `ckvc generate` on the same sets; files; what is refused, and that it changes nothing.
+greedy texts against those of `ckvc score` and `ckvc generate` on the same sets, in F32, F16, Q8_0 and Q4_0; files; what is refused, and that it changes
+nothing.
 
     llama_compact.py                                                          # what `make test-outside` runs
     llama_compact.py --model M.gguf --table T.ckvt --manifest p.jsonl --budget 0.5 [--prompts 8] [--generate 64] [--llama F32.gguf]
@@ -28,6 +29,7 @@ import outside
 np, c = outside.modules("numpy", "llama_cpp")
 sys.path.insert(0, str(outside.ROOT / "python"))
 import ckvc  # noqa: E402  (its folder was added above)
+import ckvc.exchange  # noqa: E402
 import ckvc.llama  # noqa: E402
 
 os.environ.setdefault("CKVC_LIBRARY", str(outside.ROOT / "build/release/libckvc_policy.so"))
@@ -35,7 +37,7 @@ a = outside.arguments(smollm2=False, **{name: (pathlib.Path, None, "") for name 
                       budget=(float, 0.25, ""), prompts=(int, 3, ""), generate=(int, 24, "tokens of a text"), window=(int, 32, ""),
                       continuation=(int, 32, ""), sequences=(int, 0, ""), split=(str, "fresh", ""))
 tmp = outside.scratch()
-F32, F16, Q8_0 = 0, 1, 8
+F32, F16, Q4_0, Q5_0, Q8_0 = 0, 1, 2, 6, 8
 
 
 @c.llama_log_callback
@@ -160,6 +162,9 @@ def prepare():
         outside.run(a.ckvc, "calibrate", "--side", "demand", "--model", tmp / "m.gguf", "--manifest", fitted.name, "-W", a.window, "-C", a.continuation,
                     "--budget", a.budget, "-q", "--out", tmp / "demand")
     outside.run(a.ckvc, "fit", tmp / "demand", "--features", 2, "--out", tmp / "t.ckvt", "-q")
+    arrays = ckvc.exchange.arrays_of(ckvc.Table.read(tmp / "t.ckvt"))
+    arrays["RIDGE"] = np.full_like(arrays["RIDGE"], 0.1)  # entries are fitted
+    (tmp / "t.ckvt").write_bytes(ckvc.exchange.table_bytes("t.ckvt", arrays))
     return tmp / "m.gguf", tmp / "t.ckvt", [{"id": f"p{i}", "tokens": tokens[700 * i : 700 * i + n]} for i, n in enumerate((600, 437, 250))]
 
 
@@ -196,9 +201,9 @@ def refusals(prompt):
     kept = ckvc.llama.compact(x, 1, table, short, model=path)
     outside.at_most("alone again, it is cut", int(kept.n_cells != short), 0)
     x.close()
-    x = Context(len(prompt) + 64, kind=Q8_0, flash=True)
+    x = Context(len(prompt) + 64, kind=Q5_0, flash=True)
     x.feed(prompt, 0, False)
-    refused("a quantised cache", "quantised caches", 0, table, a.budget, model=path, of=x)
+    refused("a cache of Q5_0", "have ggml's type 6: want F32", 0, table, a.budget, model=path, of=x)
     x.close()
 
 
@@ -221,24 +226,24 @@ def measure(e, s, kind=F32, flash=False):
         nll = loss(np.concatenate([first, x.feed(more[:-1], T)]), more)
         x.cut_to(T)
         out.append((nll, *greedy(x, first, T, a.generate), size, seconds))
-    if e is prompts[0] and kind == F32:  # in place; and by a file
+    if e is prompts[0] and kind != F16:  # in place; and by a file
         full.cut_to(T)
         part.cut_to(T)
         again = ckvc.llama.compact(full, 0, table, a.budget, model=path)
         outside.at_most("in place: bytes that differ", int((full.state() != part.state()).sum()) + abs(again.n_cells - B), 0)
-        files(full, part, tokens[:T], data)
+        files(full, part, tokens[:T], data, kind, flash)
     full.close()
     part.close()
     return out
 
 
-def files(full, part, prompt, data):
+def files(full, part, prompt, data, kind, flash):
     """What llama-server does with slots: save, cut, restore."""
     slot, small = tmp / "slot.bin", tmp / "small.bin"
     header = np.array([0x67677371, c.LLAMA_STATE_SEQ_VERSION, len(prompt), *prompt], "<u4").view(np.uint8)
     np.concatenate([header, data[8:]]).tofile(slot)
-    kept = ckvc.llama.compact_file(slot, path, table, a.budget, small)
-    x = Context(kept.n_cells + 64)
+    kept = ckvc.llama.compact_file(slot, path, table, a.budget, small, force=True)
+    x = Context(kept.n_cells + 64, kind, flash)
     out, n = (ctypes.c_int32 * len(prompt))(), ctypes.c_size_t()
     read = c.llama_state_seq_load_file(x.ctx, str(small).encode(), 0, out, len(prompt), ctypes.byref(n))
     outside.at_most("a file: llama.cpp reads it whole, with its tokens", abs(read - small.stat().st_size) + int(list(out) != prompt), 0)
@@ -292,6 +297,22 @@ def needles(items):
             right[k] += all(answer.encode() in out for answer in e["answers"])
             x.close()
     print(f"answers with all that was asked for, of {len(items)}: full cache {right[0]}, cut to {a.budget:g} {right[1]}")
+
+
+def held(prompt):
+    """The first layer's keys and values of a quantised cache, which no attention has changed, beside those of an F32 cache that ckvc rotates and quantises:
+    llama.cpp has loops for single processors, some of which round ties in another way than its reference does."""
+    shape, states = ckvc.llama.model_of(path), []
+    for kind in (F32, Q8_0, Q4_0):
+        x = Context(len(prompt) + 64, kind, True)
+        x.feed(prompt, 0, False)
+        states.append(ckvc.llama.read_state("state", x.state(), shape))
+        x.close()
+    for name, theirs in (("q8_0", states[1]), ("q4_0", states[2])):
+        for values, (x, want) in enumerate(((states[0].keys[0], theirs.keys[0]), (states[0].values[0], theirs.values[0]))):
+            got = ckvc.llama.stored(x.reshape(len(prompt), -1, shape.head_dim), want.dtype, values > 0).reshape(want.shape)
+            differ = float((got["numbers"] != want["numbers"]).mean())
+            outside.at_most(f"{name}: share of the first layer's {('keys', 'values')[values]} whose bytes differ", differ, 0.02)
 
 
 def together(e, n):
@@ -374,11 +395,17 @@ def server(prompt):
 ours, table, prompts = prepare()
 path = a.llama or ours
 table = ckvc.library.Table.read(str(table))
-with outside.manifest(prompts) as m:
-    common = ["--model", ours, "--manifest", m.name, "-W", a.window, "-C", a.continuation, "-q"]
-    lines = outside.run(a.ckvc, "score", *common, "--table", table.name, "--mode", "heads", "--ranking", "learned", "--kept-floor", 1, "-B", a.budget,
-                        "--nearest-budget").splitlines()
-scores = {s["id"]: s for s in map(json.loads, lines) if s.get("policy") == "table"}
+
+
+def scored(*more):
+    """By id, ckvc's lines of the table."""
+    with outside.manifest(prompts) as m:
+        lines = outside.run(a.ckvc, "score", "--model", ours, "--manifest", m.name, "-W", a.window, "-C", a.continuation, "-q", "--table", table.name,
+                            "--mode", "heads", "--ranking", "learned", "--kept-floor", 1, "-B", a.budget, "--nearest-budget", *more).splitlines()
+    return {s["id"]: s for s in map(json.loads, lines) if s.get("policy") == "table"}
+
+
+scores = scored()
 p = c.llama_model_default_params()
 p.n_gpu_layers = 0
 model = c.llama_model_load_from_file(str(path).encode(), p)
@@ -389,6 +416,15 @@ for name, k, key in (("full cache", 0, "loss_full"), ("cut cache", 1, "loss_comp
 for kind, flash in ((F16, False), (F16, True)):
     (full, kept), s = measure(prompts[0], scores[prompts[0]["id"]], kind, flash), scores[prompts[0]["id"]]
     outside.at_most(f"F16{', flash attention' if flash else ''}: loss behind the cut cache beside ckvc score's", abs(kept[0] - s["loss_comp"]), 2e-2)
+rotated = "" if ckvc.llama.model_of(path).head_dim % 64 else "+rot"
+for kind, name, limit in ((Q8_0, "q8_0", 2e-2), (Q4_0, "q4_0", 2e-1)):
+    theirs = scored("--cache-keys", name + rotated, "--cache-values", name + rotated)
+    cut = [(measure(e, scores[e["id"]], kind, True)[1], e["id"]) for e in prompts]
+    mean = [statistics.fmean(x) for x in ((row[1][0] for row, _ in rows), (row[0] for row, _ in cut), (s["loss_comp"] for s in theirs.values()))]
+    print(f"     mean loss behind the cut cache: F32 {mean[0]:.4f}, {name}{rotated} {mean[1]:.4f}, by ckvc {mean[2]:.4f}; {cut[0][0][3]:,} bytes")
+    outside.at_most(f"{name}{rotated}, flash attention: loss behind the cut cache beside ckvc score's in the same formats, largest difference",
+                    max(abs(row[0] - theirs[i]["loss_comp"]) for row, i in cut), limit)
+held(prompt_of(prompts[0])[:200])
 refusals(prompt_of(prompts[0])[:400])
 binding(prompt_of(prompts[0])[:400])
 if a.server:
