@@ -15,9 +15,12 @@ KEY_RIDGE, LEAST = 0.01, 1e-13  # the ridge of the vector that is added to keys;
 
 
 def _solve(gram: torch.Tensor, ridge: float, x: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
-    """The solution of (gram + ridge * mean(diagonal) * I) y = x for each head, and which heads have one: [G], False if the system is singular."""
-    size = gram.diagonal(dim1=1, dim2=2).mean(dim=1)[:, None]
-    factor, failed = torch.linalg.cholesky_ex(gram + torch.diag_embed((ridge * size).expand(-1, gram.shape[1])))
+    """The solution of (gram + ridge * mean(diagonal) * I) y = x for each head, and which heads have one: [G], False if the system is singular. The memory of
+    gram is overwritten."""
+    diagonal = gram.diagonal(dim1=1, dim2=2)
+    size = diagonal.mean(dim=1)[:, None]
+    diagonal += ridge * size
+    factor, failed = torch.linalg.cholesky_ex(gram)
     sound = (factor.diagonal(dim1=1, dim2=2) ** 2 > LEAST * size).all(dim=1)
     return torch.cholesky_solve(x, factor), sound & (failed == 0)
 
@@ -29,17 +32,13 @@ def _softmax_(logits: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
     return logits.div_(total), total.log() + most
 
 
-def fit_entries(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, kept: torch.Tensor, scaling: float, ridge: float,
-                held: Optional[torch.Tensor] = None) -> Tuple[torch.Tensor, torch.Tensor]:
-    """Keys and values [G, T, D] with those of kept positions fitted, as new tensors. All heads are computed in one batch, whatever their numbers of kept
-    positions. queries [G, n, D]: after rotation. keys, values [G, T, D]: as they are cached. kept [G, T]: True for kept positions. held [G, T]: the positions
-    that are there to be answered from; None: all. scaling: what a product of query and key is multiplied with. ridge: lambda, above 0.
-
-    Logits, answers and what is added to values are computed in float32, sums of products and their solutions in float64. Fitted numbers that the tensors' type
-    cannot hold become its largest. The entries of a head stay as they are if it keeps all that it holds, or nothing, or if its numbers are not finite."""
-    index = kept.int().sort(dim=1, descending=True, stable=True).indices[:, : int(kept.sum(dim=1).max())]  # [G, S]: kept positions, and others behind fewer
-    there, at = kept.gather(1, index), index[..., None].expand(-1, -1, keys.shape[2])
+def fit_chosen(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, index: torch.Tensor, scaling: float, ridge: float,
+               there: Optional[torch.Tensor] = None, held: Optional[torch.Tensor] = None) -> Tuple[torch.Tensor, torch.Tensor]:
+    """The keys and values [G, S, D] of the positions index [G, S] that heads keep, fitted. All heads are computed in one batch. there [G, S]: False where a head
+    keeps fewer than S positions and `index` only fills up; None: all are kept. The other arguments are those of fit_entries. Nothing waits for the device."""
+    at = index[..., None].expand(-1, -1, keys.shape[2])
     old = [x.gather(1, at) for x in (keys, values)]
+    there = torch.ones_like(index, dtype=torch.bool) if there is None else there
     x = queries * scaling
     logits = x.float() @ keys.float().mT
     if held is not None:
@@ -51,9 +50,23 @@ def fit_entries(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor,
     change, also = _solve(gram @ gram.mT, ridge, missing.double())
     fitted = old[0].double() + shift.mT, old[1].double() + w.mT @ change.float()
     finite = (sum(y.sum(dim=2) for y in fitted).isfinite() | ~there).all(dim=1)  # one number that is not finite makes the sum so
-    whole = (kept if held is None else kept | ~held).all(dim=1)
+    whole = there.sum(dim=1) == (keys.shape[1] if held is None else held.sum(dim=1))
     changed, most = (there & (sound & also & finite & ~whole)[:, None])[..., None], torch.finfo(keys.dtype).max
     new = [torch.where(changed, y.clamp(-most, most).to(before.dtype), before) for y, before in zip(fitted, old)]
+    return new[0], new[1]
+
+
+def fit_entries(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, kept: torch.Tensor, scaling: float, ridge: float,
+                held: Optional[torch.Tensor] = None) -> Tuple[torch.Tensor, torch.Tensor]:
+    """Keys and values [G, T, D] with those of kept positions fitted, as new tensors. All heads are computed in one batch, whatever their numbers of kept
+    positions. queries [G, n, D]: after rotation. keys, values [G, T, D]: as they are cached. kept [G, T]: True for kept positions. held [G, T]: the positions
+    that are there to be answered from; None: all. scaling: what a product of query and key is multiplied with. ridge: lambda, above 0.
+
+    Logits, answers and what is added to values are computed in float32, sums of products and their solutions in float64. Fitted numbers that the tensors' type
+    cannot hold become its largest. The entries of a head stay as they are if it keeps all that it holds, or nothing, or if its numbers are not finite."""
+    index = kept.int().sort(dim=1, descending=True, stable=True).indices[:, : int(kept.sum(dim=1).max())]  # [G, S]: kept positions, and others behind fewer
+    new = fit_chosen(queries, keys, values, index, scaling, ridge, kept.gather(1, index), held)
+    at = index[..., None].expand(-1, -1, keys.shape[2])
     return keys.scatter(1, at, new[0]), values.scatter(1, at, new[1])
 
 

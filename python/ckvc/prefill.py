@@ -6,6 +6,7 @@ nothing is T x T."""
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from typing import Any, Callable, List, Optional, Sequence, Tuple, Union
 
@@ -34,17 +35,17 @@ class Geometry:
     interleaved: bool = False
 
     def before_rotation(self, row: int, keys: torch.Tensor, first_position: int = 0, positions: Optional[torch.Tensor] = None) -> torch.Tensor:
-        """Cached keys [T, D] of a row as they were before rotation, [T, D] float64. They are those of `positions` [T], or of all from first_position on. Their
+        """Cached keys [..., T, D] of a row as they were before rotation, float64. They are those of `positions` [T], or of all from first_position on. Their
         values are in the order of the C program, whose pairs are (i, i + D / 2). If n is below D / 2, the values behind the first 2 n were not rotated, and
         become the last pairs."""
         keys = keys.double()
         if self.inv_freq is None or row in self.unrotated:
             return keys
-        n, (c, s) = len(self.inv_freq), self._turn(first_position + torch.arange(len(keys)) if positions is None else positions, keys.device)
-        rotated = keys[:, : 2 * n]
-        a, b = rotated.unflatten(1, (n, 2)).unbind(2) if self.interleaved else rotated.chunk(2, dim=1)
-        first, second = keys[:, 2 * n :].chunk(2, dim=1)
-        return torch.cat([a * c + b * s, first, b * c - a * s, second], dim=1)
+        n, (c, s) = len(self.inv_freq), self._turn(first_position + torch.arange(keys.shape[-2]) if positions is None else positions, keys.device)
+        rotated = keys[..., : 2 * n]
+        a, b = rotated.unflatten(-1, (n, 2)).unbind(-1) if self.interleaved else rotated.chunk(2, dim=-1)
+        first, second = keys[..., 2 * n :].chunk(2, dim=-1)
+        return torch.cat([a * c + b * s, first, b * c - a * s, second], dim=-1)
 
     def rotated(self, row: int, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """The inverse of before_rotation: x [..., T, D] of a row as they are at positions [T], float64, in the order in which the model caches keys."""
@@ -153,10 +154,15 @@ def head_features(rows: Optional[torch.Tensor], keys: torch.Tensor, norm: torch.
             columns += [a, _pool(a, 5, F.avg_pool1d), _pool(a, 7)]
         columns += [rows.mean(1, dtype=torch.float64).amax(0), torch.ones_like(a), torch.ones_like(a), _pool(_mean(rows, 16), 21, F.avg_pool1d)]
     columns = [_log(c) for c in [*columns, norm, keys.double().norm(dim=-1)]]
-    t = torch.arange(T, device=keys.device)
-    left, near = (T - t).double(), (T - t).clamp(max=MOST_LEFT).double()
-    columns += [left.log(), t == 0, t < 4, left <= 8, left <= 32, left <= 64, near / 1024, near.log() ** 2]
-    return torch.stack([c.double() for c in columns], dim=1)
+    return torch.cat([torch.stack([c.double() for c in columns], dim=1), _position_features(T, keys.device)], dim=1)
+
+
+@functools.lru_cache(maxsize=4)
+def _position_features(n_tokens: int, device: torch.device) -> torch.Tensor:
+    """The features [T, 8] float64 that depend on positions alone, and so are the same for all layers and heads."""
+    t = torch.arange(n_tokens, device=device)
+    left, near = (n_tokens - t).double(), (n_tokens - t).clamp(max=MOST_LEFT).double()
+    return torch.stack([x.double() for x in (left.log(), t == 0, t < 4, left <= 8, left <= 32, left <= 64, near / 1024, near.log() ** 2)], dim=1)
 
 
 def late_features(attention: torch.Tensor, alpha: torch.Tensor) -> torch.Tensor:
@@ -212,7 +218,9 @@ def kept_of_layer(table: Table, block: int, geometry: Geometry, row: int, keys: 
     first_head on. block: the table's block that serves the budget. scaling: what a product of query and key is multiplied with."""
     of_heads, recent = slice(first_head, first_head + len(keys)), int(table.c_min[block][1])
     norms = values.double().norm(dim=-1)
-    forms = torch.stack([_form(table, geometry, row, first_head + i, None, k, norm) for i, (k, norm) in enumerate(zip(keys, norms))])
+    theta = torch.from_numpy(table.theta[row, of_heads, :, None].astype(np.float64)).to(keys.device)
+    f = torch.stack([head_features(None, k, norm) for k, norm in zip(keys, norms)])
+    forms = (f @ theta[:, : f.shape[2]] + geometry.before_rotation(row, keys) @ theta[:, f.shape[2] : -1] + theta[:, -1:])[..., 0]
     scores = _log_scores(forms, table.mass[row, of_heads], norms)
     if table.score[block].kind == "bank":
         queries = reference_queries(table, block, geometry, row, keys.shape[1], device=keys.device)[of_heads]

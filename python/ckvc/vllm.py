@@ -26,10 +26,10 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheSpec, replace_a
 from vllm.v1.kv_cache_spec_registry import KVCacheSpecRegistry
 
 from .files import Error, refuse
-from .fit import fit_entries, reference_queries
+from .fit import fit_chosen, reference_queries
 from .prefill import Geometry, kept_of_layer
 from .table import Table
-from .vllm_plugin import Settings, block_of, blocks_kept, length_class, read_table, settings_of
+from .vllm_plugin import Settings, block_of, blocks_kept, layer_refusal, length_class, read_table, settings_of, shared_cache
 
 if current_platform.is_cpu():  # the CPU's worker changes modules as it is imported
     from vllm.v1.worker.cpu_worker import CPUWorker as VllmWorker
@@ -114,8 +114,7 @@ class Served(NamedTuple):
         ridge = float(t.ridge[row, b]) if self.settings.fit and t.bank is not None else 0.0
         if ridge:
             queries = reference_queries(t, b, self.geometry, row, T, device=keys.device)[self.first_head : self.first_head + G]
-            kept = torch.zeros(G, T, dtype=torch.bool, device=keys.device).scatter_(1, at, True)
-            keys, values = fit_entries(queries, keys, values, kept, scale, ridge)
+            return fit_chosen(queries, keys, values, at, scale, ridge)
         return keys.gather(1, at[..., None].expand(-1, -1, D)), values.gather(1, at[..., None].expand(-1, -1, D))
 
 
@@ -233,26 +232,12 @@ def geometry_of(config: VllmConfig, model: torch.nn.Module, names: List[str]) ->
                     interleaved=rotations[0][1])
 
 
-def check_layer(name: str, layer: Any, spec: KVCacheSpec) -> None:
-    """An Error if an attention layer is none that ckvc serves."""
-    unserved = {
-        "a sliding window": getattr(spec, "sliding_window", None),
-        "attention in chunks": getattr(spec, "attention_chunk_size", None),
-        f"a cache of the kind {type(spec).__name__}": type(spec) is not FullAttentionSpec,
-        "attention that is not causal": getattr(spec, "non_causal", False),
-        f"the attention backend {layer.get_attn_backend().get_name()}": layer.get_attn_backend() not in BACKENDS,
-        "logits that are capped": getattr(layer.impl, "logits_soft_cap", None),
-        "ALiBi": getattr(layer.impl, "alibi_slopes", None) is not None,
-    }
-    what = next((what for what, found in unserved.items() if found), "")
-    refuse(what, f"ckvc does not serve {name}, which has {what}")
-
-
 def serve(config: VllmConfig, runner: Any, specs: Dict[str, KVCacheSpec]) -> Dict[str, KVCacheSpec]:
     """Makes a worker's attention layers ones whose prompts are compacted, and returns their specs. specs: by the layer's name, in the order of layers."""
     settings, layers = settings_of(config.additional_config), config.compilation_config.static_forward_context
-    for name, spec in specs.items():
-        check_layer(name, layers[name], spec)
+    for name, layer in layers.items():
+        what = layer_refusal(layer, specs[name], FullAttentionSpec, BACKENDS) if name in specs else shared_cache(layer)
+        refuse(what, f"ckvc does not serve {name}, which has {what}")
     table, geometry = read_table(settings.table), geometry_of(config, runner.get_model(), list(specs))
     table.check_model(geometry.n_layers, geometry.n_query_heads, geometry.n_kv_heads, geometry.head_dim)
     first_head = get_tensor_model_parallel_rank() * geometry.n_kv_heads // config.parallel_config.tensor_parallel_size

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import os
 import re
-from typing import Any, NamedTuple, Optional
+from typing import Any, Container, NamedTuple, Optional
 
 from .files import Error, plain, refuse
 from .table import FEATURES, Table, budget_tokens
@@ -120,6 +120,7 @@ def refusal(config: Any) -> str:
         "MLA: its cache has no keys and values of KV heads": model.use_mla,
         "Mamba layers or others with a state": model.is_hybrid or model.has_inner_state,
         "an encoder and a decoder": model.is_encoder_decoder,
+        f"a model that writes no text (--runner {model.runner_type})": model.runner_type != "generate",
         "M-RoPE, whose positions are more than a number": model.uses_mrope,
         "speculative decoding (--speculative-config)": config.speculative_config,
         "a KV connector (--kv-transfer-config)": config.kv_transfer_config,
@@ -133,6 +134,31 @@ def refusal(config: Any) -> str:
         f"the worker {parallel.worker_cls}": parallel.worker_cls not in WORKERS,
     }
     return next((what for what, found in unserved.items() if found), "")
+
+
+def layer_refusal(layer: Any, spec: Any, full_attention: type, backends: Container[Any]) -> str:
+    """What of an attention layer and its cache's spec ckvc does not serve. "" if it serves it. full_attention: the class of specs that it serves. backends: the
+    attention backends."""
+    backend = layer.get_attn_backend()
+    unserved = {
+        "a sliding window": getattr(spec, "sliding_window", None),
+        "attention in chunks": getattr(spec, "attention_chunk_size", None),
+        f"a cache of the kind {type(spec).__name__}": type(spec) is not full_attention,
+        "attention that is not causal": getattr(spec, "non_causal", False),
+        "keys and values of other widths": getattr(spec, "head_size", 0) != getattr(spec, "head_size_v", 0),
+        "a quantised cache": getattr(spec, "kv_quant_mode", 0),
+        f"the attention backend {backend.get_name()}": backend not in backends,
+        "logits that are capped": getattr(layer.impl, "logits_soft_cap", None),
+        "ALiBi": getattr(layer.impl, "alibi_slopes", None) is not None,
+        "attention sinks": getattr(layer.impl, "sinks", None) is not None,
+    }
+    return next((what for what, found in unserved.items() if found), "")
+
+
+def shared_cache(layer: Any) -> str:
+    """The same for a layer without a spec, which may read the cache of another one."""
+    target = getattr(layer, "kv_sharing_target_layer_name", None)
+    return f"the cache of {target}" if target else ""
 
 
 def prepare(config: Any, settings: Settings) -> None:

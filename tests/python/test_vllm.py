@@ -37,7 +37,8 @@ def settings(table=LEARNED, budget=0.5, **more):
 def config(**changed):
     """A configuration that ckvc serves, as far as it reads one."""
     c = types.SimpleNamespace(
-        model_config=types.SimpleNamespace(use_mla=False, is_hybrid=False, has_inner_state=False, is_encoder_decoder=False, uses_mrope=False),
+        model_config=types.SimpleNamespace(use_mla=False, is_hybrid=False, has_inner_state=False, is_encoder_decoder=False, uses_mrope=False,
+                                           runner_type="generate"),
         parallel_config=types.SimpleNamespace(decode_context_parallel_size=1, prefill_context_parallel_size=1, pipeline_parallel_size=1, data_parallel_size=1,
                                               use_ubatching=False, worker_cls="vllm.v1.worker.cpu_worker.CPUWorker"),
         scheduler_config=types.SimpleNamespace(scheduler_cls=None, async_scheduling=False, disable_hybrid_kv_cache_manager=False),
@@ -125,7 +126,7 @@ def test_lengths():
 def test_refusals():
     assert plugin.refusal(config()) == ""
     for words, changed in (("MLA", dict(use_mla=True)), ("Mamba", dict(is_hybrid=True)), ("Mamba", dict(has_inner_state=True)),
-                           ("M-RoPE", dict(uses_mrope=True)),
+                           ("M-RoPE", dict(uses_mrope=True)), ("writes no text (--runner pooling)", dict(runner_type="pooling")),
                            ("an encoder and a decoder", dict(is_encoder_decoder=True)), ("speculative decoding", dict(speculative_config=object())),
                            ("a KV connector", dict(kv_transfer_config=object())), ("context parallelism", dict(decode_context_parallel_size=2)),
                            ("context parallelism", dict(prefill_context_parallel_size=2)), ("pipeline parallelism", dict(pipeline_parallel_size=2)),
@@ -134,6 +135,29 @@ def test_refusals():
                            ("a scheduler of your own (--scheduler-cls mine.S)", dict(scheduler_cls="mine.S")),
                            ("the worker mine.W", dict(worker_cls="mine.W"))):
         assert words in plugin.refusal(config(**changed)), words
+
+
+def test_layers():
+    class Full(types.SimpleNamespace):
+        pass
+
+    spec = dict(sliding_window=None, attention_chunk_size=None, non_causal=False, head_size=64, head_size_v=64, kv_quant_mode=0)
+    impl = dict(logits_soft_cap=None, alibi_slopes=None, sinks=None)
+
+    def said_of(kind=Full, name="CPU_ATTN", **changed):
+        backend = types.SimpleNamespace(get_name=lambda: name)
+        layer = types.SimpleNamespace(impl=types.SimpleNamespace(**{k: changed.get(k, x) for k, x in impl.items()}), get_attn_backend=lambda: backend)
+        return plugin.layer_refusal(layer, kind(**{k: changed.get(k, x) for k, x in spec.items()}), Full, [backend] if name == "CPU_ATTN" else [])
+
+    assert said_of() == ""
+    for words, changed in (("a sliding window", dict(sliding_window=4096)), ("attention in chunks", dict(attention_chunk_size=8192)),
+                           ("a cache of the kind SimpleNamespace", dict(kind=types.SimpleNamespace)), ("not causal", dict(non_causal=True)),
+                           ("keys and values of other widths", dict(head_size_v=128)), ("a quantised cache", dict(kv_quant_mode=1)),
+                           ("the attention backend TRITON_ATTN", dict(name="TRITON_ATTN")), ("logits that are capped", dict(logits_soft_cap=50.0)),
+                           ("ALiBi", dict(alibi_slopes=[1.0])), ("attention sinks", dict(sinks=[0.0]))):
+        assert words in said_of(**changed), words
+    assert plugin.shared_cache(types.SimpleNamespace()) == plugin.shared_cache(types.SimpleNamespace(kv_sharing_target_layer_name=None)) == ""
+    assert plugin.shared_cache(types.SimpleNamespace(kv_sharing_target_layer_name="layers.0.attn")) == "the cache of layers.0.attn"
 
 
 def test_plugin():
