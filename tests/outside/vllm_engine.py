@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
-"""ckvc.vllm in an unmodified vLLM: kept sets, entries, tokens and their log probabilities beside those of ckvc.hf in the same mode; the same bits as plain vLLM
-where nothing is dropped; chunked prefills, preemption, cancelled requests; what is refused; and vLLM's server by openai's client. `make test-vllm` runs it.
+"""ckvc.vllm in an unmodified vLLM: kept sets, entries, tokens and their log probabilities beside those of ckvc.hf in the same mode, and losses beside those of
+`ckvc score`; the same bits as plain vLLM where nothing is dropped; chunked prefills, preemption, cancelled requests, LoRA; what is refused; and vLLM's server
+by openai's client. `make test-vllm` runs it.
 
     vllm_engine.py                                          # the embedded model, with tables that are made here
     vllm_engine.py --model DIR --table T.ckvt [--lengths T.ckvt] [--prompts p.jsonl] [--budget 0.5,0.25]
 
     vllm_engine.py --dtype bfloat16 --device cuda --eager 0 --gpus 2 ...    # see vllm_gpu.sh
-    vllm_engine.py --only sets,chunks,storm,kinds,memory,refused,serve      # some parts
+    vllm_engine.py --only sets,losses,chunks,storm,kinds,lora,memory,refused,serve      # some parts
 """
 import contextlib
+import copy
+import dataclasses
 import json
 import os
 import pathlib
@@ -17,6 +20,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from unittest import mock
 
 os.environ.update(VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_CPU_OMP_THREADS_BIND="nobind", VLLM_LOGGING_LEVEL="ERROR", VLLM_NO_USAGE_STATS="1",
@@ -25,17 +29,21 @@ os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
 
 import outside  # noqa: E402  (vLLM reads the variables above)
 
-(torch, transformers, np, vllm) = outside.modules("torch", "transformers", "numpy", "vllm")
+(torch, transformers, np, safetensors, _, vllm) = outside.modules("torch", "transformers", "numpy", "safetensors", "safetensors.torch", "vllm")
 import ckvc.hf  # noqa: E402
+import ckvc.prefill  # noqa: E402
 import ckvc.vllm  # noqa: E402
 import ckvc.vllm_plugin as plugin  # noqa: E402
 from vllm import LLM, SamplingParams  # noqa: E402
+from vllm.lora.request import LoRARequest  # noqa: E402
+from vllm.v1.sample.logits_processor import AdapterLogitsProcessor  # noqa: E402
 
 a = outside.arguments(smollm2=False, model=(pathlib.Path, outside.ROOT / "models/ckvc-tiny-8l", ""), table=(pathlib.Path, None, "a table for --model"),
                       lengths=(pathlib.Path, None, "a table of mode lengths"), prompts=(pathlib.Path, None, "a manifest with tokens"),
                       budget=(str, "0.5,0.25", ""), dtype=(str, "float32", ""), device=(str, "cpu", ""), eager=(int, 1, "0: with CUDA graphs"),
                       gpus=(int, 1, ""), block=(int, 32, "slots of a block"),
-                      close=(float, 1e-4, "the bound of log probabilities"), apart=(float, 0, "the share of kept positions that may differ"),
+                      close=(float, 1e-4, "the bound of log probabilities"), tie=(float, 2e-4, "the bound of scores, which are logarithms"),
+                      apart=(float, 1e-4, "the share of kept positions that may be others, because scores are nearly equal"),
                       wait=(int, 900, "seconds for the server to start"), requests=(int, 200, "of random lengths, arrivals and cancellations"),
                       only=(str, "", "names of parts"))
 tmp, BLOCK, NEW = outside.scratch(), a.block, 40
@@ -54,9 +62,10 @@ def make_tables():
     for side, *more in (("demand", "--queries", 16), ("score",)):
         outside.run(a.ckvc, "calibrate", "--side", side, *common, *more, "--out", tmp / side)
     for name, *options in (("plain", "--features", 2), ("bank", "--features", 2, "--bank", 16, "--ridge", 0.3),
-                           ("lengths", "--features", 2, "--mode", "lengths", "--classes", 2), ("attention",)):
+                           ("lengths", "--features", 2, "--mode", "lengths", "--classes", 2), ("attention",),
+                           ("one", "--features", 2, "--bank", 16, "--ridge", 0.3, "--kept-floor", 1)):
         outside.run(a.ckvc, "fit", tmp / "demand", tmp / "score", *options, "-q", "--out", tmp / f"{name}.ckvt")
-    return {name: str(tmp / f"{name}.ckvt") for name in ("plain", "bank", "lengths", "attention")}
+    return {name: str(tmp / f"{name}.ckvt") for name in ("plain", "bank", "lengths", "attention", "one")}
 
 
 @contextlib.contextmanager
@@ -73,23 +82,27 @@ def free_blocks(scheduler):
     return scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
 
 
-def answers(llm, asked, sampling=SAMPLING):
-    """The tokens and their log probabilities of each prompt's answer."""
-    out = [x.outputs[0] for x in llm.generate([{"prompt_token_ids": x} for x in asked], sampling, use_tqdm=False)]
+def answers(llm, asked, sampling=SAMPLING, adapters=None):
+    """The tokens and their log probabilities of each prompt's answer. adapters: a LoRARequest or None for each prompt."""
+    out = [x.outputs[0] for x in llm.generate([{"prompt_token_ids": x} for x in asked], sampling, use_tqdm=False, lora_request=adapters)]
     return [(list(x.token_ids), [at[t].logprob for at, t in zip(x.logprobs, x.token_ids)]) for x in out]
 
 
 @contextlib.contextmanager
 def spied():
-    """The sets that compactions choose: {(T, row): positions [G, n]}, of prompts whose lengths differ."""
-    sets, real = {}, ckvc.vllm.kept_of_layer
+    """What compactions choose: {(T, row): (positions [G, n], the scores [G, T] that they were ranked by)}, of prompts whose lengths differ."""
+    sets, real, largest, ranked = {}, ckvc.vllm.kept_of_layer, ckvc.prefill._largest, []
 
     def kept_of_layer(table, geometry, row, keys, *rest):
         kept = real(table, geometry, row, keys, *rest)
-        sets[keys.shape[1], row] = kept.cpu()
+        sets[keys.shape[1], row] = kept.cpu(), ranked.pop().cpu()
         return kept
 
-    with mock.patch.object(ckvc.vllm, "kept_of_layer", kept_of_layer):
+    def spied_largest(scores, *rest):
+        ranked[:] = [scores]
+        return largest(scores, *rest)
+
+    with mock.patch.object(ckvc.vllm, "kept_of_layer", kept_of_layer), mock.patch.object(ckvc.prefill, "_largest", spied_largest):
         yield sets
 
 
@@ -99,17 +112,62 @@ def kept_lengths(settings, T):
     return np.array([plugin.blocks_kept(settings, plugin.length_class(settings, row), BLOCK, T) * BLOCK + T % BLOCK for row in rows])
 
 
-def by_transformers(settings, prompt, given):
-    """The sets [L][G] that ckvc.hf keeps if each layer has the lengths that vLLM's blocks have room for, or None if all is kept. And the logits
-    [len(given), V] of what follows the prompt and the tokens given."""
-    table = ckvc.Table.read(settings.table)
+@dataclasses.dataclass
+class Beside:
+    """How sets that vLLM chose compare with those of ckvc.hf. kept: how many positions. other: how many of them ckvc.hf drops. apart: the largest difference
+    of two scores of one position. swap: how far ckvc.hf's scores of two positions are apart at most, of which it keeps one and vLLM the other."""
+    kept: int = 0
+    other: int = 0
+    apart: float = 0.0
+    swap: float = 0.0
+
+    def add(self, ours, scores, theirs, their_scores):
+        """Adds one head: its positions by vLLM, and by ckvc.hf, with the scores [T] that they were ranked by."""
+        dropped, taken = np.setdiff1d(theirs, ours), np.setdiff1d(ours, theirs)
+        self.kept, self.other = self.kept + len(ours), self.other + len(taken)
+        self.apart = max(self.apart, float((scores - their_scores).abs().max()))
+        if len(taken):
+            self.swap = max(self.swap, float(their_scores[dropped].max() - their_scores[taken].min()))
+
+
+def by_transformers(settings, prompt, given, sets, beside, of=None):
+    """The logits [len(given), V] of what follows the prompt and the tokens given, by ckvc.hf. Each layer has the lengths that vLLM's blocks have room for. What
+    ckvc.hf would keep is added to `beside`; then it keeps the sets that vLLM chose, where `sets` has them, so that logits are of the same positions."""
+    table, of, real = ckvc.Table.read(settings.table), of or model, ckvc.prefill.Prefill.keep
     lengths = kept_lengths(settings, len(prompt))
-    with mock.patch.object(table, "capacities", lambda *rest: lengths), torch.no_grad():
+
+    def keep(prefill, r_sem=None):
+        own = real(prefill, r_sem)
+        if own.whole or not sets:
+            return own
+        chosen = [sets[len(prompt), row] for row in range(len(own.positions))]
+        for row, (positions, scores) in enumerate(chosen):
+            for args in zip(positions.numpy(), scores, own.positions[row], prefill._finished(row, None).cpu()):
+                beside.add(*args)
+        return dataclasses.replace(own, positions=[list(positions.numpy()) for positions, _ in chosen])
+
+    with mock.patch.object(table, "capacities", lambda *rest: lengths), mock.patch.object(ckvc.prefill.Prefill, "keep", keep), torch.no_grad():
         whole = (lengths == len(prompt)).all()
-        with contextlib.nullcontext() if whole else ckvc.hf.compress(model, table, budget=settings.budget, mode="lengths", fit=settings.fit) as c:
-            first = model(torch.tensor([prompt], device=a.device), use_cache=True)
-            rest = model(torch.tensor([given[:-1]], device=a.device), past_key_values=first.past_key_values).logits[0]
-            return None if whole else c.kept[0].positions, torch.cat([first.logits[0, -1:], rest]).cpu()
+        with contextlib.nullcontext() if whole else ckvc.hf.compress(of, table, budget=settings.budget, mode="lengths", fit=settings.fit):
+            first = of(torch.tensor([prompt], device=a.device), use_cache=True)
+            rest = of(torch.tensor([given[:-1]], device=a.device), past_key_values=first.past_key_values).logits[0]
+            return torch.cat([first.logits[0, -1:], rest]).cpu()
+
+
+def compare(name, settings, asked, got, sets, groups, of=None):
+    """Sets, tokens and log probabilities of answers to the prompts asked, beside those of ckvc.hf with the model `of`."""
+    settings, beside, tokens, furthest = plugin.settings_of({"ckvc": settings}), Beside(), 0, 0.0
+    for prompt, (tokens_here, logprobs) in zip(asked, got):
+        logits = by_transformers(settings, prompt, tokens_here, sets, beside, of)
+        theirs = logits.double().log_softmax(dim=1)[range(NEW), tokens_here]
+        tokens += sum(logits.argmax(dim=1).tolist()[i] != t and float(logits[i].max() - logits[i, t]) > a.close for i, t in enumerate(tokens_here))
+        furthest = max(furthest, float((theirs - torch.tensor(logprobs)).abs().max()))
+    outside.at_most(f"{name}: scores of {len(sets)} layers ({groups} groups) beside ckvc.hf's", beside.apart, a.tie)
+    outside.at_most(f"{name}: {beside.other} of {beside.kept} positions are others than ckvc.hf's; how far their scores are apart",
+                    beside.swap, 2 * beside.apart)
+    outside.at_most(f"{name}: of {beside.kept} positions those that are others", beside.other, a.apart * beside.kept)
+    outside.at_most(f"{name}: {len(asked) * NEW} greedy tokens that ckvc.hf would not choose", tokens, 0)
+    outside.at_most(f"{name}: their log probabilities beside ckvc.hf's", furthest, a.close)
 
 
 def beside_transformers(name, settings):
@@ -119,20 +177,7 @@ def beside_transformers(name, settings):
         got = answers(llm, prompts)
         outside.at_most(f"{name}: blocks that are not free at the end", before - free_blocks(scheduler), 0)
         groups = len(scheduler.kv_cache_config.kv_cache_groups)
-    settings, differ, n_kept, tokens, furthest = plugin.settings_of({"ckvc": settings}), 0, 0, 0, 0.0
-    for prompt, (tokens_here, logprobs) in zip(prompts, got):
-        T = len(prompt)
-        want, logits = by_transformers(settings, prompt, tokens_here)
-        for row, of in enumerate(want or () if a.gpus == 1 else ()):  # of several GPUs each worker has its own sets, in another process
-            differ += sum(len(np.setdiff1d(p, sets[T, row][g].numpy())) for g, p in enumerate(of))
-            n_kept += sum(map(len, of))
-        theirs = logits.double().log_softmax(dim=1)[range(NEW), tokens_here]
-        tokens += sum(logits.argmax(dim=1).tolist()[i] != t and float(logits[i].max() - logits[i, t]) > a.close for i, t in enumerate(tokens_here))
-        furthest = max(furthest, float((theirs - torch.tensor(logprobs)).abs().max()))
-    outside.at_most(f"{name}: of {n_kept} positions that {len(sets)} layers ({groups} groups) keep, those that ckvc.hf drops", differ, a.apart * n_kept)
-    outside.at_most(f"{name}: {len(prompts) * NEW} greedy tokens that ckvc.hf would not choose", tokens, 0)
-    outside.at_most(f"{name}: their log probabilities beside ckvc.hf's", furthest, a.close)
-    return got
+    compare(name, settings, prompts, got, sets if a.gpus == 1 else {}, groups)  # of several GPUs each worker has its own sets, in another process
 
 
 def pair():
@@ -153,9 +198,45 @@ def part_sets():
         outside.at_most("whole prompts: tokens and log probabilities are not plain vLLM's bits", answers(llm, prompts) != plain, 0)
     for budget in map(float, a.budget.split(",")):
         for name in tables:
-            if name != "attention" and (name != "lengths" or budget == 0.25):
+            if name not in ("attention", "one") and (name != "lengths" or budget == 0.25):
                 beside_transformers(f"{name}, {budget:g}", {"table": tables[name], "budget": budget})
     beside_transformers("bank, 0.25, not fitted", {"table": tables["bank"], "budget": 0.25, "fit": False})
+
+
+class Forced(AdapterLogitsProcessor):
+    """Makes requests answer with the tokens `given` of their extra arguments. Their log probabilities are those that vLLM takes before."""
+    def is_argmax_invariant(self):
+        return False
+
+    def new_req_logits_processor(self, params):
+        given = (params.extra_args or {}).get("given")
+
+        def force(output, logits):
+            token = given[len(output)]
+            chosen = torch.full_like(logits, -torch.inf)
+            chosen[token] = 0
+            return chosen
+        return force if given else None
+
+
+def part_losses():
+    """Losses of true continuations beside those of `ckvc score`. Prompts have 1,024 tokens, so that a quarter is whole blocks, and tables one length."""
+    name, T = tables.get("one", tables["bank"]), 1024
+    table = plugin.read_table(name)
+    if (table.c_min[:, 0] < 1).any():
+        return print(f"     losses: not compared, because {name} has not one length for all heads (ckvc fit --kept-floor 1)")
+    pieces = [p[: T + NEW] for p in long_prompts if len(p) >= T + NEW][:4]
+    with outside.manifest([{"id": str(i), "tokens": p} for i, p in enumerate(pieces)]) as m:
+        lines = outside.run(a.ckvc, "score", "--model", a.model, "--manifest", m.name, "--table", name,
+                            "--window", table.window, "--continuation", NEW, "-q")
+    want = {int(x["id"]): (x["loss_full"], x["loss_comp"]) for x in map(json.loads, lines.splitlines()) if x["budget"] == 0.25 and x["table"]}
+    with engine({"table": name, "budget": 0.25}, logits_processors=[Forced]) as (llm, _):
+        out = llm.generate([{"prompt_token_ids": p[:T]} for p in pieces], [
+            SamplingParams(max_tokens=NEW, logprobs=0, ignore_eos=True, extra_args={"given": p[T:]}) for p in pieces], use_tqdm=False)
+    for i, (p, x) in enumerate(zip(pieces, out)):
+        assert list(x.outputs[0].token_ids) == p[T:]
+        loss = -float(np.mean([at[t].logprob for at, t in zip(x.outputs[0].logprobs, p[T:])]))
+        outside.at_most(f"losses, prompt {i}: {loss:.5f} beside {want[i][1]:.5f} of ckvc score (whole cache: {want[i][0]:.5f})", abs(loss - want[i][1]), 2e-3)
 
 
 def part_chunks():
@@ -237,6 +318,35 @@ def part_kinds():
         outside.at_most("kinds of requests: blocks that are not free at the end", before - free_blocks(scheduler), 0)
 
 
+def part_lora():
+    """An adapter of random numbers on the projections of attention: requests with it and without, decoded together. transformers has its product added. vLLM's
+    kernels for CPUs give a request without an adapter the last slot of adapters, with or without ckvc, so there is a second slot here, which stays empty."""
+    r, alpha, adapted, weights = 4, 8, copy.deepcopy(model), {}
+    draw = torch.Generator().manual_seed(7)
+    for i, layer in enumerate(adapted.model.layers):
+        for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
+            w = getattr(layer.self_attn, name).weight
+            x, y = torch.randn(r, w.shape[1], generator=draw) * 0.03, torch.randn(w.shape[0], r, generator=draw) * 0.03
+            weights |= {f"base_model.model.model.layers.{i}.self_attn.{name}.lora_{k}.weight": z for k, z in (("A", x), ("B", y))}
+            w.data += alpha / r * (y @ x).to(w)
+    (tmp / "lora").mkdir()
+    safetensors.torch.save_file(weights, tmp / "lora/adapter_model.safetensors")
+    (tmp / "lora/adapter_config.json").write_text(json.dumps(dict(
+        peft_type="LORA", task_type="CAUSAL_LM", r=r, lora_alpha=alpha, bias="none", base_model_name_or_path=str(a.model),
+        target_modules=["q_proj", "k_proj", "v_proj", "o_proj"])))
+    settings, adapter = {"table": tables["bank"], "budget": 0.25}, LoRARequest("random", 1, str(tmp / "lora"))
+    asked = [p + p[:1] for p in prompts]  # of other lengths, so that their sets are told apart
+    with spied() as sets, engine(settings, enable_lora=True, max_lora_rank=8, max_loras=2) as (llm, scheduler):
+        before = free_blocks(scheduler)
+        got = answers(llm, prompts + asked, SAMPLING, [None] * len(prompts) + [adapter] * len(asked))
+        outside.at_most("LoRA: blocks that are not free at the end", before - free_blocks(scheduler), 0)
+    for name, of, those, out in (("without the adapter", model, prompts, got[: len(prompts)]), ("LoRA", adapted, asked, got[len(prompts) :])):
+        with mock.patch.object(ckvc.hf, "check_model"):  # which refuses the model with the adapter's product added
+            compare(f"LoRA: {name}", settings, those, out, sets, 1, of)
+    other = sum(x[0] != y[0] for x, y in zip(got, got[len(prompts) :]))
+    outside.at_most("LoRA: the adapter changes no answer", not other, 0)
+
+
 def part_memory():
     """How many requests decode at once where memory is what binds: prompts of 1,000 tokens and answers of 128 in a pool that holds eight prompts."""
     most, name = {}, "bank"
@@ -288,40 +398,78 @@ def other_model(kind):
     return str(tmp / kind)
 
 
-def part_serve():
-    """vLLM's server, with its engine in another process and async scheduling, asked by openai's client: all prompts at once, streamed. It is started by its
-    module, because the command `vllm` looks for a package of that name, and vllm-cpu 0.32.0 has another."""
+@contextlib.contextmanager
+def server(settings):
+    """vLLM's server with its engine in another process and async scheduling: openai's client for it, and its address. None if it does not start. It is started
+    by its module, because the command `vllm` looks for a package of that name, and vllm-cpu 0.32.0 has another."""
     import openai
-    with engine({"table": tables["bank"], "budget": 0.25}) as (llm, _):
-        want = [tokens for tokens, _ in answers(llm, prompts)]
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
-    log = open(tmp / "serve.log", "w+")
-    settings = json.dumps({"ckvc": {"table": tables["bank"], "budget": 0.25}})
+    log, begin, address = open(tmp / "serve.log", "w+"), time.monotonic(), f"http://127.0.0.1:{port}"
     command = ["-m", "vllm.entrypoints.openai.api_server", "--model", a.model, "--port", port, "--dtype", a.dtype, "--block-size", BLOCK,
-               "--max-model-len", 2048, "--max-num-seqs", 16, "--served-model-name", "m", "--return-tokens-as-token-ids", "--additional-config", settings,
+               "--max-model-len", 2048, "--max-num-seqs", 16, "--served-model-name", "m", "--return-tokens-as-token-ids", "--async-scheduling",
+               "--chat-template", "{% for m in messages %}{{ m.content }}{% endfor %}", "--additional-config", json.dumps({"ckvc": settings}),
                *["--enforce-eager"] * a.eager]
-    server = subprocess.Popen([sys.executable, *map(str, command)], stdout=log, stderr=log,
-                              env={**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1", "VLLM_LOGGING_LEVEL": "INFO"})
+    process = subprocess.Popen([sys.executable, *map(str, command)], stdout=log, stderr=log,
+                               env={**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1", "VLLM_LOGGING_LEVEL": "INFO", "HF_HUB_OFFLINE": "1"})
     try:
-        client, ready = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0), False
-        end = time.monotonic() + a.wait
-        while not ready and server.poll() is None and time.monotonic() < end:
+        client, ready = openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0), False
+        while not ready and process.poll() is None and time.monotonic() < begin + a.wait:
             with contextlib.suppress(openai.OpenAIError):
                 ready = bool(client.models.list().data)
             time.sleep(1)
-        streams = [client.completions.create(model="m", prompt=p, max_tokens=NEW, temperature=0, logprobs=1, stream=True, extra_body={"ignore_eos": True})
-                   for p in prompts] if ready else []
-        got = [[int(t.split(":")[1]) for event in stream for t in event.choices[0].logprobs.tokens] for stream in streams]
-        outside.at_most("server: texts that differ from those of one process", sum(x != y for x, y in zip(got, want)) if ready else len(prompts), 0)
+        print(f"     server: {'ready' if ready else 'not ready'} after {time.monotonic() - begin:.0f} s")
+        yield client if ready else None, address
     finally:
-        server.terminate()
-        server.wait()
-    said = (tmp / "serve.log").read_text()
-    outside.at_most("server: the log does not say that the table is served", "ckvc keeps of each prompt what" not in said, 0)
-    if not ready:
-        print(said[-3000:])
+        process.terminate()
+        process.wait()
+        said = (tmp / "serve.log").read_text()
+        outside.at_most("server: the log does not say that the table is served", "ckvc keeps of each prompt what" not in said, 0)
+        if not ready:
+            print(said[-3000:])
+
+
+def part_serve():
+    """vLLM's server, asked by openai's client: prompts of all stages at once, streamed, and some of them cancelled; log probabilities; several answers;
+    structured output; chats."""
+    settings = {"table": tables["bank"], "budget": 0.25}
+    with engine(settings) as (llm, _):
+        want = answers(llm, prompts)
+    with server(settings) as (client, address):
+        if not client:
+            return outside.at_most("server: it does not start", 1, 0)
+
+        def ask(prompt, **more):
+            return client.completions.create(model="m", prompt=prompt, **{"max_tokens": NEW, "temperature": 0, "logprobs": 1, **more})
+
+        def gauge(name):
+            text = urllib.request.urlopen(f"{address}/metrics").read().decode()
+            return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(f"vllm:{name}{{"))
+
+        whole = {"extra_body": {"ignore_eos": True}}
+        gone = [ask(p, stream=True, max_tokens=900, **whole) for p in prompts[:3]]
+        streams, got = [ask(p, stream=True, **whole) for p in prompts], []
+        for stream in gone:
+            next(iter(stream))
+            stream.close()  # a cancelled request, whose prompt is compacted or about to be
+        for stream in streams:
+            events = [event.choices[0].logprobs for event in stream]
+            got.append(([int(t.split(":")[1]) for e in events for t in e.tokens], [x for e in events for x in e.token_logprobs]))
+        outside.at_most("server: texts that differ from those of one process", sum(x[0] != y[0] for x, y in zip(got, want)), 0)
+        outside.at_most("server: their log probabilities beside those of one process", max(
+            float(np.abs(np.subtract(x[1], y[1])).max()) for x, y in zip(got, want)), a.close)
+        three = ask(prompts[0], temperature=1, seed=3, n=3, max_tokens=12).choices
+        outside.at_most("server, n = 3: answers that are missing or the same", 3 - len({tuple(x.logprobs.tokens) for x in three}), 0)
+        text = ask(prompts[1], extra_body={"structured_outputs": {"regex": "[0-9]{4}"}}).choices[0].text
+        outside.at_most(f"server, structured output: {text!r} is not four digits", not (len(text) == 4 and text.isdecimal()), 0)
+        chat = client.chat.completions.create(model="m", messages=[{"role": "user", "content": "What is a table? " * 60}], max_tokens=8, logprobs=True)
+        outside.at_most("server: a chat has not 8 tokens", 8 - len(chat.choices[0].logprobs.content), 0)
+        end = time.monotonic() + 30
+        while gauge("num_requests_running") and time.monotonic() < end:
+            time.sleep(0.2)
+        outside.at_most("server: requests that run at the end", gauge("num_requests_running"), 0)
+        outside.at_most("server: the share of blocks that are not free at the end", gauge("kv_cache_usage_perc"), 0)
 
 
 if __name__ == "__main__":
@@ -329,12 +477,13 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     model = transformers.AutoModelForCausalLM.from_pretrained(a.model, dtype=getattr(torch, a.dtype)).eval().to(a.device)
     if a.prompts:
-        prompts = [json.loads(line)["tokens"] for line in a.prompts.read_text().splitlines()][:6]
-        prompts = [p[: 1500 - 97 * i] for i, p in enumerate(prompts)]
+        long_prompts = [json.loads(line)["tokens"] for line in a.prompts.read_text().splitlines()]
+        prompts = [p[: 1500 - 97 * i] for i, p in enumerate(long_prompts[:6])]
         ids = sum(prompts, [])
     else:
         ids = prose_ids()
         prompts = [ids[700 * i : 700 * i + n] for i, n in enumerate((900, 257, 1111, 40, 20, 512))]
+        long_prompts = [ids[1100 * i : 1100 * (i + 1)] for i in range(4)]
     tables = make_tables() if a.table is None else {"bank": str(a.table)} | ({"lengths": str(a.lengths)} if a.lengths else {})
     for part in [f for name, f in list(globals().items()) if name.startswith("part_") and (not a.only or name[5:] in a.only.split(","))]:
         part()
