@@ -169,8 +169,7 @@ class _Compacting:
     def _compact(self, blocks: torch.Tensor, n_tokens: int, first: int, end: int) -> None:
         """Moves what is kept of a prompt, in all layers of the group. blocks [width]: the request's. The slots from first to end - 1 become its gap."""
         size = self.kv_cache_spec.block_size
-        slot = torch.arange(n_tokens, device=blocks.device)
-        slot = slot[(slot < first) | (slot >= end)]
+        slot = torch.cat([torch.arange(first, device=blocks.device), torch.arange(end, n_tokens, device=blocks.device)])
         slot = blocks[slot // size] * size + slot % size
         for layer in self._layers:
             keys, values = self.read(layer.kv_cache, blocks[: -(-n_tokens // size)], n_tokens)

@@ -30,23 +30,26 @@ a = outside.arguments(smollm2=False, model=(pathlib.Path, outside.ROOT / "build/
                       prompts=(pathlib.Path, None, "a manifest with tokens"), budget=(str, "0.25,0.125", ""), tokens=(int, 1000, "of a prompt"),
                       shortest=(int, 64, "answer"), longest=(int, 256, "answer"), requests=(int, 24, ""), alone=(int, 3, "requests that come alone"),
                       pool=(int, 6, "whole requests that fit into the pool"), rounds=(int, 2, ""), block=(int, 32, "slots of a block"),
-                      dtype=(str, "float32", ""), eager=(int, 1, "0: with CUDA graphs"))
+                      dtype=(str, "float32", ""), fit=(int, 1, "0: entries as they are"), eager=(int, 1, "0: with CUDA graphs"))
 
 
 def timed(llm, asked):
-    """Answers requests [(prompt, tokens of the answer)] that come at once. Returns for each the seconds when its tokens came, and for each step how many
-    requests decoded in it."""
-    core, scheduler, came, decoding, begin = llm.llm_engine, llm.llm_engine.engine_core.engine_core.scheduler, [[] for _ in asked], [], time.monotonic()
+    """Answers requests [(prompt, tokens of the answer)] that come at once. Returns for each the seconds when its tokens came; for each step how many requests
+    decoded in it; and of the steps that computed no prompt the tokens of answers and the seconds."""
+    core, scheduler, came, decoding, alone = llm.llm_engine, llm.llm_engine.engine_core.engine_core.scheduler, [[] for _ in asked], [], [0, 0.0]
+    begin = now = time.monotonic()
     for i, (prompt, n) in enumerate(asked):
         core.add_request(str(i), {"prompt_token_ids": prompt}, SamplingParams(temperature=0, max_tokens=n, ignore_eos=True, detokenize=False))
     while core.has_unfinished_requests():
-        done = core.step()
-        now = time.monotonic() - begin
+        before = {r.request_id for r in scheduler.running if r.num_computed_tokens >= r.num_prompt_tokens}
+        done, last, now = core.step(), now, time.monotonic()
         for x in done:
             at = came[int(x.request_id)]
-            at += [now] * (len(x.outputs[0].token_ids) - len(at))
-        decoding.append(sum(r.num_computed_tokens >= r.num_prompt_tokens for r in scheduler.running))
-    return came, decoding
+            at += [now - begin] * (len(x.outputs[0].token_ids) - len(at))
+        decoding.append(len(before))
+        if before.issuperset(r.request_id for r in scheduler.running):
+            alone = [alone[0] + len(before), alone[1] + now - last]
+    return came, decoding, alone
 
 
 def turn(budget):
@@ -61,14 +64,14 @@ def turn(budget):
     blocks = -(-(a.tokens + a.longest) // a.block)
     options = dict(model=str(a.model), dtype=a.dtype, block_size=a.block, enforce_eager=bool(a.eager), max_model_len=blocks * a.block, max_num_seqs=64,
                    num_gpu_blocks_override=a.pool * blocks + 1, max_num_batched_tokens=2048, enable_prefix_caching=False, seed=0)
-    settings = {} if budget is None else {"additional_config": {"ckvc": {"table": str(a.table), "budget": budget, "lengths": False}}}
+    settings = {} if budget is None else {"additional_config": {"ckvc": {"table": str(a.table), "budget": budget, "lengths": False, "fit": bool(a.fit)}}}
     with mock.patch.object(ckvc.vllm._Compacting, "_compact", compact):
         llm = LLM(**options, **settings)
         timed(llm, [(prompts[0], 4)])  # the first request pays for what is made once
         spent.clear()
         alone = [timed(llm, [(p, 16)])[0][0] for p in prompts[: a.alone]]
         compaction, busy, begin = list(spent), os.getloadavg()[0], time.monotonic()
-        came, decoding = timed(llm, requests)
+        came, decoding, (tokens, while_decoding) = timed(llm, requests)
         seconds = time.monotonic() - begin
         llm.llm_engine.engine_core.shutdown()
     del llm
@@ -79,6 +82,7 @@ def turn(budget):
             "second_token": median(at[1] - at[0] for at in alone), "compaction": cost, "compaction_share": cost / first,
             "at_once_most": max(decoding), "at_once_mean": statistics.mean(n for n in decoding if n),
             "seconds": seconds, "steps": len(decoding), "requests_s": len(requests) / seconds, "tokens_s": sum(n for _, n in requests) / seconds,
+            "tokens_s_decoding": tokens / while_decoding,
             "ttft": statistics.mean(at[0] for at in came), "tpot": statistics.mean((at[-1] - at[0]) / (len(at) - 1) for at in came)}
 
 
@@ -95,7 +99,8 @@ if __name__ == "__main__":
             of.setdefault(budget, []).append(got)
             print(json.dumps(got), flush=True)
     names = {"at_once_most": "requests decoding at once, most", "at_once_mean": "requests decoding at once, mean", "requests_s": "requests a second",
-             "tokens_s": "tokens of answers a second", "ttft": "seconds to the first token, all at once", "tpot": "seconds a token, all at once",
+             "tokens_s": "tokens of answers a second", "tokens_s_decoding": "tokens of answers a second, in steps that compute no prompt",
+             "ttft": "seconds to the first token, all at once", "tpot": "seconds a token, all at once",
              "ttft_alone": "seconds to the first token, alone", "tpot_alone": "seconds a token, alone", "second_token": "seconds to the second token, alone",
              "compaction": "seconds that compaction takes, alone", "compaction_share": "compaction, as a share of the prefill"}
     print(f"| {len(requests)} requests, {a.tokens} tokens | whole |", *(f"{b:g} |" for b in of if b is not None))

@@ -222,10 +222,9 @@ class Forced(AdapterLogitsProcessor):
 def part_losses():
     """Losses of true continuations beside those of `ckvc score`. Prompts have 1,024 tokens, so that a quarter is whole blocks, and tables one length."""
     name, T = tables.get("one", tables["bank"]), 1024
-    table = plugin.read_table(name)
-    if (table.c_min[:, 0] < 1).any():
-        return print(f"     losses: not compared, because {name} has not one length for all heads (ckvc fit --kept-floor 1)")
-    pieces = [p[: T + NEW] for p in long_prompts if len(p) >= T + NEW][:4]
+    table, pieces = plugin.read_table(name), [p[: T + NEW] for p in long_prompts if len(p) >= T + NEW][:4]
+    if (table.c_min[:, 0] < 1).any() or 0.25 not in table.budgets or not pieces or a.dtype != "float32":
+        return print(f"     losses: not compared: want float32, prompts of {T + NEW} tokens and a table of one length (--kept-floor 1) with budget 0.25")
     with outside.manifest([{"id": str(i), "tokens": p} for i, p in enumerate(pieces)]) as m:
         lines = outside.run(a.ckvc, "score", "--model", a.model, "--manifest", m.name, "--table", name,
                             "--window", table.window, "--continuation", NEW, "-q")
