@@ -310,7 +310,7 @@ link $(POLICY_SO).1.0.0 $(LIBDIR)/$(POLICY_SO)
 644 lib/policy/example/keep_set.c share/ckvc/keep_set.c
 $(foreach f,$(wildcard configs/*.conf),644 $(f) share/ckvc/$(notdir $(f))$(newline))
 $(foreach f,demo.sh corpora.py plain_text.py losses_svg.py recovered.py,755 scripts/$(f) share/ckvc/scripts/$(f)$(newline))
-$(foreach f,$(wildcard models/ckvc-tiny-*/* data-manifests/*.json),644 $(f) share/ckvc/$(f)$(newline))
+$(foreach f,$(wildcard models/ckvc-tiny-*/* data-manifests/*.json default-texts/NOTICE default-texts/*/*.gz),644 $(f) share/ckvc/$(f)$(newline))
 $(foreach f,python/pyproject.toml python/README.md $(wildcard python/ckvc/*.py) python/ckvc/py.typed,644 $(f) share/ckvc/$(f)$(newline))
 $(foreach f,$(wildcard python/examples/*.py),755 $(f) share/ckvc/$(f)$(newline))
 endef

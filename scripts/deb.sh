@@ -16,7 +16,9 @@ find "$root/usr/lib" -name '*.a' -exec strip --strip-debug --enable-deterministi
 mkdir -p "$doc" "$root/usr/share/lintian/overrides" "$root/DEBIAN"
 mv "$root/usr/share/zsh/site-functions" "$root/usr/share/zsh/vendor-completions" # where Debian's zsh looks
 { printf 'Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\n\nFiles: *\nCopyright: 2026 the ckvc authors\nLicense: Expat\n'
-    sed -n '5,$s/^$/./; 5,$s/^/ /p' LICENSE; } >"$doc/copyright"
+    sed -n '5,$s/^$/./; 5,$s/^/ /p' LICENSE
+    printf '\nFiles: usr/share/ckvc/default-texts/*\nCopyright: their authors, whom usr/share/ckvc/default-texts/NOTICE names\nLicense: free-texts\n'
+    printf ' Each is in the public domain or under MIT, BSD-3-Clause, PSF or CC-BY-4.0, as NOTICE says in full.\n'; } >"$doc/copyright"
 gzip -9n <NEWS.md >"$doc/NEWS.md.gz"
 printf 'ckvc (%s) unstable; urgency=medium\n\n  * NEWS.md.gz says what is new.\n\n -- %s  %s\n' \
     "$version" "$maintainer" "$(date -R -u -d "@$SOURCE_DATE_EPOCH")" | gzip -9n >"$doc/changelog.gz"
