@@ -43,7 +43,7 @@ typedef struct source_state {
 
 typedef struct builder {
     const corpus *c;
-    const build_options *o;
+    build_options *o; /* a copy, in which the lengths change in turn */
     built_manifest *out;
     cursor *cursors; /* [n_documents] */
     source_state *sources;
@@ -301,7 +301,16 @@ static bool add_entry(builder *b, const char *source, const span *s, piece text,
     return true;
 }
 
+/* Sets the lengths of the next prompt. */
+static void take_length(builder *b) {
+    build_options *o = b->o;
+    if (o->n_lengths == 0) { return; }
+    o->max_length = o->lengths[b->out->n_entries % o->n_lengths];
+    o->min_length = (4 * o->max_length + 4) / 5;
+}
+
 static ckvc_status add_text_prompt(builder *b) {
+    take_length(b);
     for (bool added = false; !added;) {
         span s;
         CKVC_TRY(take_span(b, &s));
@@ -376,6 +385,7 @@ static ckvc_status fit_filler(const builder *b, const retrieval_plan *plan, piec
 
 static ckvc_status add_retrieval_prompt(builder *b, uint32_t number) {
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer prompt = {0}, answers = {0};
+    take_length(b);
     for (bool added = false; !added;) {
         span s;
         CKVC_TRY(take_span(b, &s));
@@ -523,13 +533,14 @@ static ckvc_status build(builder *b) {
 
 ckvc_status manifest_build(const corpus *c, const build_options *o, built_manifest *out,
                            ckvc_err *err) {
-    assert(o->prompts >= 0 && o->min_length >= 1 && o->max_length >= o->min_length &&
-           o->continuation >= 0);
-    const int64_t most = c->chat ? (int64_t)c->n_documents : BUILD_PROMPTS;
+    assert(o->prompts >= 0 && o->continuation >= 0 && o->n_lengths <= BUILD_MAX_LENGTHS &&
+           (o->n_lengths || (o->min_length >= 1 && o->max_length >= o->min_length)));
+    const int64_t most = o->most ? o->most : c->chat ? (int64_t)c->n_documents : BUILD_PROMPTS;
     for (int64_t n = o->prompts ? o->prompts : most;;) {
         ckvc_err failure = {0};
+        build_options own = *o;
         CKVC_AUTO(builder_fini)
-        builder b = {.c = c, .o = o, .n_prompts = n, .out = out, .err = &failure};
+        builder b = {.c = c, .o = &own, .n_prompts = n, .out = out, .err = &failure};
         *out = (built_manifest){0};
         const ckvc_status status = build(&b);
         if (status == CKVC_OK) { return CKVC_OK; }

@@ -12,16 +12,21 @@
 enum {
     BUILD_MAX_SPLITS = 8,
     /* the most prompts that are made where no number is asked for */
-    BUILD_PROMPTS = 100
+    BUILD_PROMPTS = 100,
+    BUILD_MAX_LENGTHS = 8
 };
 
 typedef struct build_options {
     const tokenizer *tok; /* NULL: lengths are in characters */
     chat_template chat;   /* with tok: for conversations, whose lengths count what it adds */
-    /* how many in all, retrieval prompts included; 0: as many as the text gives */
-    int64_t prompts;
+    /* how many in all, retrieval prompts included; 0: as many as the text gives, up to `most` */
+    int64_t prompts, most; /* most 0: BUILD_PROMPTS, or all conversations */
     /* of a prompt, counting special tokens; a length is drawn uniformly between the two */
     int64_t min_length, max_length;
+    /* Where there are such lengths, prompts take them in turn in place of min_length and
+     * max_length: one has at most its length, and at least four fifths of it. */
+    int64_t lengths[BUILD_MAX_LENGTHS];
+    size_t n_lengths;
     /* The least length of a continuation, in tokens or characters. That of a retrieval prompt may
      * be shorter. */
     int64_t continuation;

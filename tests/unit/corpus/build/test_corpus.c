@@ -275,6 +275,31 @@ TEST(builds_by_characters_and_tokens) {
     check_build(t);
 }
 
+/* Each length has its share of the prompts, of text and of retrieval, and `most` bounds them all
+ * where the text gives more. */
+TEST(lengths_take_turns) {
+    build_options o = build_of(NULL, 0, 0, 0, 128, 0.5, 3);
+    o.lengths[0] = 600;
+    o.lengths[1] = 1500;
+    o.n_lengths = 2;
+    o.most = 8;
+    CKVC_AUTO(corpus_fini) corpus c;
+    built_manifest m;
+    read_corpus(&c);
+    OK(manifest_build(&c, &o, &m, &err));
+    size_t short_of[2] = {0}, long_of[2] = {0}; /* by text and retrieval */
+    for (size_t i = 0; i < m.n_entries; i++) {
+        const manifest_entry *e = &m.entries[i];
+        const bool facts = strcmp(e->source, "facts") == 0;
+        assert_true(e->text_size >= 480 && e->text_size <= 1500);
+        short_of[facts] += e->text_size <= 600;
+        long_of[facts] += e->text_size >= 1200;
+    }
+    assert_int_equal(m.n_entries, 8);
+    for (int k = 0; k < 2; k++) { assert_true(short_of[k] == 2 && long_of[k] == 2); }
+    built_manifest_fini(&m);
+}
+
 /* Undoes a phrasing by hand: each question has its key's value as answer, stated once. */
 TEST(retrieval_answers_are_right) {
     CKVC_AUTO(vocabulary_fini) vocabulary words = {0};
