@@ -5,11 +5,13 @@
 #include "cmd/common/json_text.h"
 #include "cmd/common/manifest_leaks.h"
 #include "cmd/common/run_setup.h"
+#include "cmd/common/table_uses.h"
 #include "cmd/verbs.h"
 #include "lib/base/files.h"
 
 typedef struct compile_cli {
     run_setup_options setup;
+    texts_options texts;
     fit_options fit;
     const compile_way *way; /* by --mode and --ranking */
     probe_kind probe;
@@ -137,7 +139,22 @@ static const char summary_form[] =
     "wrote {out}/table.ckvt: round {best_round}'s, content id {content_id}\n"
     "tables of every pass: {out}/tables; held-out scores: {out}/heldout; records: {out}/"
     "{probe=grid-search?grid}{probe=grid-search!pass-*}\n"
-    "next: ckvc report {out}/table.ckvt {out} --out report\n";
+    "{verdict&verdict: with the table the model loses {loss:.4f} nats per token more than with its "
+    "whole cache; it loses " GAIN_FORM " less than {name}, the best of the rules above: the table "
+    "is {lo>0?better}{lo>0!{hi<0?worse}{hi<0!not shown to differ}}\n}";
+
+/* The table beside the rule that comes nearest to it; NULL where nothing judged. New reference. */
+static json_t *verdict_json(const compile_pass *p) {
+    int best = -1;
+    for (int k = 0; k < POLICY_KIND_COUNT; k++) {
+        const bool nearer = best < 0 || p->over[k].mean < p->over[best].mean;
+        if (p->over[k].n && k != POLICY_IDENTITY && nearer) { best = k; }
+    }
+    if (best < 0) { return NULL; }
+    json_t *o = gain_json(p->over[best]);
+    json_object_set_new(o, "name", json_string(policy_kind_name((policy_kind)best)));
+    return JSON_NUMBERS(o, {"loss", -p->reward.mean});
+}
 
 static void print_summary(const compile_cli *c, const run_setup *j, const compile_result *r,
                           const json_t *o) {
@@ -155,9 +172,10 @@ static void print_summary(const compile_cli *c, const run_setup *j, const compil
                               json_pack("{s:s, s:f, s:o}", "name", policy_kind_name((policy_kind)k),
                                         "kept", best->kept[k], "over", gain_json(best->over[k])));
     }
-    json_t *beside = json_pack("{s:s, s:b, s:o, s:o, s:o*}", "out", c->setup.out, "demand",
+    json_t *beside = json_pack("{s:s, s:b, s:o, s:o, s:o*, s:o*}", "out", c->setup.out, "demand",
                                c->way == &compile_by_budgets, "tables", tables, "references",
-                               references, "best", heldout_json(best));
+                               references, "best", heldout_json(best), "verdict",
+                               c->way == &compile_by_budgets ? verdict_json(best) : NULL);
     form_print(
         stderr, summary_form, o,
         JSON_NUMBERS(beside, {"round", r->n_rounds}, {"documents", best->reward.n_clusters}));
@@ -196,6 +214,22 @@ static ckvc_status check_options(const compile_cli *c, ckvc_err *err) {
                      rules[i].of);
         }
     }
+    return CKVC_OK;
+}
+
+/* Refuses options of prompts that are made of texts beside a manifest of prompts, and the other way
+ * round. */
+static ckvc_status check_prompts(const compile_cli *c, ckvc_err *err) {
+    static const char *const names[] = {"texts", "default-texts", "lengths", "prompts"};
+    for (size_t i = 0; c->setup.inputs.manifest && i < sizeof names / sizeof *names; i++) {
+        USAGE_IF(opts_said(names[i]),
+                 "--%s says how prompts are made of texts, but those of --manifest are made: leave "
+                 "out one of the two",
+                 names[i]);
+    }
+    USAGE_IF(c->setup.leak_check && !c->setup.inputs.manifest,
+             "--leak-check is the record of a --manifest: give that, too, or leave it out, since "
+             "prompts that are made of texts are checked as they are made");
     return CKVC_OK;
 }
 
@@ -299,13 +333,19 @@ static ckvc_status print_demand_dry_run(const compile_cli *c, run_setup *j, ckvc
     return CKVC_OK;
 }
 
-/* Warns if nothing shows that the held-out prompts share no text with those of the table. */
-static ckvc_status warn_of_leaks(const compile_cli *c, const run_setup *j, ckvc_err *err) {
-    if (!j->e.prompts->n_heldout) { return CKVC_OK; }
+/* Says what to do with the table, unless quiet, and warns if nothing shows that the held-out
+ * prompts share no text with those of the table. */
+static ckvc_status end_with_table(const compile_cli *c, const run_setup *j, ckvc_err *err) {
+    const model_shape *s = model_get_shape(j->e.model);
     CKVC_AUTO_FREE char *path = ckvc_path_join(c->setup.out, "table.ckvt");
     CKVC_AUTO(table_file_free_at) table_file *table = NULL;
     CKVC_TRY(table_file_read(path, &table, err));
-    leak_guard_warn(table, path, j->e.manifest->sha256);
+    if (!c->setup.inputs.quiet) {
+        table_uses_say(table, path, c->setup.inputs.model, c->setup.out,
+                       2.0 * 2 * s->n_layers * s->n_kv_heads * s->head_dim);
+        say("next: ckvc report %s %s --out report\n", path, c->setup.out);
+    }
+    if (j->e.prompts->n_heldout) { leak_guard_warn(table, path, j->e.manifest->sha256); }
     return CKVC_OK;
 }
 
@@ -315,6 +355,8 @@ static ckvc_status warn_of_leaks(const compile_cli *c, const run_setup *j, ckvc_
 static ckvc_status open_run(compile_cli *c, run_setup *j, ckvc_err *err) {
     CKVC_TRY(choose_way(c, err));
     CKVC_TRY(check_options(c, err));
+    CKVC_TRY(check_prompts(c, err));
+    c->setup.texts = &c->texts;
     c->setup.log.until_cql_alpha = c->fit.cql.cql_alpha;
     c->setup.log.until_reward = c->fit.cql.reward;
     CKVC_TRY(run_setup_open(&c->setup, j, err));
@@ -373,12 +415,13 @@ static ckvc_status compile(const verb_call *call, ckvc_err *err) {
         print_summary(c, &j, r, result);
     }
     if (c->setup.inputs.json) { json_print(result); }
-    return warn_of_leaks(c, &j, err);
+    return end_with_table(c, &j, err);
 }
 
 #define OPTIONS_OF compile_cli
 static const opt rows[] = {
     OPT_GROUP(opts_inputs, setup),
+    OPT_GROUP(opts_texts, texts),
     OPT_PRESETS(opts_log, setup),
     OPT_TITLE("demand (not with --mode uniform --ranking paper)"),
     OPT_GROUP(opts_repeat, setup),
@@ -411,8 +454,9 @@ const verb verb_compile = {
         "ranking and floor, and other held-out prompts judge it.\nWith --mode uniform --ranking "
         "paper the table is made the paper's way: head pass, fit, gate pass, fit, until "
         "nothing changes or\nnothing is gained",
-    .usage = "ckvc compile --model DIR --manifest FILE --out RUN [options]",
+    .usage = "ckvc compile --model DIR [--manifest FILE | --texts DIR] --out RUN [options]",
     .examples =
+        "  ckvc compile --model DIR --out run                  # from the texts that come along\n"
         "  ckvc compile --model models/ckvc-tiny-8l --manifest prompts.jsonl --budget 0.25 "
         "--holdout 0.2 --out runs/a\n"
         "  ckvc compile ... --out runs/a --resume              # after Ctrl-C, a crash, a full "
@@ -437,7 +481,8 @@ const verb verb_compile = {
         "text is found by\n"
         "  ckvc manifest check M --against M --holdout F --seed N --out check.json     # then "
         "compile ... --leak-check check.json\n",
-    .common = " model manifest budget window continuation holdout mode ranking select "
+    .common = " model manifest texts default-texts lengths prompts budget window continuation "
+              "holdout mode ranking select "
               "threads seed out resume dry-run ",
     VERB_OPTIONS(rows),
     .instead = "--manifest names the prompts",

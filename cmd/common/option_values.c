@@ -319,30 +319,32 @@ static char *trim(char *s) {
     return s;
 }
 
-/* Finds the file that --config names. A name such as `default` is looked for in
- * PREFIX/share/ckvc, beside the installed program's bin, and then in configs of the checkout in
- * which the program was built. *out is the caller's to free. */
-static ckvc_status find_config(const char *name, char **out, ckvc_err *err) {
-    static const char *const folders[] = {"../share/ckvc", "../../configs"};
+char *opt_shipped_path(const char *folder, const char *name) {
     char program[PATH_MAX];
     const ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
-    if (n < 0 || strchr(name, '/') || ckvc_file_exists(name)) {
+    if (n < 0) { return NULL; }
+    program[n] = 0;
+    CKVC_AUTO_FREE char *bin = ckvc_path_dir(program);
+    CKVC_AUTO_FREE char *installed = ckvc_format("%s/../share/ckvc/%s", bin, name);
+    CKVC_AUTO_FREE char *built = ckvc_format("%s/../../%s/%s", bin, folder, name);
+    if (ckvc_file_exists(installed)) { return ckvc_take(&installed); }
+    return ckvc_file_exists(built) ? ckvc_take(&built) : NULL;
+}
+
+/* Finds the file that --config names. A name such as `default` is one of the configurations that
+ * come with the program. *out is the caller's to free. */
+static ckvc_status find_config(const char *name, char **out, ckvc_err *err) {
+    if (strchr(name, '/') || ckvc_file_exists(name)) {
         *out = ckvc_strdup(name);
         return CKVC_OK;
     }
-    program[n] = 0;
-    CKVC_AUTO_FREE char *bin = ckvc_path_dir(program);
-    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
-        CKVC_AUTO_FREE char *path = ckvc_format("%s/%s/%s.conf", bin, folders[i], name);
-        if (ckvc_file_exists(path)) {
-            *out = ckvc_take(&path);
-            return CKVC_OK;
-        }
-    }
-    return ckvc_fail(err, CKVC_E_NOINPUT,
-                     "--config %s: no such file, and none comes with the program by that name: "
-                     "default, demo, paper, quick and shared do",
-                     name);
+    CKVC_AUTO_FREE char *file = ckvc_format("%s.conf", name);
+    *out = opt_shipped_path("configs", file);
+    return *out ? CKVC_OK
+                : ckvc_fail(err, CKVC_E_NOINPUT,
+                            "--config %s: no such file, and none comes with the program by that "
+                            "name: default, demo, paper, quick and shared do",
+                            name);
 }
 
 ckvc_status opt_values_config(opt_values *v, const char *path, opt_known_fn *known, ckvc_err *err) {

@@ -34,6 +34,10 @@ typedef bool opt_known_fn(const char *name, nearest *near);
  * values point into, until opt_values_fini. */
 void opt_values_add(opt_values *v, const opt *table, void *base);
 void opt_values_fini(opt_values *v);
+/* Returns the path of a file or folder that comes with the program: PREFIX/share/ckvc/NAME beside
+ * the installed program's bin, or FOLDER/NAME of the checkout in which it was built. NULL when it
+ * is in neither. The caller frees it. */
+char *opt_shipped_path(const char *folder, const char *name);
 /* Reads a file of lines "option = value", in which # begins a comment. A path without a slash
  * that is no file names one of the configurations that come with the program. */
 ckvc_status opt_values_config(opt_values *v, const char *path, opt_known_fn *known,

@@ -133,6 +133,7 @@ void run_setup_close(run_setup *j) {
     ckvc_table_free(j->start);
     table_file_free(j->tables);
     free(j->layer_budgets);
+    made_prompts_fini(&j->made);
     inputs_close(&j->e);
 }
 
@@ -155,6 +156,9 @@ ckvc_status run_setup_open(const run_setup_options *c, run_setup *j, ckvc_err *e
     }
     j->options.instruction = j->e.instruction;
     j->options.n_instruction = j->e.n_instruction;
+    if (c->texts && !c->inputs.manifest) {
+        CKVC_TRY(prompts_make(c->texts, &c->inputs, c->out, &j->e, &j->made, err));
+    }
     CKVC_TRY(inputs_open_prompts(&c->inputs, &j->e, err));
     USAGE_IF(!c->out && !c->dry_run, "--out RUN is needed: the run directory to make");
     j->inputs = (calibrate_inputs){j->e.model, j->e.be, j->e.manifest, j->e.prompts};
@@ -164,6 +168,7 @@ ckvc_status run_setup_open(const run_setup_options *c, run_setup *j, ckvc_err *e
                      .prompt_options = &j->e.prompt_options,
                      .tokenizer = j->e.tok ? tokenizer_fingerprint(j->e.tok) : NULL};
     CKVC_TRY(leak_guard_plan(c->leak_check, &j->e, &j->plan.leak_check, err));
+    if (j->made.record) { j->plan.leak_check = json_incref(j->made.record); }
     if (!c->inputs.quiet) {
         const prompt_list *p = j->e.prompts;
         say("prompts: %zu (%zu held out, %zu cut, %zu too short), longest %u + %u tokens\n", p->n,
@@ -366,13 +371,30 @@ json_t *run_setup_repeat_json(const run_setup *j, const repeat_dry_run *d) {
     return d->query_bytes > 0 ? JSON_NUMBERS(o, {"query_bytes", d->query_bytes}) : o;
 }
 
+/* Puts the prompts that were made, and the record of their check, into the run, once. */
+static ckvc_status keep_prompts(run_setup *j, ckvc_err *err) {
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer record = {0};
+    ckvc_json_append(&record, j->made.record);
+    ckvc_buffer_text(&record, "\n");
+    const struct {
+        const char *name;
+        const ckvc_buffer *bytes;
+    } files[] = {{MADE_PROMPTS_FILE, &j->made.bytes}, {MADE_CHECK_FILE, &record}};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        if (run_has_file(j->run, files[i].name)) { continue; }
+        CKVC_TRY(run_checkpoint_file(j->run, files[i].name, files[i].bytes->data,
+                                     files[i].bytes->size, err));
+    }
+    return CKVC_OK;
+}
+
 ckvc_status run_setup_begin_run(const run_setup_options *c, run_setup *j, const json_t *whole,
                                 ckvc_err *err) {
     json_auto_t *own = whole ? NULL : plan_json(&j->plan);
     const ckvc_status st =
         run_create(c->out, whole ? whole : own, j->part, c->resume, &j->run, err);
     ckvc_stop_install((double)c->limit_time);
-    return st;
+    return st == CKVC_OK && j->made.record ? keep_prompts(j, err) : st;
 }
 
 /* Publishes `o`, which it takes, as a file of the run. All parts of a run would write the same,

@@ -7,6 +7,7 @@
 #include "calib/log/plan.h"
 #include "cmd/common/opened_inputs.h"
 #include "cmd/common/fit_options.h"
+#include "cmd/common/made_prompts.h"
 #include "formats/run/run_status.h"
 #include "formats/table/table_file.h"
 
@@ -20,6 +21,8 @@ typedef struct run_setup_options {
     int64_t limit_time, sample;
     uint32_t min_cell;
     bool resume, dry_run, no_repeat;
+    /* Where no manifest is named, prompts are made of these texts; NULL: a manifest is needed. */
+    const texts_options *texts;
 } run_setup_options;
 
 /* Rows of run_setup_options. */
@@ -44,6 +47,7 @@ typedef struct run_setup {
     ckvc_table *start;                  /* own table, when there is no --tables */
     run_dir *scan_run;                  /* --scan */
     run_part part;                      /* --shard */
+    made_prompts made;                  /* of texts; empty with --manifest */
     run_dir *run;
 } run_setup;
 

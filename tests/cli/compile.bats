@@ -435,12 +435,13 @@ loop |= zip("rounds variants rollouts check-rollouts cql-alpha shrink loss".spli
 demand = dict(zip("select recent repeat no-repeat positions queries bank bank-of".split(), "0.4 4 Again true 64 4 8 prompt".split()))
 shares = {"kept-floor": "0.1", "demand-floor": "0.1"}
 learned, classes = {"features": "2"}, {"classes": "2"}
+texts = dict(zip("texts default-texts lengths prompts".split(), ("README.md", "no", "512", "8")))
 always = """model threads memory backend compute quiet json manifest split max-tokens skip-short chat-template chat-date limit holdout window
     alpha keep-window seed continuation probe budget tables leak-check scan sample-prompts layer-budgets bootstrap mode ranking label out resume
     shard-prompts max-failures limit-time dry-run cache-keys cache-values""".split()
 run = lambda args, **env: subprocess.run(base + args, capture_output=True, text=True, env={**os.environ, **env})
 offered = {l.lstrip("# ").split()[0] for l in run(["--print-config"]).stdout.splitlines()}
-sorted_out = [*loop, *demand, *shares, *learned, *classes, *always]
+sorted_out = [*loop, *demand, *shares, *learned, *classes, *texts, *always]
 assert offered == set(sorted_out) and len(sorted_out) == len(offered), (offered ^ set(sorted_out))
 
 def refused(options, of, mode):

@@ -23,7 +23,7 @@ run_page() {
     (cd "$folder" && blocks "$page" | PATH="$PAGES/bin:$PATH" CKVC_THREADS=1 bash -ex) >"$folder.log" 2>&1 || { tail -n 20 "$folder.log"; return 1; }
 }
 
-@test "README's three commands, from three files of text to a verdict" {
+@test "README's three commands, from the texts that come along and from three files of text to a verdict" {
     run_page README.md
     [ -s "$PAGES/README.md/report/report.html" ]
     [ "$(blocks README.md | grep -c '^ckvc ')" -eq 3 ]

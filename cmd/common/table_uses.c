@@ -1,0 +1,66 @@
+/* Lines that use a table: see table_uses.h. */
+#include "cmd/common/table_uses.h"
+
+#include <sys/stat.h>
+
+#include "cmd/common/json_text.h"
+
+/* The lines hold braces and quotes, so they are put in as texts. */
+static const char uses_form[] =
+    "bytes: the table has {table/1000000:.1f} MB; of a prompt's cache, {token/1000:.1f} kB a token "
+    "in 16 bits, it keeps {kept}\n"
+    "use it:\n"
+    "  Python (python/README.md)   {python}\n"
+    "{vllm&  vLLM (docs/vllm.md)         {.}\n}"
+    "{llama&  llama.cpp (python/README.md#llamacpp)  {.}\n}"
+    "{other&  {.}\n}";
+
+/* Whether what block b of the table recommends reads no attention, as engines need that have
+ * none. */
+static bool reads_no_attention(const ckvc_table *t, uint32_t b) {
+    return t->score && t->theta && t->score[b].kind == CKVC_SCORE_LEARNED &&
+           t->score[b].features == 2;
+}
+
+/* Whether all heads of a layer keep as many positions, as vLLM's pages hold them. */
+static bool fits_pages(const ckvc_table *t, uint32_t b) {
+    return t->score[b].mode == CKVC_MODE_LENGTHS || (t->c_min && t->c_min[b].floor >= 1.0);
+}
+
+void table_uses_say(const table_file *f, const char *path, const char *model, const char *run,
+                    double token_bytes) {
+    const ckvc_table *t = f->table;
+    const uint32_t b = 0; /* the lines are of the first budget */
+    const double budget = t->budgets[b];
+    const size_t n = strlen(model);
+    const bool gguf = n > 5 && strcmp(model + n - 5, ".gguf") == 0, bare = reads_no_attention(t, b);
+    struct stat info = {0};
+    json_t *o = json_object();
+    if (stat(path, &info) != 0) { info.st_size = 0; }
+    CKVC_AUTO_FREE char *kept = budget < 1 ? ckvc_format("a share of %g", budget)
+                                           : ckvc_format("%g tokens in every layer", budget),
+                        *python = ckvc_format("with ckvc.hf.compress(model, \"%s\", budget=%g): "
+                                              "model.generate(...)%s",
+                                              path, budget,
+                                              gguf ? "  # model: its Hugging Face folder" : ""),
+                        *vllm = ckvc_format("vllm serve %s --additional-config '{\"ckvc\": "
+                                            "{\"table\": \"%s\", \"budget\": %g}}'",
+                                            gguf ? "DIR" : model, path, budget),
+                        *llama = ckvc_format("ckvc.llama.compact(llm, 0, \"%s\", budget=%g)", path,
+                                             budget),
+                        *other = ckvc_format(
+                            "%s: ckvc fit %s --features 2 --mode lengths --out other.ckvt",
+                            bare ? "vLLM holds a table of one length per layer"
+                                 : "vLLM and llama.cpp hold a table that reads no attention",
+                            run);
+    json_object_set_new(o, "kept", json_string(kept));
+    json_object_set_new(o, "python", json_string(python));
+    if (bare && fits_pages(t, b)) {
+        json_object_set_new(o, "vllm", json_string(vllm));
+    } else {
+        json_object_set_new(o, "other", json_string(other));
+    }
+    if (bare) { json_object_set_new(o, "llama", json_string(llama)); }
+    json_auto_t *said = JSON_NUMBERS(o, {"table", (double)info.st_size}, {"token", token_bytes});
+    form_print(stderr, uses_form, said, NULL);
+}
