@@ -288,6 +288,7 @@ ckvc_status prompts_make(const texts_options *o, const inputs_options *in, const
                        .splits = {{"select", CHOOSE_SHARE}, {"heldout", JUDGE_SHARE}},
                        .n_splits = 2,
                        .split_rest = "fit",
+                       .even_splits = true,
                        .seed = in->setting.seed};
     CKVC_TRY(read_lengths(o, in, e, &b, err));
     built_manifest made[2] = {{0}, {0}};

@@ -4,6 +4,7 @@
 #include "corpus/build/manifest_build.h"
 
 #include <assert.h>
+#include <math.h>
 
 #include "corpus/build/documents.h"
 #include "corpus/build/retrieval.h"
@@ -46,6 +47,7 @@ typedef struct builder {
     build_options *o; /* a copy, in which the lengths change in turn */
     built_manifest *out;
     cursor *cursors; /* [n_documents] */
+    double *places;  /* [n_documents] from 0 to 1, by which splits are given */
     source_state *sources;
     size_t n_sources, turn;
     vocabulary words;
@@ -58,7 +60,7 @@ typedef struct builder {
 
 static void builder_fini(builder *b) {
     for (size_t k = 0; k < b->n_sources; k++) { free(b->sources[k].order); }
-    CKVC_FREE(b->sources, b->cursors);
+    CKVC_FREE(b->sources, b->cursors, b->places);
     vocabulary_fini(&b->words);
     free(b->prompts.slots);
 }
@@ -244,14 +246,14 @@ static double draw_fraction(const build_options *o, const char *source, const ch
 }
 
 /* A split's number; n_splits: the rest. */
-static int split_of(const build_options *o, const corpus_document *d) {
-    const double place = draw_fraction(o, d->source, d->name);
+static int split_of(const builder *b, const corpus_document *d) {
+    const double place = b->places[d - b->c->documents];
     double upto = 0.0;
-    for (int i = 0; i < o->n_splits; i++) {
-        upto += o->splits[i].share;
+    for (int i = 0; i < b->o->n_splits; i++) {
+        upto += b->o->splits[i].share;
         if (place < upto) { return i; }
     }
-    return o->n_splits;
+    return b->o->n_splits;
 }
 
 static void put_in_split(const build_options *o, manifest_entry *e, int split) {
@@ -274,7 +276,7 @@ static void copy_messages(const manifest_entry *from, manifest_entry *to) {
 static bool add_entry(builder *b, const char *source, const span *s, piece text, piece tail,
                       int64_t length) {
     built_manifest *m = b->out;
-    const int split = split_of(b->o, s->document);
+    const int split = split_of(b, s->document);
     CKVC_AUTO_FREE char *whole = ckvc_format("%s\n%s", s->document->source, s->document->full_name);
     char hex[CKVC_SHA256_HEX], document[CKVC_SHA256_HEX];
     ckvc_sha256_hex(text.text, text.n, hex);
@@ -407,6 +409,18 @@ static ckvc_status add_retrieval_prompt(builder *b, uint32_t number) {
 
 /* ---- the whole ---- */
 
+static void place_documents(builder *b) {
+    b->places = ckvc_alloc(b->c->n_documents, sizeof *b->places);
+    for (size_t k = 0; k < b->n_sources; k++) {
+        for (size_t i = 0; i < b->sources[k].n; i++) {
+            const corpus_document *d = &b->c->documents[b->sources[k].order[i]];
+            const double at = 0.5 + 0.6180339887498949 * (double)i + 0.4 * (double)k;
+            b->places[d - b->c->documents] =
+                b->o->even_splits ? at - floor(at) : draw_fraction(b->o, d->source, d->name);
+        }
+    }
+}
+
 static void order_documents(builder *b) {
     const corpus *c = b->c;
     b->cursors = ckvc_calloc(c->n_documents, sizeof *b->cursors);
@@ -427,6 +441,7 @@ static void order_documents(builder *b) {
         ckvc_rng_init(&rng, b->o->seed, ckvc_rng_key(b->sources[k].name), STAGE_DOCUMENTS);
         ckvc_rng_shuffle_u32(&rng, b->sources[k].order, b->sources[k].n);
     }
+    place_documents(b);
 }
 
 /* A bit of every document rather than the first ones whole; any script where ASCII has too few. */

@@ -43,6 +43,10 @@ typedef struct build_options {
     } splits[BUILD_MAX_SPLITS];
     int n_splits;
     const char *split_rest;
+    /* In place of that number, the documents of a source get evenly spread ones, in the order in
+     * which they are taken, so that few documents of each of several sources lie in all splits:
+     * the fractions of 1/2 + i times the golden ratio, sources 2/5 apart. */
+    bool even_splits;
     uint64_t seed;
 } build_options;
 

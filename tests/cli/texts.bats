@@ -23,6 +23,7 @@ assert {l["split"] for l in lines} == {"fit", "select", "heldout"}, lines
 documents = {}
 for l in lines:
     documents.setdefault(l["document"], set()).add(l["split"])
+assert all(len(splits) == 1 for document, splits in documents.items() if not document.startswith("data-")), documents # long ones are in parts
 record = load(sys.argv[1] + "/prompts-check.json")
 assert record["leaked_prompts"] == 0 and record["held_out"] == sum(l["split"] != "fit" for l in lines), record' "$DIR/run"
     "$CKVC" verify "$DIR/run" "$DIR/run/table.ckvt"

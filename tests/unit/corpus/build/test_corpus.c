@@ -300,6 +300,35 @@ TEST(lengths_take_turns) {
     built_manifest_fini(&m);
 }
 
+/* Of each source's documents every split has its share, to the nearest but one. */
+TEST(even_splits_of_each_source) {
+    CKVC_AUTO(corpus_fini) corpus c = {0};
+    for (int i = 0; i < 20; i++) { /* ten of each source */
+        char name[32];
+        CKVC_AUTO_FREE char *text = story((uint64_t)i, 60);
+        snprintf(name, sizeof name, "even-%d.txt", i);
+        OK(corpus_add(&c, i % 2 ? "x" : "y", put_text(name, text), &err));
+    }
+    assert_int_equal(c.n_documents, 20);
+    build_options o = build_of(NULL, 20, 400, 500, 50, 0, 3);
+    o.splits[0].name = "select", o.splits[0].share = 0.2;
+    o.splits[1].name = "heldout", o.splits[1].share = 0.2;
+    o.n_splits = 2;
+    o.even_splits = true;
+    built_manifest m;
+    OK(manifest_build(&c, &o, &m, &err));
+    int of[2][3] = {{0}};
+    for (size_t i = 0; i < m.n_entries; i++) {
+        const char *split = m.entries[i].split;
+        of[m.entries[i].source[0] == 'y'][*split == 's' ? 0 : *split == 'h' ? 1 : 2]++;
+    }
+    for (int k = 0; k < 3; k++) {
+        const double share = k < 2 ? 0.2 : 0.6;
+        assert_true(fabs(of[0][k] - 10 * share) <= 1 && fabs(of[1][k] - 10 * share) <= 1);
+    }
+    built_manifest_fini(&m);
+}
+
 /* Undoes a phrasing by hand: each question has its key's value as answer, stated once. */
 TEST(retrieval_answers_are_right) {
     CKVC_AUTO(vocabulary_fini) vocabulary words = {0};
