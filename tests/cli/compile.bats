@@ -254,15 +254,17 @@ assert said["content_id"] == said["passes"][1]["content_id"], said' "$DIR"
         "$CKVC" score --model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 --holdout 0.6 --select 0.5 --split select -q \
             --table "$1" --ranking "$2" --kept-floor "$3" --ridge "$4" 2>/dev/null
     }
-    for of in "window "{0.4,1}" 0" "learned "{0.05,0.2,0.4}" "{0,0.5} "bank "{0.05,0.2,0.4}" "{0.1,0.5,3} "paper 0.4 0"; do
-        by_hand "$DIR/demand-hand.ckvt" $of
+    for of in "window "{0.4,1}" 0" {0.05,0.2,0.4}" "{"learned 0","learned 0.5","bank 0.1","bank 0.5","bank 3"} "paper 0.4 0"; do
+        set -- $of
+        case $1 in 0.*) set -- "$2" "$1" "$3" ;; esac
+        by_hand "$DIR/demand-hand.ckvt" "$@"
     done >"$DIR/select-hand.jsonl"
     for mix in 0.25 0.5 0.75 1; do
         "$CKVC" fit -q "$DIR/demand-hand" --mix "$mix" --out "$DIR/mixed-hand.ckvt" --force
         [ "$(content_id "$DIR/mixed-hand.ckvt")" = "$(content_id "$DIR/demand/tables/pass-01-mix-$mix.ckvt")" ]
-        for floor in 0.05 0.4; do
-            by_hand "$DIR/mixed-hand.ckvt" bank "$floor" 0.5
-            case $mix in 0.25 | 0.5) by_hand "$DIR/mixed-hand.ckvt" bank "$floor" 0.1 ;; esac
+        for ridge in 0.5 0.1; do
+            case $mix-$ridge in 0.75-0.1 | 1-0.1) continue ;; esac
+            for floor in 0.05 0.4; do by_hand "$DIR/mixed-hand.ckvt" bank "$floor" "$ridge"; done
         done
     done >>"$DIR/select-hand.jsonl"
     diff <(sort "$DIR/select-hand.jsonl") <(sort "$DIR/demand/select/pass-02.jsonl")
