@@ -4,6 +4,7 @@
 
 #include "formats/table/table_file.h"
 #include "formats/table/table_layout.h"
+#include "lib/base/cache_format.h"
 #include "lib/base/json.h"
 #include "lib/base/sizes.h"
 
@@ -35,6 +36,8 @@ static const struct {
     [CKVT_BANK] = {"BANK", CKVT_F16, "LHbd"},
     [CKVT_RIDGE] = {"RIDGE", CKVT_F64, "LB"},
     [CKVT_BANK_USE] = {"BANKUSE", CKVT_U32, "B2"},
+    [CKVT_BYTE_SHARE] = {"BYTES", CKVT_F64, "B"},
+    [CKVT_HELD] = {"HELD", CKVT_U32, "B2"},
     [CKVT_QHEAD] = {"QHEAD", CKVT_F64, "LGBh"},
     [CKVT_QGATE] = {"QGATE", CKVT_F64, "LEPBg"},
     [CKVT_NHEAD] = {"NHEAD", CKVT_U64, "LGBh"},
@@ -66,6 +69,9 @@ size_t ckvt_type_bytes(ckvt_type type) {
 
 _Static_assert(sizeof(ckvc_c_min) == 2 * sizeof(double), "a row of CMIN");
 _Static_assert(sizeof(ckvc_bank_use) == 2 * sizeof(uint32_t), "a row of BANKUSE");
+_Static_assert(sizeof(ckvc_held) == 2 * sizeof(uint32_t), "a row of HELD");
+_Static_assert((int)CACHE_FORMATS == CKVC_TABLE_FORMATS && CACHE_Q4_0_ROT == 11,
+               "tables number the formats as cache_format does");
 _Static_assert(sizeof(ckvc_score) == 6 * sizeof(uint32_t), "a row of SCORE");
 
 static uint64_t axis_length(const ckvc_table *t, char letter) {
@@ -127,6 +133,8 @@ void **ckvt_slot(table_file *t, ckvt_section s) {
         [CKVT_BANK] = &c->bank,
         [CKVT_RIDGE] = &c->ridge,
         [CKVT_BANK_USE] = &c->bank_use,
+        [CKVT_BYTE_SHARE] = &c->byte_share,
+        [CKVT_HELD] = &c->held,
         [CKVT_QHEAD] = &head->q,
         [CKVT_QGATE] = &gate->q,
         [CKVT_NHEAD] = &head->n,
@@ -210,6 +218,51 @@ void table_file_free(table_file *t) {
     json_decref(t->xfer);
     json_decref(t->model);
     free(t);
+}
+
+cache_formats table_file_held(const table_file *t, uint32_t b) {
+    const ckvc_held *held = t->table->held;
+    return held ? (cache_formats){(cache_format)held[b].keys, (cache_format)held[b].values}
+                : (cache_formats){0};
+}
+
+/* Leaves these n elements of a list. Does nothing with NULL. */
+static void take_elements(json_t *list, const uint32_t *take, uint32_t n) {
+    json_auto_t *all = json_copy(list);
+    json_array_clear(list);
+    for (uint32_t i = 0; all && i < n; i++) {
+        json_array_append(list, json_array_get(all, take[i]));
+    }
+}
+
+void table_file_take_budgets(table_file *t, const uint32_t *take, uint32_t n) {
+    ckvt_spec specs[CKVT_SECTION_COUNT];
+    const bool fits = ckvt_specs(t->table, specs); /* a table whose sections overflow is not made */
+    for (int s = 0; fits && s < CKVT_SECTION_COUNT; s++) {
+        char *values = ckvt_values(t, (ckvt_section)s);
+        const char *dims = sections[s].dims, *axis = strchr(dims, 'B');
+        if (!values || !axis) { continue; }
+        const uint64_t *size = specs[s].dims;
+        size_t rows = 1, bytes = ckvt_type_bytes(sections[s].type); /* no f16 has this axis */
+        for (int d = 0; d < specs[s].rank; d++) {
+            rows *= dims + d < axis ? (size_t)size[d] : 1;
+            bytes *= dims + d > axis ? (size_t)size[d] : 1;
+        }
+        for (size_t i = 0; i < rows * n; i++) {
+            const size_t from = i / n * (size_t)size[axis - dims] + take[i % n];
+            memmove(values + i * bytes, values + from * bytes, bytes);
+        }
+    }
+    t->table->n_budgets = n;
+    json_t *demand = json_object_get(json_object_get(t->meta, "diagnostics"), "demand"),
+           *select = json_object_get(t->meta, "select"), *candidate;
+    size_t i;
+    take_elements(json_object_get(demand, "by_budget"), take, n);
+    take_elements(json_object_get(select, "chosen"), take, n);
+    json_array_foreach(json_object_get(select, "candidates"), i, candidate) {
+        take_elements(json_object_get(candidate, "kl"), take, n);
+        take_elements(json_object_get(candidate, "loss"), take, n);
+    }
 }
 
 /* ---- invariants ---- */
@@ -415,6 +468,21 @@ static json_t *describe_features(const table_file *t) {
                : NULL;
 }
 
+/* Describes in which share of the bytes each budget was chosen, and how what it keeps is held; NULL
+ * when the table has no formats. */
+static json_t *describe_bytes(const ckvc_table *c) {
+    json_t *list = c->byte_share ? json_array() : NULL;
+    for (uint32_t b = 0; list && b < c->n_budgets; b++) {
+        const double share = c->byte_share[b];
+        json_array_append_new(
+            list, json_pack("{s:o, s:o, s:s, s:s}", "budget", ckvc_json_real(c->budgets[b]),
+                            "bytes", share > 0 ? ckvc_json_real(share) : json_null(), "keys",
+                            cache_format_name((cache_format)c->held[b].keys), "values",
+                            cache_format_name((cache_format)c->held[b].values)));
+    }
+    return list;
+}
+
 /* Describes the bank's size, with the bytes that it takes in the file, and what it is used for;
  * NULL when the table has none. */
 static json_t *describe_bank(const table_file *t) {
@@ -449,7 +517,7 @@ static json_t *describe_summary(const table_file *t) {
     }
     return json_pack(
         "{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o*, s:o*, s:o*, s:o*, s:o*, s:o*, s:o*, "
-        "s:o, s:b, s:b, s:O, s:O*, s:O*, s:O*}",
+        "s:o*, s:o, s:b, s:b, s:O, s:O*, s:O*, s:O*}",
         "content_id", t->content_id, "shape", ckvt_shape_json(c), "budgets",
         ckvc_json_reals(c->budgets, c->n_budgets), "head_actions",
         ckvc_json_reals(c->head_grid, c->n_head_actions), "gate_actions",
@@ -459,9 +527,10 @@ static json_t *describe_summary(const table_file *t) {
         values[CKVC_SIDE_GATE], "shares", describe_section(t, CKVT_SHARE), "layer_shares",
         describe_section(t, CKVT_LAYER_SHARE), "length_shares",
         describe_section(t, CKVT_LENGTH_SHARE), "c_min", describe_c_min(c), "score",
-        describe_score(c), "features", describe_features(t), "bank", describe_bank(t), "evidence",
-        evidence, "bootstrap", shares, "signature", t->signature != NULL, "meta", t->meta,
-        "transfer", t->xfer, "provenance", t->prov, "model", t->model);
+        describe_score(c), "features", describe_features(t), "bank", describe_bank(t), "bytes",
+        describe_bytes(c), "evidence", evidence, "bootstrap", shares, "signature",
+        t->signature != NULL, "meta", t->meta, "transfer", t->xfer, "provenance", t->prov, "model",
+        t->model);
 }
 
 json_t *table_file_describe(const table_file *t, bool cells) {

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 
 #include "formats/side/side.h"
+#include "lib/base/cache_format.h"
 #include "lib/base/hash.h"
 #include "lib/base/memory.h"
 #include "lib/base/names.h"
@@ -54,6 +55,12 @@ ckvc_status table_file_read(const char *path, table_file **out, ckvc_err *err) C
  * reader's rules; a breach is CKVC_E_BUG that names the section. */
 ckvc_status table_file_write(table_file *t, const char *path, bool force,
                              ckvc_err *err) CKVC_MUST_CHECK;
+
+/* How what the table keeps under budget number b is held; in float32 where it has no formats. */
+cache_formats table_file_held(const table_file *t, uint32_t b);
+/* Leaves the table the blocks of n of its budgets, whose numbers `take` has in ascending order,
+ * with what META says of each. */
+void table_file_take_budgets(table_file *t, const uint32_t *take, uint32_t n);
 
 /* Describes a table for `ckvc inspect`: a summary object, or with `cells` every section as nested
  * lists under its name. Returns a new reference. */

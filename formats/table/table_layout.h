@@ -16,12 +16,14 @@ struct table_file;
 enum { CKVT_HEADER_BYTES = 128, CKVT_ENTRY_BYTES = 112, CKVT_ALIGNMENT = 64 };
 enum {
     CKVT_MAJOR = 1,
-    CKVT_MINOR = 0, /* a table with shares has CKVT_MINOR_SHARES, one with a bank the last */
+    CKVT_MINOR = 0, /* the others are of tables with shares, with a bank, with formats */
     CKVT_MINOR_SHARES = 1,
     CKVT_MINOR_BANK = 2,
+    CKVT_MINOR_BYTES = 3,
     /* bits of the incompatible flags; the lowest are the operator */
     CKVT_FLAG_SHARES = 4,
     CKVT_FLAG_BANK = 16,
+    CKVT_FLAG_BYTES = 32,
     CKVT_BYTE_ORDER_MARK = 0x0102,
     CKVT_ZSTD_WINDOW_MAX = 8 << 20
 };
@@ -94,6 +96,8 @@ typedef enum ckvt_section {
     CKVT_BANK,
     CKVT_RIDGE,
     CKVT_BANK_USE,
+    CKVT_BYTE_SHARE,
+    CKVT_HELD,
     CKVT_QHEAD,
     CKVT_QGATE,
     CKVT_NHEAD,

@@ -135,7 +135,8 @@ static void fill_header(uint8_t header[CKVT_HEADER_BYTES], uint64_t flags, const
     memcpy(header + CKVT_AT_MAGIC, magic, sizeof magic);
     ckvc_put_u16(header + CKVT_AT_HEADER_SIZE, CKVT_HEADER_BYTES);
     ckvc_put_u16(header + CKVT_AT_MAJOR, CKVT_MAJOR);
-    ckvc_put_u16(header + CKVT_AT_MINOR, flags & CKVT_FLAG_BANK     ? CKVT_MINOR_BANK
+    ckvc_put_u16(header + CKVT_AT_MINOR, flags & CKVT_FLAG_BYTES    ? CKVT_MINOR_BYTES
+                                         : flags & CKVT_FLAG_BANK   ? CKVT_MINOR_BANK
                                          : flags & CKVT_FLAG_SHARES ? CKVT_MINOR_SHARES
                                                                     : CKVT_MINOR);
     ckvc_put_u16(header + CKVT_AT_BYTE_ORDER, CKVT_BYTE_ORDER_MARK);
@@ -173,7 +174,8 @@ static ckvc_status assemble(table_file *t, const char *path, ckvc_buffer *file, 
                  "%s: the table would take %llu bytes, the format allows %llu", path,
                  (unsigned long long)file_size, (unsigned long long)CKVC_TABLE_MAX_BYTES);
     const uint64_t flags = (uint64_t)t->table->op | (t->table->share ? CKVT_FLAG_SHARES : 0) |
-                           (t->table->bank ? CKVT_FLAG_BANK : 0);
+                           (t->table->bank ? CKVT_FLAG_BANK : 0) |
+                           (t->table->byte_share ? CKVT_FLAG_BYTES : 0);
     fill_header(header, flags, directory, n_sections, file_size);
     ckvc_buffer_append(file, header, sizeof header);
     ckvc_buffer_append(file, directory, n_sections * CKVT_ENTRY_BYTES);

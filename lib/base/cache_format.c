@@ -2,6 +2,7 @@
 #include "lib/base/cache_format.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "lib/base/bytes.h"
@@ -15,6 +16,35 @@ enum {
 static bool is_rotated(cache_format f) { return f % 2 != 0; }
 static cache_format without_rotation(cache_format f) { return (cache_format)(f - f % 2); }
 static bool has_blocks(cache_format f) { return f >= CACHE_Q8_0; }
+
+static const char *const names[CACHE_FORMATS] = {"f32",  "f32+rot",  "f16",  "f16+rot",
+                                                 "bf16", "bf16+rot", "fp8",  "fp8+rot",
+                                                 "q8_0", "q8_0+rot", "q4_0", "q4_0+rot"};
+
+const char *cache_format_name(cache_format f) { return names[f]; }
+
+const char *cache_formats_name(cache_formats f, char out[CACHE_FORMATS_TEXT]) {
+    const bool same = f.keys == f.values;
+    snprintf(out, CACHE_FORMATS_TEXT, "%s%s%s", names[f.keys], same ? "" : "/",
+             same ? "" : names[f.values]);
+    return out;
+}
+
+static bool format_named(const char *text, size_t n, cache_format *f) {
+    for (int i = 0; i < CACHE_FORMATS; i++) {
+        if (strncmp(text, names[i], n) == 0 && !names[i][n]) {
+            *f = (cache_format)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+bool cache_formats_named(const char *text, cache_formats *f) {
+    const char *slash = strchr(text, '/'), *values = slash ? slash + 1 : text;
+    return format_named(text, slash ? (size_t)(slash - text) : strlen(text), &f->keys) &&
+           format_named(values, strlen(values), &f->values);
+}
 
 size_t cache_bytes(cache_format f, size_t n) {
     switch (without_rotation(f)) {

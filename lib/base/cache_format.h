@@ -54,11 +54,26 @@ static inline bool cache_is_plain(cache_formats f) {
     return f.keys == CACHE_F32 && f.values == CACHE_F32;
 }
 
+/* Returns the name of a format. */
+const char *cache_format_name(cache_format f);
+/* Writes the names of both formats, such as "q8_0/q4_0+rot", or one name where they are the same,
+ * and returns `out`. */
+enum { CACHE_FORMATS_TEXT = 24 };
+const char *cache_formats_name(cache_formats f, char out[CACHE_FORMATS_TEXT]);
+/* Reads formats that are written so. Returns false where `text` names none. */
+bool cache_formats_named(const char *text, cache_formats *f);
+
 /* The bytes of n numbers; n is a multiple of the format's block (32 for q8_0 and q4_0). */
 size_t cache_bytes(cache_format f, size_t n);
 /* The bytes of a key and a value of head_dim numbers each. */
 static inline size_t cache_entry_bytes(cache_formats f, int32_t head_dim) {
     return cache_bytes(f.keys, (size_t)head_dim) + cache_bytes(f.values, (size_t)head_dim);
+}
+/* The share of the entries that fits into this share of the bytes that the whole cache takes in 16
+ * bits. */
+static inline double cache_entries_share(double bytes, cache_formats f) {
+    enum { N = 32 }; /* numbers of a key or value: a block, so that its scale counts */
+    return bytes * (2 * 2 * N) / (double)(cache_bytes(f.keys, N) + cache_bytes(f.values, N));
 }
 /* Over how many numbers a rotation goes; 1: they stay as they are. */
 int32_t cache_key_rotation(cache_formats f, int32_t head_dim);

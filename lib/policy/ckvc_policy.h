@@ -104,6 +104,13 @@ typedef struct ckvc_bank_use {
     uint32_t span;
 } ckvc_bank_use;
 
+/* The formats in which the keys and the values of what is kept under a budget are held: 0 float32,
+ * 2 float16, 4 bfloat16, 6 fp8 (e4m3fn), 8 ggml's q8_0, 10 its q4_0; 1 more says that each head is
+ * rotated before it is rounded (docs/method.md, section 11). */
+typedef struct ckvc_held {
+    uint32_t keys, values;
+} ckvc_held;
+
 /* A table as it was read. Engines read its members; the library alone makes and changes one. */
 typedef struct ckvc_table {
     uint32_t n_layers, n_heads;          /* L, G */
@@ -142,6 +149,9 @@ typedef struct ckvc_table {
     /* [L][nB] lambda; 0: the entries of the layer stay as they are under this budget */
     double *ridge;
     ckvc_bank_use *bank_use; /* [nB] */
+    /* These belong to a table with shares whose budgets were chosen in bytes; NULL in others. */
+    double *byte_share; /* [nB] the share of the whole cache in 16 bits; 0: not chosen in bytes */
+    ckvc_held *held;    /* [nB] */
 } ckvc_table;
 
 /* Reads the numeric sections of a .ckvt file. It checks the CRC-32 of the header, of the directory

@@ -16,6 +16,7 @@
 #define CKVC_TABLE_MAX_ACTIONS 4096u
 #define CKVC_TABLE_MAX_BYTES   ((uint64_t)1 << 31)
 #define CKVC_TABLE_SHAPE       10 /* numbers in SHAPE; 8 are written where the last two are 0 */
+#define CKVC_TABLE_FORMATS     12 /* the formats that ckvc_held numbers */
 
 const char *ckvc_operator_name(ckvc_operator op);  /* "paper", "no-utility", "no-threshold", ... */
 const char *ckvc_mode_name(ckvc_mode mode);        /* "shared", "heads", "layers", "lengths" */
@@ -57,15 +58,18 @@ int ckvc_table_add_learned(ckvc_table *t, uint32_t n_features);
  * head_dim numbers, zeroed, in place of those that it had. n_query_heads must be set. Returns 0, or
  * -1 when memory is out: the table is then as it was. */
 int ckvc_table_add_bank(ckvc_table *t, uint32_t n_bank, uint32_t head_dim);
+/* Gives a table with shares the arrays byte_share and held, zeroed: no budget was chosen in bytes,
+ * and all are held in float32. Returns 0, or -1 when memory is out: the table is then as it was. */
+int ckvc_table_add_bytes(ckvc_table *t);
 /* Returns where query i of query head h of layer l begins in `bank`. */
 size_t ckvc_bank_index(const ckvc_table *t, uint32_t l, uint32_t h, uint32_t i);
 /* Returns the largest ridge of a layer by which a table fits entries under block b; 0: it fits
  * none. */
 double ckvc_table_ridge(const ckvc_table *t, uint32_t b);
 /* Copies everything that belongs to shares from `from`, a table of the same L, G and nB, to a table
- * without shares: the shares, floors and scores, and the learned ranking and the bank if there are
- * any. Returns 0, or -1 when memory is out: the table is then as it was, or has shares that are 0.
- */
+ * without shares: the shares, floors and scores, and the learned ranking, the bank and the formats
+ * if there are any. Returns 0, or -1 when memory is out: the table is then as it was, or has shares
+ * that are 0. */
 int ckvc_table_copy_shares(ckvc_table *t, const ckvc_table *from);
 /* Returns a copy of a table, which the caller frees, or NULL when memory is out. */
 ckvc_table *ckvc_table_clone(const ckvc_table *t);
@@ -73,8 +77,9 @@ ckvc_table *ckvc_table_clone(const ckvc_table *t);
 /* Checks what every table must hold. Grids ascend and edges do not descend. Weights and thresholds
  * are grid values rounded to float32. A budget is a whole number of tokens, or a share of T below
  * 1. Shares are finite, not negative, and not all 0 in a block; floors fit their budgets; scores,
- * modes and features are known; a learned ranking is finite. Returns 0, or -1 with the first breach
- * in message, which begins with the section's name. A table that was read has passed this check. */
+ * modes and features are known; a learned ranking is finite; byte shares are below 1 and differ,
+ * and formats are known. Returns 0, or -1 with the first breach in message, which begins with the
+ * section's name. A table that was read has passed this check. */
 int ckvc_table_check(const ckvc_table *table, char *message, size_t message_size);
 
 /* The flat index of [l][g][b] in weight, and of [l][e][p][b] in tau. */

@@ -38,7 +38,8 @@ enum {
     FLAG_SHARES = 4,
     FLAG_RELATIVE = 8,
     FLAG_BANK = 16,
-    FLAGS_KNOWN = 31 /* these bits are known; FLAG_RELATIVE is refused */
+    FLAG_BYTES = 32,
+    FLAGS_KNOWN = 63 /* these bits are known; FLAG_RELATIVE is refused */
 };
 
 static const uint8_t magic[8] = {0x89, 'C', 'K', 'V', 0x0D, 0x0A, 0x1A, 0x0A};
@@ -62,8 +63,8 @@ typedef struct reader {
     const uint8_t *data;
     uint64_t size;
     uint32_t n_sections;
-    ckvc_operator op; /* from the header's incompatible flags, as are the next two */
-    bool shares, bank;
+    ckvc_operator op; /* from the header's incompatible flags, as are the next three */
+    bool shares, bank, bytes;
     char *message;
     size_t message_size;
 } reader;
@@ -142,7 +143,9 @@ static int check_header(reader *r) {
     r->op = (ckvc_operator)(flags & FLAG_OPERATOR);
     r->shares = flags & FLAG_SHARES;
     r->bank = flags & FLAG_BANK;
+    r->bytes = flags & FLAG_BYTES;
     FAIL_IF(r, r->bank && !r->shares, "byte 24: flag 16, a bank, without flag 4, shares");
+    FAIL_IF(r, r->bytes && !r->shares, "byte 24: flag 32, formats, without flag 4, shares");
     FAIL_IF(r, ckvc_get_u64(h + 32) != r->size,
             "byte 32: file size %" PRIu64 ", but %" PRIu64 " bytes are there", ckvc_get_u64(h + 32),
             r->size);
@@ -239,20 +242,21 @@ typedef struct target {
     uint64_t dims[4];
 } target;
 /* The first seven sections are in every table. Those from the 8th on belong to shares, of which two
- * may be missing, those from the 13th on to a learned ranking, and those from the 15th on to a
- * bank. */
+ * may be missing, those from the 13th on to a learned ranking, those from the 15th on to a bank,
+ * and those from the 18th on to formats. */
 enum {
     TARGETS_PAPER = 7,
     TARGET_LAYER_SHARE = 8,
     TARGET_LENGTH_SHARE = 9,
     TARGET_THETA = 12,
     TARGET_BANK = 14,
-    TARGETS = 17
+    TARGET_BYTES = 17,
+    TARGETS = 19
 };
 static const char *const target_names[TARGETS] = {
-    "BUDGET",  "GRIDHEAD", "GRIDGATE", "WEIGHT",   "TAU",    "EDGEENT",
-    "EDGEPPL", "SHARE",    "SHARELAY", "SHARELEN", "CMIN",   "SCORE",
-    "THETA",   "MASS",     "BANK",     "RIDGE",    "BANKUSE"};
+    "BUDGET", "GRIDHEAD", "GRIDGATE", "WEIGHT", "TAU",   "EDGEENT", "EDGEPPL",
+    "SHARE",  "SHARELAY", "SHARELEN", "CMIN",   "SCORE", "THETA",   "MASS",
+    "BANK",   "RIDGE",    "BANKUSE",  "BYTES",  "HELD"};
 
 static bool known_critical(const char *name) {
     if (!strcmp(name, "SHAPE")) { return true; }
@@ -377,7 +381,8 @@ static ckvc_table *make_table(const reader *r, const uint32_t shape[CKVC_TABLE_S
         (wanted[TARGET_LENGTH_SHARE] && ckvc_table_add_lengths(t)) ||
         (wanted[TARGET_THETA] &&
          ckvc_table_add_learned(t, (uint32_t)sections[TARGET_THETA].dims[2])) ||
-        (r->bank && ckvc_table_add_bank(t, (uint32_t)bank[2], (uint32_t)bank[3]))) {
+        (r->bank && ckvc_table_add_bank(t, (uint32_t)bank[2], (uint32_t)bank[3])) ||
+        (r->bytes && ckvc_table_add_bytes(t))) {
         ckvc_table_free(t);
         return NULL;
     }
@@ -386,10 +391,11 @@ static ckvc_table *make_table(const reader *r, const uint32_t shape[CKVC_TABLE_S
     t->visible = shape[8];
     t->keep_window = shape[9];
     t->op = r->op;
-    void *const values[TARGETS] = {
-        t->budgets,   t->head_grid, t->gate_grid,   t->weight,       t->tau,     t->edges_entropy,
-        t->edges_ppl, t->share,     t->layer_share, t->length_share, t->c_min,   t->score,
-        t->theta,     t->mass,      t->bank,        t->ridge,        t->bank_use};
+    void *const values[TARGETS] = {t->budgets,     t->head_grid,     t->gate_grid, t->weight,
+                                   t->tau,         t->edges_entropy, t->edges_ppl, t->share,
+                                   t->layer_share, t->length_share,  t->c_min,     t->score,
+                                   t->theta,       t->mass,          t->bank,      t->ridge,
+                                   t->bank_use,    t->byte_share,    t->held};
     for (int i = 0; i < TARGETS; i++) {
         if (wanted[i]) { decode_section(r, &sections[i], values[i]); }
     }
@@ -444,21 +450,24 @@ int ckvc_table_parse(const char *name, const void *bytes, size_t size, ckvc_tabl
         {target_names[14], TYPE_F16, 4, {L, shape[1], bank.dims[2], bank.dims[3]}},
         {target_names[15], TYPE_F64, 2, {L, nB}},
         {target_names[16], TYPE_U32, 2, {nB, sizeof(ckvc_bank_use) / sizeof(uint32_t)}},
+        {target_names[17], TYPE_F64, 1, {nB}},
+        {target_names[18], TYPE_U32, 2, {nB, sizeof(ckvc_held) / sizeof(uint32_t)}},
     };
     section sections[TARGETS];
     bool wanted[TARGETS];
     for (int i = 0; i < TARGETS; i++) {
         const bool there = find_section(r, target_names[i], &sections[i]);
-        FAIL_IF(r, i >= TARGETS_PAPER && there && !r->shares,
-                "byte 24: section %s is there, but flag 0x%x is not set", target_names[i],
-                FLAG_SHARES);
-        FAIL_IF(r, i >= TARGET_BANK && there && !r->bank,
-                "byte 24: section %s is there, but flag 0x%x is not set", target_names[i],
-                FLAG_BANK);
-        const bool may_miss = i == TARGET_LAYER_SHARE || i == TARGET_LENGTH_SHARE;
-        wanted[i] = i < TARGETS_PAPER || (i >= TARGET_BANK    ? r->bank
-                                          : i >= TARGET_THETA ? learned
-                                                              : r->shares && (there || !may_miss));
+        const bool may_miss = i == TARGET_LAYER_SHARE || i == TARGET_LENGTH_SHARE,
+                   flagged = i >= TARGET_BYTES  ? r->bytes
+                             : i >= TARGET_BANK ? r->bank
+                                                : r->shares || i < TARGETS_PAPER;
+        FAIL_IF(r, there && !flagged, "byte 24: section %s is there, but flag 0x%x is not set",
+                target_names[i],
+                !r->shares          ? FLAG_SHARES
+                : i >= TARGET_BYTES ? FLAG_BYTES
+                                    : FLAG_BANK);
+        wanted[i] =
+            i >= TARGET_THETA && i < TARGET_BANK ? learned : flagged && (there || !may_miss);
         if (wanted[i] && check_section(r, &targets[i], &sections[i])) { return -1; }
     }
 

@@ -136,6 +136,20 @@ int ckvc_table_add_bank(ckvc_table *t, uint32_t n_bank, uint32_t head_dim) {
     return 0;
 }
 
+int ckvc_table_add_bytes(ckvc_table *t) {
+    double *byte_share = array4(t->n_budgets, 1, 1, 1, sizeof *byte_share);
+    ckvc_held *held = array4(t->n_budgets, 1, 1, 1, sizeof *held);
+    assert(t->share && !t->byte_share);
+    if (!byte_share || !held) {
+        free(byte_share);
+        free(held);
+        return -1;
+    }
+    t->byte_share = byte_share;
+    t->held = held;
+    return 0;
+}
+
 size_t ckvc_bank_index(const ckvc_table *t, uint32_t l, uint32_t h, uint32_t i) {
     return (((size_t)l * t->n_query_heads + h) * t->n_bank + i) * t->bank_dim;
 }
@@ -162,7 +176,7 @@ int ckvc_table_copy_shares(ckvc_table *t, const ckvc_table *from) {
     if (ckvc_table_add_shares(t, from->layer_share != NULL)) { return -1; }
     if ((from->length_share && ckvc_table_add_lengths(t)) ||
         (from->theta && ckvc_table_add_learned(t, from->n_features)) ||
-        (from->bank && copy_bank(t, from))) {
+        (from->bank && copy_bank(t, from)) || (from->byte_share && ckvc_table_add_bytes(t))) {
         return -1;
     }
     memcpy(t->share, from->share, heads * nB * sizeof *t->share);
@@ -177,6 +191,10 @@ int ckvc_table_copy_shares(ckvc_table *t, const ckvc_table *from) {
     if (from->theta) {
         memcpy(t->theta, from->theta, heads * t->n_features * sizeof *t->theta);
         memcpy(t->mass, from->mass, heads * sizeof *t->mass);
+    }
+    if (from->byte_share) {
+        memcpy(t->byte_share, from->byte_share, nB * sizeof *t->byte_share);
+        memcpy(t->held, from->held, nB * sizeof *t->held);
     }
     return 0;
 }
@@ -224,6 +242,8 @@ void ckvc_table_free(ckvc_table *table) {
     free(table->bank);
     free(table->ridge);
     free(table->bank_use);
+    free(table->byte_share);
+    free(table->held);
     free(table);
 }
 
@@ -460,6 +480,22 @@ static int check_bank(const ckvc_table *t, char *message, size_t message_size) {
     return 0;
 }
 
+static int check_bytes(const ckvc_table *t, char *message, size_t message_size) {
+    for (uint32_t b = 0; t->byte_share && b < t->n_budgets; b++) {
+        const double share = t->byte_share[b];
+        FAIL_IF(!(share >= 0.0 && share < 1.0),
+                "BYTES[%u] is %g, want a share of the whole cache below 1, or 0", b, share);
+        for (uint32_t k = 0; share > 0.0 && k < b; k++) {
+            FAIL_IF(t->byte_share[k] == share, "BYTES[%u] is %g, which BYTES[%u] is already", b,
+                    share, k);
+        }
+        FAIL_IF(t->held[b].keys >= CKVC_TABLE_FORMATS || t->held[b].values >= CKVC_TABLE_FORMATS,
+                "HELD[%u]: format %u or %u is none that this reader knows", b, t->held[b].keys,
+                t->held[b].values);
+    }
+    return 0;
+}
+
 static int check_budgets_of_heads(const ckvc_table *t, char *message, size_t message_size) {
     if (!t->share) { return 0; }
     if (check_shares("SHARE", t->share, (size_t)t->n_layers * t->n_heads, t->n_budgets, message,
@@ -475,7 +511,9 @@ static int check_budgets_of_heads(const ckvc_table *t, char *message, size_t mes
             return -1;
         }
     }
-    return check_learned(t, message, message_size) ? -1 : check_bank(t, message, message_size);
+    return check_learned(t, message, message_size) || check_bank(t, message, message_size)
+               ? -1
+               : check_bytes(t, message, message_size);
 }
 
 int ckvc_table_check(const ckvc_table *t, char *message, size_t message_size) {

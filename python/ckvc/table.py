@@ -25,12 +25,13 @@ EVIDENCE = ("QHEAD", "QGATE", "NHEAD", "NGATE", "MHEAD", "MGATE", "LGATE")
 SHARES = ("SHARE", "CMIN", "SCORE")  # a table has all or none of these; with them may come SHARELAY, SHARELEN, and LEARNED, both or neither
 LEARNED = ("THETA", "MASS")
 BANK = ("BANK", "RIDGE", "BANKUSE")  # reference queries, by which entries are fitted; a table has all or none of these
-RAW = REQUIRED + SHARES + ("SHARELAY", "SHARELEN") + LEARNED + BANK
+BYTES = ("BYTES", "HELD")  # the share of the bytes in which each budget was chosen, and the formats of its entries; a table has both or neither
+RAW = REQUIRED + SHARES + ("SHARELAY", "SHARELEN") + LEARNED + BANK + BYTES
 # A section's type and dimensions: L layers, G KV heads, E and P bins, e and p their inner edges, B budgets, h and g actions, D features, H query
 # heads, b queries of the bank, d numbers of such a query, S numbers of SHAPE.
 SPECS = dict(SHAPE="3S", BUDGET="2B", GRIDHEAD="2h", GRIDGATE="2g", WEIGHT="1LGB", TAU="1LEPB", EDGEENT="2e", EDGEPPL="2p", SHARE="2LGB",
              SHARELAY="2LB", SHARELEN="2LB", CMIN="2B2", SCORE="3B6", THETA="1LGD", MASS="2LG", BANK="5LHbd", RIDGE="2LB", BANKUSE="3B2",
-             QHEAD="2LGBh", QGATE="2LEPBg", NHEAD="4LGBh", NGATE="4LEPBg", MHEAD="2LGBh", MGATE="2LEPBg", LGATE="2LEPBg",
+             BYTES="2B", HELD="3B2", QHEAD="2LGBh", QGATE="2LEPBg", NHEAD="4LGBh", NGATE="4LEPBg", MHEAD="2LGBh", MGATE="2LEPBg", LGATE="2LEPBg",
              sHEAD="1LGBh", sGATE="1LEPBg", sSHARE="2LGB2", hSIG="2LG3", META="0", pROV="0", xFER="0", mODEL="0")
 RULES = {  # what the values of sections must be
     "BUDGET": ("whole tokens from 1 up, or shares of the prompt between 0 and 1", lambda x: (x > 0) & (x < 2**32) & ((x < 1) | (x == np.floor(x)))),
@@ -40,12 +41,15 @@ RULES = {  # what the values of sections must be
     "sSHARE": ("want intervals of finite shares", lambda x: np.isfinite(x) & (x >= 0) & (x[..., :1] <= x[..., 1:])),
     "MASS RIDGE": ("values are finite, from 0 up", lambda x: np.isfinite(x) & (x >= 0)),
     "THETA BANK MHEAD MGATE LGATE hSIG": ("values are finite", np.isfinite),
+    "BYTES": ("want shares of the whole cache below 1, which differ, or 0", lambda x: (x >= 0) & (x < 1) & (len(set(x[x > 0])) == (x > 0).sum())),
+    "HELD": ("a format is none that this reader knows", lambda x: x < len(FORMATS)),
     "NHEAD NGATE": ("at most 2^53 records", lambda x: x <= 2**53),
     "sHEAD sGATE": ("want shares between 0 and 1", lambda x: (x >= 0) & (x <= 1)),
 }
 FILE_MAX, UNPACKED_MAX, JSON_MAX, WINDOW_MAX = 1 << 31, 1 << 30, 1 << 26, 8 << 20
 OPERATORS = ("paper", "no-utility", "no-threshold", "mean-pool")  # the header's incompatible flags, 0 to 3
-FLAG_SHARES, FLAG_RELATIVE, FLAG_BANK = 4, 8, 16  # the second is refused
+FLAG_SHARES, FLAG_RELATIVE, FLAG_BANK, FLAG_BYTES = 4, 8, 16, 32  # the second is refused
+FORMATS = tuple(name + rotated for name in ("f32", "f16", "bf16", "fp8", "q8_0", "q4_0") for rotated in ("", "+rot"))  # of caches, as HELD numbers them
 FEATURES = {1: (24, 64), 2: (11, 0)}  # by version: how many features there are beside those of the key, and how many last rows of attention they read
 SHAPE = ("n_layers", "n_heads", "n_kv_heads", "n_entropy_bins", "n_perplexity_bins", "n_budgets", "window", "head_axis")  # the names of its values in META
 SCORES, MODES = ("paper", "window", "learned", "bank"), ("shared", "heads", "layers", "lengths")
@@ -125,8 +129,9 @@ class Table:
     """A table that was read and checked.
 
     weight [L, G, nB], tau [L, E, P, nB] and budgets [nB] are there always. share [L, G, nB], layer_share and length_share [L, nB], c_min [nB, 2] (floor,
-    recent), theta [L, G, D], mass [L, G], bank [L, H, b, D], ridge [L, nB] and bank_use [nB, 2] are None if the table has none. score: a Score for each
-    budget. sections: {name: array}, as they are in the file. skipped: names of sections that were not read. meta, prov, xfer: the objects of META, pROV and
+    recent), theta [L, G, D], mass [L, G], bank [L, H, b, D], ridge [L, nB], bank_use [nB, 2] and byte_share [nB] are None if the table has none. score: a
+    Score for each budget. held: for each budget the names of the formats of keys and of values (docs/method.md, section 11), which are ("f32", "f32") where
+    the table does not say them. sections: {name: array}, as they are in the file. skipped: names of sections that were not read. meta, prov, xfer: the objects of META, pROV and
     xFER, or None."""
 
     def __init__(self, name: str, data: bytes):
@@ -156,12 +161,13 @@ class Table:
         self._refuse(major != 1, f"byte 10: format {major}.{minor}, this reader knows 1.x")
         for at, got, want in ((8, size, 128), (14, order, 0x0102), (32, length, len(data)), (40, start, 128), (52, entry, 112), (92, any(zero), 0)):
             self._refuse(got != want, f"byte {at}: got {got:d}, want {want:d}")
-        self._refuse(self.flags >= 2 * FLAG_BANK, f"byte 24: incompatible flags {self.flags:#x} are from a later format")
+        self._refuse(self.flags >= 2 * FLAG_BYTES, f"byte 24: incompatible flags {self.flags:#x} are from a later format")
         self._refuse(self.flags & FLAG_RELATIVE, "byte 24: flag 8: the table has thresholds below shares, which this version of ckvc no longer has; "
                      "fit it anew from its demand")
         self.operator, self.has_shares = OPERATORS[self.flags % FLAG_SHARES], bool(self.flags & FLAG_SHARES)
-        self.has_bank = bool(self.flags & FLAG_BANK)
-        self._refuse(self.has_bank and not self.has_shares, "byte 24: flag 16, a bank, without flag 4, shares")
+        self.has_bank, has_bytes = bool(self.flags & FLAG_BANK), bool(self.flags & FLAG_BYTES)
+        for flag, has, what in ((FLAG_BANK, self.has_bank, "a bank"), (FLAG_BYTES, has_bytes, "formats")):
+            self._refuse(has and not self.has_shares, f"byte 24: flag {flag}, {what}, without flag 4, shares")
         self._end = 128 + 112 * n  # of the directory
         self._refuse(not 1 <= n <= 256 or self._end > len(data), f"byte 48: {n} sections")
         self._refuse(binascii.crc32(data[128 : self._end]) != crc_dir, "byte 120: wrong CRC-32 of the directory: the file is damaged")
@@ -192,12 +198,12 @@ class Table:
             self._dims[name], packed_of[name] = tuple(dims[:rank]), (codec, packed, raw_size, TYPES[kind], digest)
         self._refuse(end != len(data), f"byte {end}: bytes behind the last section")
         together = [group for group in (EVIDENCE, LEARNED) if any(x in packed_of for x in group)]
-        for name in sum(together, REQUIRED + (SHARES if self.has_shares else ()) + (BANK if self.has_bank else ())):
+        flagged = ((FLAG_SHARES, SHARES, (*LEARNED, "SHARELAY", "SHARELEN", "sSHARE")), (FLAG_BANK, BANK, ()), (FLAG_BYTES, BYTES, ()))
+        for name in sum(together, REQUIRED + sum((names for flag, names, _ in flagged if self.flags & flag), ())):
             self._refuse(name not in packed_of, f"section {name} is missing")
-        for name in () if self.has_shares else (*SHARES, *LEARNED, "SHARELAY", "SHARELEN", "sSHARE"):
-            self._refuse(name in packed_of, f"section {name} is there, but byte 24 does not say so: flag {FLAG_SHARES:#x} is not set")
-        for name in () if self.has_bank else BANK:
-            self._refuse(name in packed_of, f"section {name} is there, but byte 24 does not say so: flag {FLAG_BANK:#x} is not set")
+        for flag, names, may_miss in flagged:
+            for name in () if self.flags & flag else names + may_miss:
+                self._refuse(name in packed_of, f"section {name} is there, but byte 24 does not say so: flag {flag:#x} is not set")
         self.content_id = identity.hexdigest()
         self._refuse(identity.digest() != self._identity, "byte 56: the content id is not that of its sections")
         self._check_shape(*np.frombuffer(packed_of["SHAPE"][1][:44], TYPES[3]).tolist())
@@ -274,6 +280,8 @@ class Table:
             s.get(name) for name in ("SHARE", "SHARELAY", "SHARELEN", "CMIN", *LEARNED, *BANK))
         self._refuse(self.has_bank and not ((1 <= self.bank_use) & (self.bank_use <= (self.bank.shape[2], 65535))).all(),
                      "section BANKUSE: want queries of the bank, and positions from 1 to 65535")
+        self.byte_share, held = s.get("BYTES"), s.get("HELD")
+        self.held = [("f32", "f32")] * nB if held is None else [(FORMATS[k], FORMATS[v]) for k, v in held.tolist()]
         self.score = [PAPER_SCORE] * nB
         if not self.has_shares:
             return
@@ -359,6 +367,10 @@ class Table:
         self._refuse(self.has_bank and self.bank.shape[3] != head_dim,
                      f"its bank has queries of {self.bank.shape[3] if self.has_bank else 0} values, the model's keys have {head_dim}")
 
+    def holds(self, b: int) -> str:
+        """The formats of block b as text: "q8_0/q4_0+rot" of keys and values, or one name for both."""
+        return "/".join(dict.fromkeys(self.held[b]))
+
     def check_budget(self, budget: float) -> None:
         self._refuse(budget == 1 and not isinstance(budget, (int, np.integer)),
                      "a budget of 1.0, which may be a token or a share: write 1 for 1 token, 0.99 for nearly all of a prompt")
@@ -405,6 +417,8 @@ class Table:
                 share, (f, recent) = self.share[:, :, b], self.c_min[b]
                 lines.append(f"    shares {share.min():.3g} ... {share.max():.3g}, floor {f:g} of the budget, {recent:.0f} recent; "
                              f"mode {self.score[b].mode}, score {self.score[b].kind}")
+            if self.byte_share is not None:
+                lines.append(f"    {self.byte_share[b]:.4g} of the bytes of the whole cache in 16 bits, held as {self.holds(b)}")
         if self.theta is not None:
             lines.append(f"  learned ranking: features of version {self.score[0].features}, {self.theta.shape[2]} a head")
         skipped = f"; not read (unknown, or no zstandard module): {' '.join(self.skipped)}" if self.skipped else ""

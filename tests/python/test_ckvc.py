@@ -60,7 +60,7 @@ def test_operators():
     t = ckvc.Table.read(golden("mean-pool"))
     assert t.operator == "mean-pool" and t.meta["probe"] == "mean-pool"
     data = bytearray(bytes_of("mean-pool"))
-    for flags, message in ((0, "operator paper"), (1, "operator no-utility"), (4, "SHARE is missing"), (8, "thresholds below shares, which this version of ckvc no longer has"), (16, "without flag 4, shares"), (32, "flags 0x20"),
+    for flags, message in ((0, "operator paper"), (1, "operator no-utility"), (4, "SHARE is missing"), (8, "thresholds below shares, which this version of ckvc no longer has"), (16, "without flag 4, shares"), (32, "without flag 4, shares"), (64, "flags 0x40"),
                            (1 << 40, "flags 0x10000000000")):
         data[24:32] = flags.to_bytes(8, "little")
         data[124:128] = binascii.crc32(bytes(data[:124])).to_bytes(4, "little")
@@ -253,6 +253,15 @@ def test_lengths():
     refused("mode lengths, but section SHARELEN is missing", ckvc.Table, "x", changed(bytes_of("shares"), "SCORE", 5, 3))
     refused("no shares for mode lengths", ckvc.Table.read(golden("shares")).capacities, 0, 100, mode="lengths")
     refused("section SHARELEN: shares are finite", ckvc.Table, "x", changed(bytes_of("lengths"), "SHARELEN", 0, -1))
+
+
+def test_bytes():
+    t = ckvc.Table.read(golden("bytes"))
+    assert t.byte_share.tolist() == [0.125, 0] and t.held == [("q8_0", "q4_0+rot"), ("f16", "bf16")]
+    assert [t.holds(b) for b in range(2)] == ["q8_0/q4_0+rot", "f16/bf16"] and "held as q8_0/q4_0+rot" in t.info()
+    assert ckvc.Table.read(golden("bank")).byte_share is None and ckvc.Table.read(golden("bank")).held == [("f32", "f32")] * 2
+    refused("section BYTES: want shares of the whole cache below 1", ckvc.Table, "x", changed(bytes_of("bytes"), "BYTES", 1, 0.125))
+    refused("section HELD: a format is none that this reader knows", ckvc.Table, "x", changed(bytes_of("bytes"), "HELD", 3, 12))
 
 
 def test_learned():

@@ -7,6 +7,8 @@
 #include "formats/table/table_file.h"
 #include "formats/table/table_layout.h"
 #include "lib/base/bytes.h"
+#include "lib/base/cache_format.h"
+#include "lib/base/json.h"
 #include "tests/unit/formats/refusal.h"
 #include "tests/unit/json_holds.h"
 #include "tests/unit/temp_folder.h"
@@ -121,6 +123,16 @@ static table_file *sample_with_bank(void) {
     c->ridge[0] = 0.5; /* [1][2]; the second budget's values stay as they are */
     c->bank_use[0] = (ckvc_bank_use){2, 96};
     c->bank_use[1] = (ckvc_bank_use){1, 96};
+    return t;
+}
+
+/* The same, whose first budget was chosen in bytes. */
+static table_file *sample_with_bytes(void) {
+    table_file *t = sample_with_bank();
+    assert_int_equal(ckvc_table_add_bytes(t->table), 0);
+    t->table->byte_share[0] = 0.125;
+    t->table->held[0] = (ckvc_held){CACHE_Q8_0, CACHE_Q4_0_ROT};
+    t->table->held[1] = (ckvc_held){CACHE_F16, CACHE_BF16};
     return t;
 }
 
@@ -285,7 +297,8 @@ TEST(golden_files) {
                  {"tests/golden/table/lengths.ckvt", sample_with_lengths},
                  {"tests/golden/table/learned.ckvt", sample_with_theta},
                  {"tests/golden/table/learned2.ckvt", sample_without_rows},
-                 {"tests/golden/table/bank.ckvt", sample_with_bank}};
+                 {"tests/golden/table/bank.ckvt", sample_with_bank},
+                 {"tests/golden/table/bytes.ckvt", sample_with_bytes}};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         table_file *t = files[i].make();
         if (getenv("CKVC_UPDATE_GOLDEN")) { write_table(t, files[i].path); }
@@ -453,7 +466,7 @@ typedef struct part {
 } part;
 typedef struct kit {
     uint8_t header[CKVT_HEADER_BYTES];
-    part parts[32];
+    part parts[40];
     size_t n;
     uint8_t filler;   /* between sections */
     size_t extra_gap; /* before the last section */
@@ -636,7 +649,7 @@ TEST(header_refusals) {
     HEADER(HEADER_SIZE, 2, 256, "byte 8: header size 256");
     HEADER(MAJOR, 2, 2, "byte 10: format 2.0, this reader knows 1.x; upgrade ckvc");
     HEADER(BYTE_ORDER, 2, 0x0201, "byte 14: byte order mark");
-    HEADER(INCOMPATIBLE, 8, 32, "byte 24: incompatible flags 0x20");
+    HEADER(INCOMPATIBLE, 8, 64, "byte 24: incompatible flags 0x40");
     HEADER(INCOMPATIBLE, 8, 8,
            "byte 24: flag 8: the table has thresholds below shares, which this version of ckvc no "
            "longer has");
@@ -870,6 +883,87 @@ TEST(bank_refusals) {
     set_dim(part_of(k, "BANK"), 1, 2); /* [1][2][4][2] */
     set_dim(part_of(k, "BANK"), 2, 4);
     refuse_kit(k, 0, "section BANK: dimension 1 is 2, SHAPE wants 4");
+}
+
+/* Of a table whose budgets were chosen in bytes. */
+TEST(bytes_refusals) {
+    REFUSE_VALUES(sample_with_bytes,
+                  {"BYTES", 0, 1, "section BYTES[0] is 1, want a share of the whole"},
+                  {"BYTES", 1, -0.5, "section BYTES[1] is -0.5, want a share"},
+                  {"BYTES", 0, NAN, "section BYTES[0] is nan, want a share"},
+                  {"BYTES", 1, 0.125, "section BYTES[1] is 0.125, which BYTES[0] is already"},
+                  {"HELD", 1, 12, "section HELD[0]: format 8 or 12 is none that this reader knows"},
+                  {"HELD", 2, 4e9, "section HELD[1]: format 4000000000 or 4 is none"});
+    refuse_without(sample_with_bytes, true, "BYTES", "section BYTES is missing");
+    refuse_without(sample_with_bytes, true, "HELD", "section HELD is missing");
+    refuse_codec(sample_with_bytes, "BYTES", "section BYTES: codec 1");
+    kit *k = take_apart(sample_with_bytes);
+    ckvc_put_u64(k->header + CKVT_AT_INCOMPATIBLE,
+                 CKVC_OPERATOR_NO_THRESHOLD | CKVT_FLAG_SHARES | CKVT_FLAG_BANK);
+    refuse_kit(k, 0, "byte 24: section BYTES is there, but flag 0x20 is not set");
+    k = take_apart(sample_with_bytes);
+    ckvc_put_u64(k->header + CKVT_AT_INCOMPATIBLE, CKVC_OPERATOR_NO_THRESHOLD | CKVT_FLAG_BYTES);
+    refuse_kit(k, 0, "byte 24: flag 32, formats, without flag 4, shares");
+}
+
+/* A clone has the formats, and so has what is read back. The description names them. */
+TEST(bytes_are_kept) {
+    CKVC_AUTO(table_file_free_at) table_file *t = sample_with_bytes();
+    ckvc_table *clone = ckvc_table_clone(t->table);
+    assert_true(clone->byte_share[0] == 0.125 && clone->byte_share[1] == 0);
+    assert_memory_equal(clone->held, t->table->held, 2 * sizeof *clone->held);
+    ckvc_table_free(clone);
+    write_table(t, path);
+    CKVC_AUTO(table_file_free_at) table_file *read = read_table(path);
+    assert_true(read->table->byte_share[0] == 0.125 && read->table->byte_share[1] == 0);
+    assert_memory_equal(read->table->held, t->table->held, 2 * sizeof *t->table->held);
+    json_auto_t *what = table_file_describe(read, false);
+    CKVC_AUTO_FREE char *text = ckvc_json_canonical(json_object_get(what, "bytes"));
+    assert_string_equal(
+        text, "[{\"budget\":0.25,\"bytes\":0.125,\"keys\":\"q8_0\",\"values\":\"q4_0+rot\"},"
+              "{\"budget\":64,\"bytes\":null,\"keys\":\"f16\",\"values\":\"bf16\"}]");
+}
+
+/* Of each section the values of one budget stay, and the file is still whole. */
+TEST(budgets_taken) {
+    CKVC_AUTO(table_file_free_at) table_file *t = sample_with_bytes();
+    CKVC_AUTO(table_file_free_at) table_file *all = sample_with_bytes();
+    const ckvc_table *c = t->table, *from = all->table;
+    json_object_set_new(t->meta, "select",
+                        json_pack("{s:[i,n], s:[{s:[f,f], s:s}]}", "chosen", 7, "candidates", "kl",
+                                  0.5, 0.25, "score", "window"));
+    json_object_set_new(t->meta, "diagnostics",
+                        json_pack("{s:{s:[s,s]}}", "demand", "by_budget", "a", "b"));
+    const uint32_t second = 1;
+    table_file_take_budgets(t, &second, 1);
+    assert_int_equal(c->n_budgets, 1);
+    assert_true(c->budgets[0] == from->budgets[1] && c->byte_share[0] == 0);
+    assert_memory_equal(c->held, from->held + 1, sizeof *c->held);
+    assert_memory_equal(c->c_min, from->c_min + 1, sizeof *c->c_min);
+    assert_memory_equal(c->score, from->score + 1, sizeof *c->score);
+    assert_memory_equal(c->bank_use, from->bank_use + 1, sizeof *c->bank_use);
+    assert_true(c->layer_share[0] == from->layer_share[1] && c->ridge[0] == from->ridge[1]);
+    for (size_t i = 0; i < 2; i++) { /* the heads */
+        assert_true(c->share[i] == from->share[2 * i + 1]);
+        assert_true(c->weight[i] == from->weight[2 * i + 1]);
+        for (size_t k = 0; k < 2; k++) {
+            assert_true(t->share_interval[2 * i + k] == all->share_interval[4 * i + 2 + k]);
+        }
+        const size_t A = c->n_head_actions;
+        assert_memory_equal(t->evidence[CKVC_SIDE_HEAD].n + i * A,
+                            all->evidence[CKVC_SIDE_HEAD].n + (2 * i + 1) * A,
+                            A * sizeof(uint64_t));
+    }
+    json_t *select = json_object_get(t->meta, "select");
+    CKVC_AUTO_FREE char *text = ckvc_json_canonical(select);
+    assert_string_equal(
+        text, "{\"candidates\":[{\"kl\":[0.25],\"score\":\"window\"}],\"chosen\":[null]}");
+    assert_int_equal(
+        json_array_size(json_object_get(
+            json_object_get(json_object_get(t->meta, "diagnostics"), "demand"), "by_budget")),
+        1);
+    write_table(t, path);
+    table_file_free(read_table(path));
 }
 
 /* Of a table with a learned ranking. */

@@ -1,6 +1,7 @@
 /* Rows in the formats of caches, against numbers of gguf and torch (tests/golden/cache). */
 #include "lib/base/cache_format.h"
 #include "lib/base/bytes.h"
+#include "lib/base/record.h"
 #include "tests/unit/golden.h"
 
 static const char *const names[] = {"f16", "bf16", "fp8", "q8_0", "q4_0"};
@@ -141,6 +142,44 @@ TEST(blocks_that_are_not_finite) {
             cache_round(f, 1, x, 32);
             for (int k = 0; k < 32; k++) { assert_true(isnan(x[k])); }
         }
+    }
+}
+
+/* Names read back, alone and in pairs, and are those of the options. */
+TEST(names_of_formats) {
+    char text[CACHE_FORMATS_TEXT];
+    cache_formats f;
+    for (int i = 0; i < CACHE_FORMATS; i++) {
+        assert_int_equal(record_place_of(CACHE_FORMAT_NAMES, cache_format_name((cache_format)i)),
+                         i);
+        for (int k = 0; k < CACHE_FORMATS; k++) {
+            const cache_formats of = {(cache_format)i, (cache_format)k};
+            assert_true(cache_formats_named(cache_formats_name(of, text), &f));
+            assert_true(f.keys == of.keys && f.values == of.values);
+        }
+    }
+    assert_string_equal(cache_formats_name((cache_formats){CACHE_Q8_0, CACHE_Q4_0_ROT}, text),
+                        "q8_0/q4_0+rot");
+    assert_string_equal(cache_formats_name((cache_formats){CACHE_FP8, CACHE_FP8}, text), "fp8");
+    static const char *const bad[] = {"",      "q8",  "q8_0/", "/q8_0", "q8_0/q8_0/q8_0",
+                                      "q8_0+", "Q8_0"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_false(cache_formats_named(bad[i], &f));
+    }
+}
+
+/* Bits of a number: f16 16, fp8 8, q8_0 8.5, q4_0 4.5. */
+TEST(entries_of_bytes) {
+    static const struct {
+        cache_formats f;
+        double bits;
+    } cases[] = {{{CACHE_F32, CACHE_F32}, 64},
+                 {{CACHE_F16, CACHE_BF16_ROT}, 32},
+                 {{CACHE_FP8, CACHE_FP8}, 16},
+                 {{CACHE_Q8_0, CACHE_Q4_0_ROT}, 13},
+                 {{CACHE_Q4_0, CACHE_Q4_0}, 9}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_true(cache_entries_share(0.1, cases[i].f) == 0.1 * 128 / (cases[i].bits * 4));
     }
 }
 
