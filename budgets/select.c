@@ -287,6 +287,37 @@ void select_free(select_losses *s) {
     free(s);
 }
 
+/* Returns how many of the candidates of budgets with b's byte share come before candidate i under
+ * b: those that lose less, and of equal ones those before. *left receives how many there are. */
+static size_t place_across(const select_losses *s, const double *share, uint32_t b, size_t i,
+                           size_t *left) {
+    const double own = s->loss[i * s->n_budgets + b];
+    size_t place = 0;
+    *left = 0;
+    for (uint32_t c = 0; c < s->n_budgets; c++) {
+        for (size_t k = 0; share[c] == share[b] && k < s->n; k++) {
+            const double loss = s->loss[k * s->n_budgets + c];
+            *left += !isnan(loss);
+            place += loss < own || (loss == own && (c < b || (c == b && k < i)));
+        }
+    }
+    return place;
+}
+
+void select_across(select_losses *s, const double *share) {
+    for (uint32_t b = 0; b < s->n_budgets; b++) {
+        size_t left, chosen = s->n;
+        for (size_t i = 0; i < s->n; i++) {
+            const bool dropped = isnan(s->loss[i * s->n_budgets + b]);
+            const size_t place = place_across(s, share, b, i, &left);
+            s->lost[i * s->n_budgets + b] = dropped || place >= (left > 4 ? (left + 1) / 2 : 2);
+            chosen = !dropped && place == 0 ? i : chosen;
+        }
+        s->more[b] = chosen < s->n ? s->more[b] : (rank_interval){0};
+        s->chosen[b] = chosen;
+    }
+}
+
 /* ---- what comes of it ---- */
 
 json_t *select_json(const select_losses *s) {

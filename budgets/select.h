@@ -64,6 +64,10 @@ ckvc_status select_read(const char *path, const ckvc_table *t, bool drops, selec
                         ckvc_err *err) CKVC_MUST_CHECK;
 void select_free(select_losses *s);
 CKVC_AUTO_OF(select_losses, select_free)
+/* Lets budgets that are ways to spend the same bytes compete. `share` [nB] says which are: those of
+ * one byte share. Only the best of them keeps its chosen candidate, of equal ones the first; `lost`
+ * then says which are in the worse half of the candidates of all of them. */
+void select_across(select_losses *s, const double *share);
 /* Writes the weights that were chosen to mix [nB]. Returns true where one of them is not 0. */
 bool select_mixes(const select_losses *s, double *mix);
 /* Makes every block recommend what was chosen for it; only shares stay as they are. META then says

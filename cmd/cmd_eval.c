@@ -192,16 +192,21 @@ static ckvc_status open_job(const eval_cli *c, eval_job *j, ckvc_err *err) {
                      c->of.tables.items[i]);
         }
     }
-    const bool plain = cache_is_plain(setting_formats(&c->inputs.setting));
+    CKVC_TRY(policies_budgets(&c->of, &c->inputs, &j->of, err));
+    const policy_choice choice = {
+        .list = j->of.list, .n = j->of.n, .setting = c->inputs.setting, .held = j->of.held};
     for (size_t i = 0; i < j->of.n; i++) {
+        bool plain = false; /* under some budget */
+        for (uint32_t b = 0; b < j->of.budgets.n; b++) {
+            plain |= cache_is_plain(policy_formats(&choice, i, b));
+        }
         USAGE_IF(j->of.list[i].kind == POLICY_MATCHED,
                  "--policy matched needs a threshold that is found on held-out prompts, which "
                  "`ckvc score` alone does; leave it out here");
         USAGE_IF(j->of.list[i].kind == POLICY_FULL && plain,
                  "--policy full: the full cache is always there; leave full out, or hold it in "
-                 "another format with --cache-keys and --cache-values");
+                 "another format, as in full@q8_0 or with --cache-keys and --cache-values");
     }
-    CKVC_TRY(policies_budgets(&c->of, &j->of, err));
     return make_items(c, j, err);
 }
 
@@ -259,6 +264,7 @@ static ckvc_status eval(const verb_call *call, ckvc_err *err) {
                       .memory = memory_plan_limit(j.e.be, c->inputs.memory),
                       .part = j.part};
     o.choice.setting.budgets = j.of.budgets;
+    o.choice.held = j.of.held;
     if (c->items) { CKVC_TRY(write_items(c, &j, err)); }
     if (c->dry_run) { return print_forecast(c, &o, err); }
     CKVC_TRY(run_job(c, &j, &o, err));

@@ -14,7 +14,7 @@
 typedef struct generate_cli {
     inputs_options inputs;
     const char *prompt, *then, *table, *policy;
-    budget_list budget;
+    budget_list budget, bytes;
     policy_choice choice; /* mode, score */
     bool chat, compare, as_manifest;
     unsigned max_new, batch;
@@ -36,7 +36,10 @@ typedef struct generate_job {
     const generate_cli *c;
     opened_inputs e;
     table_file *table;
+    named_policy named; /* --policy */
     asked_policy policy;
+    held_budgets by_bytes;    /* of --bytes */
+    double budget;            /* in entries */
     int32_t *then[MAX_TURNS]; /* tokens of later turns */
     size_t then_size[MAX_TURNS], n_then;
     way_total total[2]; /* the full cache, the policy */
@@ -126,8 +129,10 @@ static ckvc_status choose_policy(const generate_cli *c, const inputs_options *o,
                                  ckvc_err *err) {
     j->policy = (asked_policy){.kind = POLICY_TABLE, .table = j->table};
     if (!c->policy) { return CKVC_OK; }
-    CKVC_TRY(policy_named(c->policy, &j->policy.kind, err));
-    USAGE_IF(policy_is_fitted(c->policy),
+    CKVC_TRY(policy_named(c->policy, &j->named, err));
+    j->policy.kind = j->named.kind;
+    j->policy.formats = j->named.has_formats ? &j->named.formats : NULL;
+    USAGE_IF(j->named.fitted,
              "--policy %s: references are fitted by `ckvc score` and `ckvc eval` alone", c->policy);
     USAGE_IF(j->policy.kind == POLICY_MATCHED,
              "--policy matched needs a threshold that is found on held-out prompts, which `ckvc "
@@ -200,8 +205,7 @@ static json_t *way_json(const generate_job *j, const generated *g, const char *t
                   way_name(j, g), "table", g->compressed && j->table ? j->table->content_id : NULL,
                   "tokens", tokens, "nll", nll, "end", generate_end_name(g->end), "text",
                   text ? json_stringn(text, size) : json_null());
-    JSON_NUMBERS(o, {"T", g->prompt->n_tokens},
-                 {"budget", g->compressed ? j->c->budget.items[0] : NAN},
+    JSON_NUMBERS(o, {"T", g->prompt->n_tokens}, {"budget", g->compressed ? j->budget : NAN},
                  {"entries", (double)g->entries}, {"cache_bytes", (double)g->cache_bytes},
                  {"first_token_s", g->first_s}, {"decode_s", g->decode_s},
                  {"tokens_per_s", per_second(g->n ? g->n - 1 : 0, g->decode_s)});
@@ -314,6 +318,7 @@ static ckvc_status generate_verb(const verb_call *call, ckvc_err *err) {
     USAGE_IF(opts_given("top-p") && c->temperature == 0,
              "--top-p draws tokens, which takes a --temperature above 0; give one");
     USAGE_IF(c->budget.n != 1, "--budget: got several budgets, wanted one");
+    USAGE_IF(c->bytes.n > 1, "--bytes: got several shares, wanted one");
     const bool compressed = c->table || c->policy;
     USAGE_IF(!compressed && !cache_is_plain(setting_formats(&o.setting)),
              "--cache-keys and --cache-values say how what a --table or --policy keeps is held: "
@@ -322,8 +327,9 @@ static ckvc_status generate_verb(const verb_call *call, ckvc_err *err) {
     USAGE_IF(c->as_manifest && (compressed || c->then || o.json),
              "--as-manifest prints answers from the full cache: leave out --table, --policy, "
              "--then and --json");
-    USAGE_IF(opts_said("budget") && !compressed,
-             "--budget says what a --table or --policy keeps: name one");
+    USAGE_IF((opts_said("budget") || c->bytes.n) && !compressed,
+             "--%s says what a --table or --policy keeps: name one",
+             c->bytes.n ? "bytes" : "budget");
     USAGE_IF((opts_said("mode") || opts_said("ranking")) && !c->table,
              "--mode and --ranking say how a --table is used: name one");
     CKVC_TRY(inputs_open_model(&o, &j.e, err));
@@ -355,7 +361,14 @@ static ckvc_status generate_verb(const verb_call *call, ckvc_err *err) {
     g.choice.nearest_budget = true;
     g.choice.texts = j.e.kvzip;
     g.choice.setting = o.setting;
-    g.choice.setting.budgets = (setting_list){c->budget.items, 1};
+    j.budget = c->budget.items[0];
+    if (c->bytes.n) {
+        CKVC_TRY(
+            bytes_budgets(&c->bytes, &o, &j.table, &c->table, j.table != NULL, &j.by_bytes, err));
+        j.budget = j.by_bytes.budgets[0];
+        g.choice.held = j.by_bytes.held;
+    }
+    g.choice.setting.budgets = (setting_list){&j.budget, 1};
     if (compressed) { CKVC_TRY(inputs_judge_budgets(&o, &j.e, g.choice.setting.budgets, err)); }
     CKVC_TRY(check_memory(&o, &g, &j, err));
     ckvc_stop_install(0);
@@ -397,6 +410,10 @@ static const opt rows[] = {
     OPT_BUDGETS(budget, "N",
                 "Keep N entries per layer and KV head on average, or below 1 this share of the "
                 "prompt; a table is read at its nearest budget."),
+    OPT_BYTES(bytes, "S",
+              "Keep what fits into this share of the bytes that the whole cache takes in 16 bits: "
+              "as many entries, in such formats, as --table says of it, or without a table as many "
+              "as fit in the formats of --cache-keys and --cache-values."),
     OPT_ENUM("mode", choice.mode, "uniform|heads|layers|lengths|table",
              "Let a table keep one set per layer (uniform), a set per KV head or per layer by its "
              "shares, sets per KV head that have one length in each layer (lengths), or what it "

@@ -46,7 +46,8 @@ static ckvc_status check_in_place(const score_cli *c, const score_job *j, ckvc_e
  * then there is one budget that stands for all layers: their mean. */
 static ckvc_status choose_budgets(const score_cli *c, score_job *j, ckvc_err *err) {
     const uint32_t L = (uint32_t)model_get_shape(j->e.model)->n_layers;
-    if (!c->layer_budgets) { return policies_budgets(&c->of, &j->of, err); }
+    if (!c->layer_budgets) { return policies_budgets(&c->of, &c->inputs, &j->of, err); }
+    USAGE_IF(c->of.bytes.n, "--bytes is of the whole cache: leave out --layer-budgets");
     CKVC_TRY(layer_budgets_read(c->layer_budgets, L, &j->layer_budgets, err));
     for (uint32_t l = 0; l < L; l++) { j->mean_budget += j->layer_budgets[l]; }
     j->mean_budget /= L;
@@ -59,7 +60,12 @@ static void print_summary(const score_cli *c, const score_job *j) {
         "tokens kept", "mean reward", "mean KL");
     for (size_t i = 0; i < j->of.n * j->of.budgets.n; i++) {
         const score_summary *s = &j->summary[i];
-        say("%-18s %-14.12s %10.10g %8zu %12.1f ", asked_policy_name(&s->policy),
+        const cache_formats *own = s->policy.formats;
+        char formats[CACHE_FORMATS_TEXT];
+        CKVC_AUTO_FREE char *name =
+            ckvc_format("%s%s%s", asked_policy_name(&s->policy), own ? "@" : "",
+                        own ? cache_formats_name(*own, formats) : "");
+        say("%-18s %-14.12s %10.10g %8zu %12.1f ", name,
             asked_policy_table(&s->policy) ? asked_policy_table(&s->policy) : "-", s->budget, s->n,
             s->kept_mean);
         if (c->inputs.setting.continuation > 0) {
@@ -139,6 +145,7 @@ ckvc_status score_run(const score_cli *c, ckvc_err *err) {
     o.choice.list = j.of.list;
     o.choice.n = j.of.n;
     o.choice.texts = j.e.kvzip;
+    o.choice.held = j.of.held;
     o.choice.floor = c->c_min >= 0 ? &c->c_min : NULL;
     o.choice.ridge = c->ridge >= 0 ? &c->ridge : NULL;
     o.choice.setting = c->inputs.setting;

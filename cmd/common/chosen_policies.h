@@ -1,5 +1,5 @@
 /* The policies that `ckvc score` and `ckvc eval` look at. Both verbs take --table, --policy,
- * --equal-tokens and --budget, and the options mean the same in both. */
+ * --equal-tokens, --budget and --bytes, and the options mean the same in both. */
 #pragma once
 
 #include "judge/policies/policy_sets.h"
@@ -10,7 +10,7 @@ enum { MAX_TABLES = 64 };
 
 typedef struct policies_options {
     opt_list tables, names;
-    budget_list budget;
+    budget_list budget, bytes;
     bool equal_tokens;
 } policies_options;
 extern const opt opts_policies[]; /* rows of policies_options */
@@ -20,9 +20,31 @@ extern const opt opts_policies[]; /* rows of policies_options */
  * verb (verb.h). */
 void policies_explain(void);
 
-/* Finds the policy that --policy means by `name`. Another name is CKVC_E_USAGE, and the message
- * lists all names and offers the nearest one. */
-ckvc_status policy_named(const char *name, policy_kind *kind, ckvc_err *err) CKVC_MUST_CHECK;
+/* A policy as --policy names it. */
+typedef struct named_policy {
+    char name[64]; /* without the formats, such as cake+fit */
+    policy_kind kind;
+    bool fitted, has_formats;
+    cache_formats formats;
+} named_policy;
+/* Finds the policy that --policy means by `text`: a name, behind which @KEYS/VALUES or @BOTH may
+ * say the formats in which it holds what it keeps. Another name, or format, is CKVC_E_USAGE, and
+ * the message lists all names and offers the nearest one. */
+ckvc_status policy_named(const char *text, named_policy *out, ckvc_err *err) CKVC_MUST_CHECK;
+
+/* Budgets in entries, and how what is kept under each is held. */
+typedef struct held_budgets {
+    double budgets[PROMPT_SETS_MAX_BUDGETS];
+    cache_formats held[PROMPT_SETS_MAX_BUDGETS];
+    uint32_t n;
+} held_budgets;
+/* Finds what --bytes means. With tables [n], read from `paths`, it is what all of them say of these
+ * byte shares. Without, it is as many entries as fit in the formats of --cache-keys and
+ * --cache-values. CKVC_E_USAGE where tables do not have a byte share or say different things of it,
+ * or where the whole cache takes no more. */
+ckvc_status bytes_budgets(const budget_list *bytes, const inputs_options *inputs,
+                          table_file *const *tables, const char *const *paths, size_t n,
+                          held_budgets *out, ckvc_err *err) CKVC_MUST_CHECK;
 
 typedef struct chosen_policies {
     table_file *tables[MAX_TABLES];
@@ -31,7 +53,10 @@ typedef struct chosen_policies {
      * the tables. */
     asked_policy *list;
     size_t n;
-    setting_list budgets; /* borrowed: of the options, or of the first table */
+    named_policy *named;  /* those that --policy names */
+    setting_list budgets; /* borrowed: of the options, of the first table, or of by_bytes */
+    held_budgets by_bytes;
+    const cache_formats *held; /* of policy_choice: by_bytes.held, or NULL */
 } chosen_policies;
 
 /* Turns into tokens the text with which kvzip has a prompt repeated, if kvzip is among the
@@ -44,10 +69,11 @@ ckvc_status policies_open_kvzip(const policies_options *o, const inputs_options 
 ckvc_status policies_open(const policies_options *o, const inputs_options *inputs,
                           const opened_inputs *e, chosen_policies *out,
                           ckvc_err *err) CKVC_MUST_CHECK;
-/* Sets out->budgets to those of --budget. If there are tables and the running verb was given no
- * --budget, they are the first table's. */
-ckvc_status policies_budgets(const policies_options *o, chosen_policies *out,
-                             ckvc_err *err) CKVC_MUST_CHECK;
+/* Sets out->budgets to those of --bytes or --budget. If there are tables and the running verb was
+ * given neither, they are the first table's, with the formats that it says, if no others are asked
+ * for. Two policies that keep and hold the same are CKVC_E_USAGE. */
+ckvc_status policies_budgets(const policies_options *o, const inputs_options *inputs,
+                             chosen_policies *out, ckvc_err *err) CKVC_MUST_CHECK;
 /* Returns what decides the lines under these policies, as texts by name: the running verb's
  * options by their values, the model by its fingerprint, the tables by their content ids, and
  * the kernel and the program's version. This is a new reference, to which the verb adds its

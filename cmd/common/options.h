@@ -139,6 +139,8 @@ typedef struct opt {
     OPT_ROW(BUDGETS, budget_list, "budget", member, var, __VA_ARGS__, .letter = 'B',               \
             .preset = "0.25")
 
+#define OPT_BYTES(member, var, ...) OPT_ROW(BUDGETS, budget_list, "bytes", member, var, __VA_ARGS__)
+
 /* True when the running verb's option was given on the command line, in the environment or in a
  * config file. */
 bool opts_given(const char *name);

@@ -84,9 +84,10 @@ static double most_rows(const evaluator *v, size_t w) {
 static size_t held_bytes(const evaluator *v) {
     double held = 0;
     for (size_t w = 0; w < v->n_ways; w++) {
+        const policy_choice *o = &v->o->choice;
+        const uint32_t n = o->setting.budgets.n;
         const cache_formats f =
-            w ? policy_formats(&v->o->choice, (w - 1) / v->o->choice.setting.budgets.n)
-              : (cache_formats){0};
+            w ? policy_formats(o, (w - 1) / n, (uint32_t)((w - 1) % n)) : (cache_formats){0};
         held += most_rows(v, w) * (double)cache_entry_bytes(f, v->shape->head_dim);
     }
     held *= (double)v->batch;

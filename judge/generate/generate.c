@@ -103,7 +103,7 @@ static size_t held_bytes(const generate_options *o, size_t n, bool compressed) {
                             .n_later = o->prompts->max_continuation};
     const size_t rows = (size_t)s->n_layers * (size_t)s->n_kv_heads *
                         (longest.n_tokens + (size_t)rows_behind(o, &longest));
-    const cache_formats f = compressed ? policy_formats(&o->choice, 0) : (cache_formats){0};
+    const cache_formats f = compressed ? policy_formats(&o->choice, 0, 0) : (cache_formats){0};
     return n * rows * cache_entry_bytes(f, s->head_dim);
 }
 

@@ -255,7 +255,9 @@ ckvc_status policy_sets_create(const policy_choice *choice, const model_shape *s
         if (choice->list[i].kind != POLICY_FULL) {
             CKVC_TRY(model_shape_evicts(shape, policy_kind_name(choice->list[i].kind), err));
         }
-        CKVC_TRY(cache_formats_check(policy_formats(choice, i), shape->head_dim, err));
+        for (uint32_t b = 0; b < choice->setting.budgets.n; b++) {
+            CKVC_TRY(cache_formats_check(policy_formats(choice, i, b), shape->head_dim, err));
+        }
         CKVC_TRY(open_table(k, i, shape, prompts->max_tokens, err));
         if (!r) { continue; }
         if (has_score(r)) { k->score[i] = head_scores_add(&k->scores, r->score); }
@@ -642,7 +644,7 @@ ckvc_status policy_sets_decide(policy_sets *k, size_t i, uint32_t b, const polic
     ckvc_alloc_forbid("kept sets and fitted entries");
     ckvc_status st = choose_sets(k, i, b, err);
     for (uint32_t l = 0; !st && l < k->L; l++) {
-        k->kept.sets[l].formats = policy_formats(k->o, i);
+        k->kept.sets[l].formats = policy_formats(k->o, i, b);
     }
     st = st ? st : fit_kept(k, i, b, err);
     ckvc_alloc_permit();
@@ -710,8 +712,10 @@ ckvc_status policy_workers_open(policy_workers *p, const calibrate_inputs *in,
     session_limits limits = {0};
     *p = (policy_workers){.all = {0}};
     CKVC_TRY(policy_sets_create(choice, shape, in->prompts, &p->sets[0], err));
-    for (size_t i = 0; i < choice->n; i++) {
-        CKVC_TRY(policy_check_formats(policy_formats(choice, i), in, err));
+    const uint32_t n_budgets = choice->setting.budgets.n;
+    for (size_t c = 0; c < choice->n * n_budgets; c++) {
+        const cache_formats f = policy_formats(choice, c / n_budgets, (uint32_t)(c % n_budgets));
+        CKVC_TRY(policy_check_formats(f, in, err));
     }
     policy_sets_need(p->sets[0], &limits);
     o.setting = choice->setting;

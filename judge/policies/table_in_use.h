@@ -23,9 +23,8 @@ typedef struct asked_policy {
     const double *floor;
     const double
         *ridge; /* by which a table's entries are fitted in all layers; NULL: the choice's */
-    const cache_formats
-        *formats;  /* how what it keeps is held; NULL: as the choice's setting says */
-    uint64_t skip; /* bit b: not asked for under budget number b (`ckvc score`: 0) */
+    const cache_formats *formats; /* how what it keeps is held; NULL: as the choice says */
+    uint64_t skip;                /* bit b: not asked for under budget number b (`ckvc score`: 0) */
 } asked_policy;
 
 /* The name of a policy in lines, and the table that they name: the one it is given or fitted by. */
@@ -55,12 +54,17 @@ typedef struct policy_choice {
     /* The ridge by which entries that tables keep are fitted in all layers, in place of each
      * table's; 0: they stay as they are. Or NULL. */
     const double *ridge;
+    /* [budgets] how what is kept under each budget is held, in place of what the setting says; or
+     * NULL. Borrowed. */
+    const cache_formats *held;
     reconstruction_texts texts; /* for kvzip */
 } policy_choice;
 
-/* How what policy i keeps is held. */
-static inline cache_formats policy_formats(const policy_choice *o, size_t i) {
-    return o->list[i].formats ? *o->list[i].formats : setting_formats(&o->setting);
+/* How what policy i keeps under budget number b is held. */
+static inline cache_formats policy_formats(const policy_choice *o, size_t i, uint32_t b) {
+    return o->list[i].formats ? *o->list[i].formats
+           : o->held          ? o->held[b]
+                              : setting_formats(&o->setting);
 }
 
 /* A table in use. Policies that draw on one table share it. Its sets are those that the library

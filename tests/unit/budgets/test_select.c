@@ -218,6 +218,26 @@ TEST(dropped_on_the_way) {
     ckvc_table_free(t);
 }
 
+/* Budgets 0, 2 and 3 are three ways to spend the same bytes, and budget 1 is alone. Of the five
+ * candidates that are left of the three, three stay; the best budget alone keeps its choice. */
+TEST(ways_to_spend_the_same_bytes) {
+    static const double share[4] = {0.1, 0.25, 0.1, 0.1};
+    double loss[2][4] = {{0.5, 0.9, 0.3, NAN}, {0.2, 0.8, 0.2, 0.4}};
+    bool lost[8] = {false};
+    size_t chosen[4] = {1, 1, 1, 1};
+    rank_interval more[4] = {{.n = 3}, {.n = 3}, {.n = 3}, {.n = 3}};
+    select_losses s = {
+        .n_budgets = 4, .n = 2, .loss = loss[0], .lost = lost, .chosen = chosen, .more = more};
+    select_across(&s, share);
+    static const bool want[8] = {true, false, false, true, false, false, false, true};
+    assert_memory_equal(lost, want, sizeof want);
+    assert_true(chosen[0] == 1 && chosen[1] == 1 && chosen[2] == 2 && chosen[3] == 2);
+    assert_true(more[0].n == 3 && more[1].n == 3 && more[2].n == 0 && more[3].n == 0);
+    loss[0][0] = loss[1][0] = NAN; /* all of a budget were dropped */
+    select_across(&s, share);
+    assert_true(chosen[0] == 2 && chosen[1] == 1 && chosen[2] == 1 && chosen[3] == 2);
+}
+
 /* Candidates differ in their floor; the better half of five are three, and of seven four. */
 TEST(the_better_half_stays) {
     static const double losses[] = {0.5, 0.1, 0.7, 0.2, 0.2, 0.6, 0.05};
