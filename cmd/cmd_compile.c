@@ -14,6 +14,8 @@ typedef struct compile_cli {
     texts_options texts;
     fit_options fit;
     const compile_way *way; /* by --mode and --ranking */
+    budget_list shares;     /* --bytes */
+    byte_budgets bytes;     /* what they are in entries */
     probe_kind probe;
     int64_t rounds;
     double select;
@@ -59,10 +61,12 @@ static json_t *result_json(const compile_cli *c, const run_setup *j, const compi
     for (size_t i = 0; i < r->n_rounds; i++) {
         json_array_append_new(rounds, round_json(&r->rounds[i]));
     }
-    json_t *select = r->select ? select_json(r->select) : NULL;
-    return json_pack("{s:s, s:s, s:s, s:I, s:s, s:o*, s:o, s:o, s:n}", "run", run_plan_hash(j->run),
-                     "probe", c->way->name ? c->way->name : probe_name(c->probe), "stop",
-                     stop_name(r->stop), "best_round", (json_int_t)r->best + 1, "content_id",
+    json_t *select = r->select ? select_json(r->select) : NULL,
+           *bytes = c->bytes.n ? byte_budgets_json(&c->bytes, r->select) : NULL;
+    return json_pack("{s:o*, s:s, s:s, s:s, s:I, s:s, s:o*, s:o, s:o, s:n}", "bytes", bytes, "run",
+                     run_plan_hash(j->run), "probe",
+                     c->way->name ? c->way->name : probe_name(c->probe), "stop", stop_name(r->stop),
+                     "best_round", (json_int_t)r->best + 1, "content_id",
                      r->passes[r->last_pass[r->best]].content_id, "select", select, "rounds",
                      rounds, "passes", passes, "gate");
 }
@@ -129,8 +133,14 @@ static void on_round(void *ctx, const compile_result *r, stop_rule stop) {
     "table        {kept:14.1f}  reward {reward:.5f}, {prompts} held-out prompts of {documents} "   \
     "documents\n}"
 
+/* In which ways the bytes of each budget can be spent. */
+#define BYTES_FORM                                                                                 \
+    "{bytes?\nbytes     entries keys      values    {select?what is lost on the prompts that "     \
+    "choose (* chosen)}\n}{bytes#{~-9 {bytes:g}} {budget:7.4f} {keys:-9s} {values:-9s} "           \
+    "{kl?{kl:.5f}}{loss?{loss:.5f}}{chosen? *}\n}"
+
 static const char summary_form[] =
-    "{demand!" ROUNDS_FORM "}{demand?" REFERENCES_FORM "}"
+    "{demand!" ROUNDS_FORM "}" BYTES_FORM "{demand?" REFERENCES_FORM "}"
     "{best!{select?every held-out prompt is in the split select}"
     "{select!no prompt is held out (--holdout 0.2)}"
     ", so nothing says whether the table is better than none\n}"
@@ -200,7 +210,8 @@ static ckvc_status check_options(const compile_cli *c, ckvc_err *err) {
           "variants", "rollouts", "check-rollouts", "cql-alpha", "shrink", "loss"}},
         {!loop,
          "tables by demand (not --mode uniform --ranking paper)",
-         {"select", "recent", "repeat", "no-repeat", "positions", "queries", "bank", "bank-of"}},
+         {"select", "recent", "repeat", "no-repeat", "positions", "queries", "bank", "bank-of",
+          "bytes"}},
         {!shared, "--mode heads, layers or lengths", {"kept-floor", "demand-floor"}},
         {c->fit.budgets.mode == CKVC_MODE_LENGTHS, "--mode lengths", {"classes"}},
         {!loop && c->fit.budgets.score == CKVC_SCORE_LEARNED,
@@ -284,12 +295,14 @@ static void log_sides(run_setup *j, const ckvc_side *sides, int n) {
     }
 }
 
-static compile_load load_of(const run_setup *j, double prefill_s, double single_s) {
+static compile_load load_of(const compile_cli *c, const run_setup *j, double prefill_s,
+                            double single_s) {
     compile_load l = {.prefill_s = prefill_s,
                       .single_s = single_s,
                       .n_heldout = j->e.prompts->n_heldout,
                       .n_budgets = j->options.setting.budgets.n};
     for (size_t i = 0; i < j->e.prompts->n; i++) { l.n_select += j->e.prompts->items[i].select; }
+    l.n_whole = c->bytes.n_whole;
     return l;
 }
 
@@ -303,7 +316,7 @@ static ckvc_status print_dry_run(const compile_cli *c, run_setup *j, ckvc_err *e
     for (int i = 0; i < n_sides; i++) {
         log_sides(j, &sides[i], 1);
         CKVC_TRY(run_setup_dry_run(&c->setup, j, &of, err));
-        const compile_load l = load_of(j, of.prefill_s, of.single_s);
+        const compile_load l = load_of(c, j, of.prefill_s, of.single_s);
         hours += of.pass_hours + compile_round_hours(&l);
         records += of.records;
         disk += of.disk_bytes;
@@ -321,7 +334,7 @@ static ckvc_status print_dry_run(const compile_cli *c, run_setup *j, ckvc_err *e
 static ckvc_status print_demand_dry_run(const compile_cli *c, run_setup *j, ckvc_err *err) {
     repeat_dry_run of;
     CKVC_TRY(calibrate_repeat_dry_run(&j->inputs, &j->options, &of, err));
-    const compile_load l = load_of(j, of.prefill_s, of.single_s);
+    const compile_load l = load_of(c, j, of.prefill_s, of.single_s);
     const budgets_hours d = compile_budgets_hours(&c->fit.budgets, &j->options, &l);
     forecast_print(JSON_NUMBERS(json_pack("{s:[o]}", "passes", run_setup_repeat_json(j, &of)),
                                 {"prompts", j->e.prompts->n}, {"select_prompts", l.n_select},
@@ -349,6 +362,30 @@ static ckvc_status end_with_table(const compile_cli *c, const run_setup *j, ckvc
     return CKVC_OK;
 }
 
+/* Makes budgets in entries of --bytes. */
+static ckvc_status open_bytes(compile_cli *c, const run_setup *j, ckvc_err *err) {
+    if (!c->shares.n) { return CKVC_OK; }
+    USAGE_IF(opts_said("budget"), "--bytes counts bytes and --budget entries: give one of them");
+    const cache_formats given = setting_formats(&c->setup.inputs.setting);
+    const bool only = opts_given("cache-keys") || opts_given("cache-values");
+    byte_ask ask = {.shares = c->shares.items,
+                    .n = c->shares.n,
+                    .only = only ? &given : NULL,
+                    .first = true,
+                    .head_dim = model_get_shape(j->e.model)->head_dim,
+                    .shortest = UINT32_MAX,
+                    .least = j->options.setting.recent + 1};
+    for (size_t i = 0; i < j->e.prompts->n; i++) {
+        const prompt *p = &j->e.prompts->items[i];
+        ask.first &= !p->select; /* somebody chooses */
+        ask.shortest = p->n_tokens < ask.shortest ? p->n_tokens : ask.shortest;
+    }
+    CKVC_TRY(byte_budgets_make(&ask, &c->bytes, err));
+    c->setup.budget.n = c->bytes.n;
+    memcpy(c->setup.budget.items, c->bytes.budget, c->bytes.n * sizeof *c->bytes.budget);
+    return CKVC_OK;
+}
+
 /* Opens what the run reads: model, prompts, budgets and, for the loop, the table that it starts
  * from.
  */
@@ -364,6 +401,7 @@ static ckvc_status open_run(compile_cli *c, run_setup *j, ckvc_err *err) {
         j->e.prompt_options.select = c->select;
         prompts_divide(j->e.prompts, j->e.manifest, &j->e.prompt_options);
         j->options.judges = 0; /* held-out prompts are scored */
+        CKVC_TRY(open_bytes(c, j, err));
         USAGE_IF(c->setup.budget.n > PROMPT_SETS_MAX_BUDGETS,
                  "--budget: got %u budgets, wanted at most %d", c->setup.budget.n,
                  PROMPT_SETS_MAX_BUDGETS);
@@ -396,6 +434,7 @@ static ckvc_status compile(const verb_call *call, ckvc_err *err) {
                                .start = run_setup_table(&j),
                                .tables = j.tables,
                                .fit = &c->fit,
+                               .bytes = c->bytes.n ? &c->bytes : NULL,
                                .on_pass = on_pass,
                                .on_round = on_round,
                                .ctx = c};
@@ -430,6 +469,11 @@ static const opt rows[] = {
         "Choose the ranking and floor by this share of the held-out prompts; the others judge "
         "the table.",
         .preset = "0.5"),
+    OPT_BYTES(
+        shares, "S,...",
+        "Make budgets of these shares of the bytes that the whole cache takes in 16 bits, in "
+        "place of --budget; how many entries each keeps, and in which formats, is chosen on "
+        "the prompts that choose the ranking (or is what --cache-keys and --cache-values say)."),
     OPT_TITLE("the loop (of --mode uniform --ranking paper)"),
     OPT_INT("rounds", rounds, "N", 1, ALTERNATION_MAX_ROUNDS - 1,
             "Run at most N rounds, each of a head pass and a gate pass.", .preset = "3"),
@@ -461,6 +505,8 @@ const verb verb_compile = {
         "--holdout 0.2 --out runs/a\n"
         "  ckvc compile ... --out runs/a --resume              # after Ctrl-C, a crash, a full "
         "disk: the same bytes\n"
+        "  ckvc compile ... --bytes 0.05,0.1,0.25 --out runs/bytes   # entries and formats of each "
+        "share of the bytes\n"
         "  ckvc compile ... --mode lengths --classes 4 --out runs/paged   # for paged caches whose "
         "layers are in four groups\n"
         "  ckvc compile ... --mode uniform --ranking paper --out runs/loop     # the paper's way, "

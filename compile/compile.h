@@ -22,6 +22,7 @@
 #include "budgets/select.h"
 #include "calib/log/calibrate.h"
 #include "calib/log/plan.h"
+#include "compile/byte_budgets.h"
 #include "cql/rounds/alternation.h"
 #include "fit/fit_result.h"
 #include "formats/lines/policy_kind.h"
@@ -73,7 +74,8 @@ typedef struct compile_options {
     /* The plan of the calibration that makes pass 1. Its options are those of every pass, except
      * for what a pass logs. */
     const plan *plan;
-    const fit_options *fit; /* the members pass, incoming and probe are set here */
+    const fit_options *fit;    /* the members pass, incoming and probe are set here */
+    const byte_budgets *bytes; /* the plan's budgets, where they are in bytes; or NULL */
     /* The four members from here on are used by rounds alone. `probe` says what is fitted. */
     probe_kind probe;
     uint32_t rounds;          /* the most rounds */
@@ -107,6 +109,7 @@ typedef struct compile_load {
     double prefill_s, single_s;
     /* how many prompts are held out, and how many of these choose */
     size_t n_heldout, n_select, n_budgets;
+    size_t n_whole; /* formats in which the whole cache is scored beside the table */
 } compile_load;
 
 /* Returns the hours of a round of the paper's way on held-out prompts. For each prompt these are

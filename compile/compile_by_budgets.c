@@ -29,6 +29,7 @@ static json_t *plan_of_run(const compile_options *o) {
         json_object_set_new(json_object_get(json, "fit"), "classes", json_integer(b->classes));
     }
     if (b->score == CKVC_SCORE_LEARNED) { JSON_NUMBERS(json, {"features", b->features}); }
+    if (o->bytes) { json_object_set_new(json, "bytes", byte_budgets_json(o->bytes, NULL)); }
     return json;
 }
 
@@ -61,6 +62,7 @@ static ckvc_status ask_demand(steps *s, pass_counts *counts, ckvc_err *err) {
         CKVC_TRY(
             calibrate_repeat(s->run, p->name, s->o->plan->inputs, &s->pass_options, counts, err));
         CKVC_TRY(steps_fit(s, number, NULL, &t, err));
+        if (s->o->bytes && s->select.n == 0) { byte_budgets_take(s->o->bytes, NULL, t); }
         CKVC_TRY(steps_publish(s, t, file, err));
     }
     return steps_take_table(s, p, err);
@@ -179,7 +181,12 @@ static ckvc_status try_candidates(steps *s, ckvc_err *err) {
         }
         while (some.n < end - first) { prompts_add(&some); }
         if (!run_has_file(s->run, file)) {
-            const step_policies tried = {x.policies, x.n, s->o->fit->budgets.mode};
+            const step_policies tried = {
+                .list = x.policies,
+                .n = x.n,
+                .mode = s->o->fit->budgets.mode,
+                .held = s->o->bytes ? s->o->bytes->held : NULL,
+            };
             CKVC_TRY(steps_score(s, &some, &tried, before, file, err));
         }
         memcpy(before, file, sizeof before);
@@ -187,6 +194,7 @@ static ckvc_status try_candidates(steps *s, ckvc_err *err) {
         select_free(s->result->select);
         s->result->select = NULL;
         CKVC_TRY(select_read(path, s->table->table, true, &s->result->select, err));
+        if (s->o->bytes) { select_across(s->result->select, s->o->bytes->share); }
         CKVC_TRY(drop_lost(s->result->select, &x, path, err));
     }
     return CKVC_OK;
@@ -204,6 +212,7 @@ static ckvc_status choose(steps *s, ckvc_err *err) {
         CKVC_AUTO_FREE double *mix = ckvc_alloc(found->n_budgets, sizeof *mix);
         if (select_mixes(found, mix)) { CKVC_TRY(take_mixes(s, &m, mix, s->table, err)); }
         select_take(found, s->table);
+        if (s->o->bytes) { byte_budgets_take(s->o->bytes, found, s->table); }
         CKVC_TRY(steps_publish(s, s->table, file, err));
     }
     return steps_take_table(s, p, err);
@@ -278,6 +287,6 @@ budgets_hours compile_budgets_hours(const budgets_options *asked, const calibrat
         (double)select_candidates(asked->features, has_mixes(asked, made), bank, asked->score,
                                   made->setting.floor, asked->c_min, list);
     return (budgets_hours){.select = scored_hours(l, l->n_select, tried),
-                           .heldout =
-                               scored_hours(l, l->n_heldout - l->n_select, REFERENCES + bank)};
+                           .heldout = scored_hours(l, l->n_heldout - l->n_select,
+                                                   REFERENCES + bank + (double)l->n_whole)};
 }

@@ -69,8 +69,11 @@ static ckvc_status stopped(const steps *s, const char *what, ckvc_err *err) {
 }
 
 ckvc_status steps_check_formats(const steps *s, ckvc_err *err) {
-    return policy_check_formats(setting_formats(&s->o->plan->options->setting), s->o->plan->inputs,
-                                err);
+    const calibrate_inputs *in = s->o->plan->inputs;
+    for (uint32_t b = 0; s->o->bytes && b < s->o->bytes->n; b++) {
+        CKVC_TRY(policy_check_formats(s->o->bytes->held[b], in, err));
+    }
+    return policy_check_formats(setting_formats(&s->o->plan->options->setting), in, err);
 }
 
 ckvc_status steps_check_stop(const steps *s, ckvc_err *err) {
@@ -119,7 +122,8 @@ static bool of_this_run(const steps *s, const ckvc_table *t) {
     const model_shape *shape = model_get_shape(s->o->plan->inputs->model);
     return t->share && t->n_layers == (uint32_t)shape->n_layers &&
            t->n_heads == (uint32_t)shape->n_kv_heads &&
-           t->n_budgets == s->o->plan->options->setting.budgets.n;
+           (t->n_budgets == s->o->plan->options->setting.budgets.n ||
+            (s->o->bytes && t->byte_share && t->n_budgets <= s->o->bytes->n));
 }
 
 ckvc_status steps_read_table(const steps *s, const char *file, table_file **out, ckvc_err *err) {
@@ -160,8 +164,10 @@ ckvc_status steps_score(const steps *s, const prompt_list *prompts, const step_p
                                   .n = policies->n,
                                   .setting = co->setting,
                                   .mode = policies->mode,
+                                  .held = policies->held,
                                   .score = CKVC_SCORE_COUNT},
                        .memory = co->memory};
+    if (policies->budgets.n) { o.choice.setting.budgets = policies->budgets; }
     if (co->setting.layer_budgets.n) { o.choice.setting.budgets = (setting_list){&mean, 1}; }
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer lines = {0};
     CKVC_AUTO_FREE char *bytes = NULL;
@@ -180,17 +186,26 @@ ckvc_status steps_judge(const steps *s, const table_file *table, const policy_ki
                         ckvc_mode mode, const char *file, heldout **out, ckvc_err *err) {
     CKVC_AUTO_FREE char *path = NULL;
     static const double unfitted = 0;
-    asked_policy list[POLICY_KIND_COUNT + 1];
+    const ckvc_table *t = table->table;
+    const byte_budgets *bytes = s->o->bytes;
+    asked_policy list[WHOLE_CACHES + POLICY_KIND_COUNT + 1];
+    cache_formats held[BYTE_BUDGETS_MAX];
     step_policies policies = {.list = list, .mode = mode};
     heldout_free(*out);
     *out = NULL;
     if (s->judges.n == 0) { return CKVC_OK; }
-    do {
-        const policy_kind kind = kinds[policies.n];
-        const bool own = kind == POLICY_MATCHED || kind == POLICY_TABLE;
-        list[policies.n++] = (asked_policy){.kind = kind, .table = own ? table : NULL};
-    } while (kinds[policies.n - 1] != POLICY_TABLE);
-    const ckvc_table *t = table->table;
+    for (uint32_t i = 0; bytes && i < bytes->n_whole; i++) {
+        list[policies.n++] = (asked_policy){.kind = POLICY_FULL, .formats = &bytes->whole[i]};
+    }
+    for (uint32_t b = 0; bytes && b < t->n_budgets; b++) { held[b] = table_file_held(table, b); }
+    if (bytes) {
+        policies.budgets = (setting_list){t->budgets, t->n_budgets};
+        policies.held = held;
+    }
+    for (const policy_kind *kind = kinds; kind == kinds || kind[-1] != POLICY_TABLE; kind++) {
+        const bool own = *kind == POLICY_MATCHED || *kind == POLICY_TABLE;
+        list[policies.n++] = (asked_policy){.kind = *kind, .table = own ? table : NULL};
+    }
     if (t->bank) { /* where it fits entries, it is scored without, too */
         asked_policy *without = &list[policies.n - 1];
         list[policies.n++] = *without;
@@ -218,7 +233,7 @@ ckvc_status steps_judge_pass(steps *s, compile_pass *p, const policy_kind *kinds
     p->reward = heldout_gain(h, reward, NULL);
     memcpy(p->kept, h->kept, sizeof p->kept);
     for (int k = 0; k < POLICY_KIND_COUNT; k++) {
-        if (k != POLICY_TABLE && h->reward[k]) {
+        if (k != POLICY_TABLE && k != POLICY_FULL && h->reward[k]) { /* full is of all formats */
             p->over[k] = heldout_gain(h, reward, h->reward[k]);
         }
     }

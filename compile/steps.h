@@ -55,7 +55,10 @@ ckvc_status steps_take_table(steps *s, compile_pass *p, ckvc_err *err) CKVC_MUST
 typedef struct step_policies {
     const asked_policy *list;
     size_t n;
-    ckvc_mode mode; /* the mode of rules; CKVC_MODE_COUNT: each rule has its own */
+    ckvc_mode mode;       /* the mode of rules; CKVC_MODE_COUNT: each rule has its own */
+    setting_list budgets; /* n 0: the run's */
+    /* [budgets] how what is kept is held; NULL: as the run's setting says */
+    const cache_formats *held;
 } step_policies;
 /* Scores policies on prompts and publishes the lines as checkpoint `file`, behind the lines of the
  * checkpoint `before` ("": none). */
@@ -63,8 +66,9 @@ ckvc_status steps_score(const steps *s, const prompt_list *prompts, const step_p
                         const char *before, const char *file, ckvc_err *err) CKVC_MUST_CHECK;
 /* Scores a table and rules on the prompts that judge, publishes the lines as checkpoint `file`, and
  * reads them into *out. Under budgets at which the table fits entries, lines with its entries as
- * they are come before its own. The last of `kinds` must be POLICY_TABLE. *out becomes NULL where
- * no prompt judges. */
+ * they are come before its own. Where budgets are in bytes, they are those of the table, and the
+ * whole cache in 8 and 4 bits comes first. The last of `kinds` must be POLICY_TABLE. *out becomes
+ * NULL where no prompt judges. */
 ckvc_status steps_judge(const steps *s, const table_file *table, const policy_kind *kinds,
                         ckvc_mode mode, const char *file, heldout **out,
                         ckvc_err *err) CKVC_MUST_CHECK;

@@ -434,7 +434,7 @@ base = [ckvc, "compile", "--model", model, "--manifest", manifest, "--dry-run", 
 loop = dict(zip("head-grid beta-bud loss-reduction behaviour until-stable solver reward unsupported gate-grid bin-edges min-cell bins".split(),
                 "0.5,1 2 sum uniform 0.9 adamw raw safest 0.8,0.9 uniform 1 2,2".split()))
 loop |= zip("rounds variants rollouts check-rollouts cql-alpha shrink loss".split(), "2 24 plain 0.5 0.5 true kl".split())
-demand = dict(zip("select recent repeat no-repeat positions queries bank bank-of".split(), "0.4 4 Again true 64 4 8 prompt".split()))
+demand = dict(zip("select recent repeat no-repeat positions queries bank bank-of bytes".split(), "0.4 4 Again true 64 4 8 prompt 0.3".split()))
 shares = {"kept-floor": "0.1", "demand-floor": "0.1"}
 learned, classes = {"features": "2"}, {"classes": "2"}
 texts = dict(zip("texts default-texts lengths prompts".split(), ("README.md", "no", "512", "8")))

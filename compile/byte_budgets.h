@@ -1,0 +1,47 @@
+/* Budgets in bytes (docs/method.md, section 11). A byte share is a share of what the whole cache
+ * takes in 16 bits. It can be spent in several ways: many entries in few bits, or fewer entries in
+ * more bits. Each way is a budget in entries, with its own demand and shares, whose entries are
+ * held in a pair of formats. Those of one byte share compete on the select prompts. */
+#pragma once
+
+#include "budgets/select.h"
+#include "formats/table/table_file.h"
+#include "lib/base/cache_format.h"
+
+enum {
+    BYTE_WAYS = 4,         /* the most ways to spend a byte share */
+    BYTE_BUDGETS_MAX = 64, /* the most budgets */
+    WHOLE_CACHES = 4       /* the most formats in which the whole cache is scored beside a table */
+};
+
+typedef struct byte_budgets {
+    /* [n] byte shares as asked for, each once for each way; the budgets in entries; the formats */
+    double share[BYTE_BUDGETS_MAX], budget[BYTE_BUDGETS_MAX];
+    cache_formats held[BYTE_BUDGETS_MAX];
+    uint32_t n;
+    cache_formats whole[WHOLE_CACHES]; /* [n_whole] */
+    uint32_t n_whole;
+} byte_budgets;
+
+typedef struct byte_ask {
+    const double *shares; /* [n] */
+    uint32_t n;
+    const cache_formats *only; /* the one way that is tried; NULL: all */
+    bool first;                /* whether to try the first way alone, since nothing can choose */
+    int32_t head_dim;
+    uint32_t shortest, least; /* tokens of the shortest prompt, of which a head keeps at least so
+                                 many */
+} byte_ask;
+/* Lists the budgets of byte shares, those of a share in the order in which they are preferred. It
+ * leaves out formats that heads of this size do not go into, budgets that hold the whole prompt,
+ * and those that keep too few entries of the shortest prompt. CKVC_E_USAGE where nothing is left of
+ * a share, or two budgets of different shares are the same number of entries. */
+ckvc_status byte_budgets_make(const byte_ask *ask, byte_budgets *out,
+                              ckvc_err *err) CKVC_MUST_CHECK;
+/* Leaves a table that was fitted with these budgets one for each byte share, and says of it how it
+ * was chosen and is held. It is the one that select_across left a candidate, or without one (or
+ * with s NULL) the preferred one. META then says under "select" what each way lost. */
+void byte_budgets_take(const byte_budgets *o, const select_losses *s, table_file *t);
+/* Returns all budgets, a new reference: {bytes, budget, keys, values} and, with s, `kl` or `loss`,
+ * the least mean among candidates, and whether it was `chosen`. */
+json_t *byte_budgets_json(const byte_budgets *o, const select_losses *s);
