@@ -10,6 +10,7 @@ ckvc_status numbers_make(report_numbers *n, inputs *in, ckvc_err *err) {
     score_numbers_make(n);
     loss_numbers_make(n);
     verdict_numbers_make(n);
+    byte_numbers_make(n);
     answer_numbers_make(n);
     attention_numbers_make(n);
     diagnostic_numbers_make(n);

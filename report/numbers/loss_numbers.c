@@ -18,21 +18,21 @@ static int by_loss(const void *pa, const void *pb) {
     return (a->loss.mean > b->loss.mean) - (a->loss.mean < b->loss.mean);
 }
 
-static const table_numbers *find_table(const report_numbers *n, const score_series *s) {
+const table_numbers *series_table(const report_numbers *n, const score_series *s) {
     EACH(table_numbers, t, n->tables, n->n_tables) {
         if (strcmp(t->f->content_id, s->table) == 0) { return t; }
     }
     return NULL;
 }
 
-static bool is_shown(const score_series *s) {
+bool series_is_shown(const score_series *s) {
     return s->kind == POLICY_TABLE || s->kind == POLICY_IDENTITY || policy_is_reference(s->kind);
 }
 
-/* Returns a row's label. A reference goes by its policy alone, unless it takes more than a
- * prefill to have it. */
-static const char *label_of(const report_numbers *n, const score_series *s) {
-    const table_numbers *t = find_table(n, s);
+/* Returns the label. A reference goes by its policy alone, unless it takes more than a prefill to
+ * have it. */
+const char *series_label(const report_numbers *n, const score_series *s) {
+    const table_numbers *t = series_table(n, s);
     if (s->kind == POLICY_TABLE) {
         const char *title = t ? t->in->title : s->title;
         EACH(score_series, x, n->scores.series, n->scores.n_series) {
@@ -49,8 +49,11 @@ static const char *label_of(const report_numbers *n, const score_series *s) {
 }
 
 static loss_row row_of(const report_numbers *n, const score_series *s) {
-    const table_numbers *t = s->kind == POLICY_TABLE ? find_table(n, s) : NULL;
-    loss_row o = {.label = label_of(n, s),
+    const table_numbers *t = s->kind == POLICY_TABLE ? series_table(n, s) : NULL;
+    const char *label = series_label(n, s);
+    loss_row o = {.label = series_has_formats(s)
+                               ? arena_text(&n->in->arena, "%s in %s", label, series_formats(n, s))
+                               : label,
                   .table = t ? t->in->tag : NULL,
                   .budget = s->budget,
                   .loss = series_loss(s, false),
@@ -84,7 +87,8 @@ static void add_loss_rows(const report_numbers *n, const score_series *like, jso
     loss_row *rows = NEW(n, n->scores.n_series, loss_row);
     size_t k = 0;
     EACH(score_series, s, n->scores.series, n->scores.n_series) {
-        if (!is_shown(s) || !series_of_one_setting(s, like)) { continue; }
+        const bool whole = s->kind == POLICY_FULL && series_has_formats(s);
+        if (!(series_is_shown(s) || whole) || !series_of_one_setting(s, like)) { continue; }
         const loss_row row = row_of(n, s);
         size_t at = k;
         for (size_t i = 0; i < k; i++) { at = strcmp(rows[i].label, row.label) == 0 ? i : at; }
@@ -93,7 +97,7 @@ static void add_loss_rows(const report_numbers *n, const score_series *like, jso
         }
         rows[at] = row;
         k += at == k;
-        table = table ? table : find_table(n, s);
+        table = table ? table : series_table(n, s);
     }
     const char *of = setting_of(n, like, table);
     qsort(rows, k, sizeof *rows, by_loss);
@@ -104,9 +108,9 @@ void loss_numbers_make(report_numbers *n) {
     const score_numbers *s = &n->scores;
     json_t *list = json_object_get(json_object_get(n->json, "scores"), "losses");
     EACH(score_series, x, s->series, s->n_series) {
-        bool first = is_shown(x);
+        bool first = series_is_shown(x);
         for (const score_series *y = s->series; y < x; y++) {
-            first &= !(is_shown(y) && series_of_one_setting(x, y));
+            first &= !(series_is_shown(y) && series_of_one_setting(x, y));
         }
         if (first) { add_loss_rows(n, x, list); }
     }

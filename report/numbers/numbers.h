@@ -31,6 +31,10 @@ typedef struct verdict_need {    /* A condition of the rule, as a table's scores
     double prompts;
 } verdict_need;
 
+/* What a table takes in bytes at one budget, and how it stands against the whole cache in the
+ * fewest bytes. Shares are of what the whole cache takes in 16 bits. */
+typedef struct byte_verdict byte_verdict;
+
 /* The verdict at one budget, under the score that the table recommends if that was scored. */
 typedef struct verdict_at {
     const score_series *of;
@@ -43,6 +47,7 @@ typedef struct verdict_at {
     verdict_need gain, reference;
     const struct comparison *unfitted; /* with the same entries as they were; NULL: not scored */
     interval loss, kl;                 /* over the full cache, nats per token */
+    byte_verdict *bytes;               /* NULL: it was scored in float32 */
 } verdict_at;
 
 typedef struct verdict_numbers { /* The verdict on a table is the worst of those at its budgets. */
@@ -137,6 +142,10 @@ bool difference_decided(const difference *of);
  * "on average"; NULL: nowhere. */
 const char *difference_equal_in(const difference *of);
 json_t *difference_json(const difference *of);
+/* Computes the difference of series a from series b on all prompts of both; false: there are none.
+ */
+bool series_difference(report_numbers *n, const score_series *a, const score_series *b,
+                       difference *out);
 /* The first: are both of one model, budget and C? The second: also of one table or policy under
  * them? */
 bool series_of_one_setting(const score_series *a, const score_series *b);
@@ -150,9 +159,43 @@ bool series_reads_twice(const score_series *s);
 json_t *series_named(const score_series *s);
 /* Returns the loss over the full cache: minus the reward, or the KL. */
 interval series_loss(const score_series *s, bool kl);
+/* The formats in which it was scored: are they others than float32, and their names. */
+static inline bool series_has_formats(const score_series *s) {
+    return !cache_is_plain(setting_formats(&s->setting));
+}
+const char *series_formats(const report_numbers *n, const score_series *s);
 /* Returns the comparison that says what the table of c brings. This is the one with its own
  * matched control, if there is one, else c, which is with plain identity. */
 const comparison *comparison_gain(const score_numbers *s, const comparison *c);
+
+/* ---- losses (loss_numbers.c) ---- */
+
+/* Is it a table, identity or a reference, of which a page shows what they lose? */
+bool series_is_shown(const score_series *s);
+const table_numbers *series_table(const report_numbers *n, const score_series *s); /* or NULL */
+/* What a series is called where nothing but policies differ. */
+const char *series_label(const report_numbers *n, const score_series *s);
+
+/* ---- bytes (byte_numbers.c) ---- */
+
+/* The cache of a request under a series, as means over prompts; NaN: not known. What an entry costs
+ * is stated, not measured: a key and a value of head_dim numbers in their formats. Numbers in
+ * float32 stand for those that an engine holds in 16 bits, and count so. */
+typedef struct cache_size {
+    double layers, kv_heads, head_dim, tokens;
+    double entries, all_entries, bytes, all_bytes; /* all_bytes: of the whole cache in 16 bits */
+} cache_size;
+cache_size series_cache(const score_series *s);
+
+struct byte_verdict {
+    double asked;          /* the byte share that the table says of the budget; NaN: none */
+    double share, entries; /* what is kept, of the bytes and of the entries */
+    const char *formats;
+    const score_series *whole; /* the whole cache; NULL: none was scored */
+    const char *whole_formats;
+    double whole_share;
+    difference by; /* the table's losses less those of the whole cache, where there is one */
+};
 
 /* ---- transfer (transfer_numbers.c) ---- */
 
@@ -186,6 +229,7 @@ void run_numbers_make(report_numbers *n);
 void score_numbers_make(report_numbers *n);
 void loss_numbers_make(report_numbers *n); /* fills the list of the scores' losses */
 void verdict_numbers_make(report_numbers *n);
+void byte_numbers_make(report_numbers *n); /* adds what is lost by bytes, where formats differ */
 void answer_numbers_make(report_numbers *n);
 void attention_numbers_make(report_numbers *n);
 void diagnostic_numbers_make(report_numbers *n);

@@ -203,6 +203,14 @@ static bool subtract(worker *w, const score_series *a, const score_series *b, co
     return true;
 }
 
+bool series_difference(report_numbers *n, const score_series *a, const score_series *b,
+                       difference *out) {
+    const size_t rows = n->in->scores.n_rows;
+    worker w = {.n = n, .d = NEW(n, rows, double), .kl = NEW(n, rows, double)};
+    w.x = NEW(n, rows, const score_row *);
+    return subtract(&w, a, b, &everything, false, out);
+}
+
 /* Computes the parts of a comparison, when there are several. Returns how many have prompts. */
 static size_t compare_parts(worker *w, const comparison *c, const subset *parts, size_t n,
                             difference *out) {
@@ -472,6 +480,11 @@ interval series_loss(const score_series *s, bool kl) {
     }
     const rank_interval of = mean_by_document(v, rows, n, cluster);
     return (interval){of.mean, of.lo, of.hi};
+}
+
+const char *series_formats(const report_numbers *n, const score_series *s) {
+    char name[CACHE_FORMATS_TEXT];
+    return arena_text(&n->in->arena, "%s", cache_formats_name(setting_formats(&s->setting), name));
 }
 
 const comparison *comparison_gain(const score_numbers *s, const comparison *c) {

@@ -10,8 +10,6 @@
 #include "report/numbers/numbers.h"
 
 const char verdict_deploy[] = "deploy";
-#define CACHE_BYTES 2 /* of a number: float16, bfloat16 */
-
 static const char more_prompts[] = "needs more prompts", not_yet[] = "do not deploy";
 
 /* Does the policy need neither a table nor a second pass over the prompt? Such policies stand
@@ -80,24 +78,12 @@ static const comparison *find_gain_over_identity(const score_numbers *s,
     return found;
 }
 
-/* Returns what the cache of a request takes, as means over prompts; null: not known. What an
- * entry costs is stated, not measured: it is a key and a value of head_dim numbers each. */
+/* Returns what the cache of a request takes. */
 static json_t *cache_of(const score_series *s) {
-    const double n = (double)s->n;
-    double layers = 0, kv_heads = 0, head_dim = 0, tokens = 0, entries = 0;
-    for (size_t i = 0; i < s->n; i++) {
-        const score_row *x = s->rows[i];
-        layers = x->n_layers;
-        kv_heads = round(x->entries / (score_row_kept(x) * x->n_layers)); /* alike on every line */
-        head_dim = x->head_dim;
-        tokens += (double)x->n_tokens / n;
-        entries += x->entries / n;
-    }
-    const double all = layers * kv_heads * tokens, of_one = 2 * head_dim * CACHE_BYTES,
-                 bytes = entries * of_one, all_bytes = all * of_one;
-    return OBJECT(M(tokens), M(layers), M(kv_heads), M(head_dim), M(entries),
-                  {"all_entries", J(all)}, M(bytes), M(all_bytes),
-                  {"saved_bytes", J(all_bytes - bytes)});
+    const cache_size o = series_cache(s);
+    return OBJECT(OF(&o, tokens), OF(&o, layers), OF(&o, kv_heads), OF(&o, head_dim),
+                  OF(&o, entries), OF(&o, all_entries), OF(&o, bytes), OF(&o, all_bytes),
+                  {"saved_bytes", J(o.all_bytes - o.bytes)});
 }
 
 /* Returns the comparison that says what fitting entries brings, or NULL. */
@@ -136,10 +122,13 @@ static verdict_at verdict_of(const report_numbers *n, const table_numbers *t,
 static bool is_recommended(const table_numbers *t, const score_series *s) {
     for (uint32_t b = 0; b < t->shape->n_budgets; b++) {
         const ckvc_score like = ckvc_table_score(t->shape, b);
+        const cache_formats held = table_file_held(t->f, b);
         if (t->shape->budgets[b] == s->budget) {
             return s->setting.mode == (ckvc_mode)like.mode &&
                    s->setting.score == (ckvc_score_kind)like.kind &&
                    s->setting.ridge == ckvc_table_ridge(t->shape, b) &&
+                   (!t->shape->held || (s->setting.cache_keys == held.keys &&
+                                        s->setting.cache_values == held.values)) &&
                    (!t->shape->c_min || like.mode == CKVC_MODE_SHARED ||
                     s->setting.floor == t->shape->c_min[b].floor);
         }

@@ -63,6 +63,9 @@ static const char *say_share(double v) {
     return isfinite(v) ? say("%.*f%%", v > 0 && v < 0.1 ? 1 : 0, 100 * v) : SAY_UNDEFINED;
 }
 
+/* 0.38%, 5%, 28.1% */
+static const char *say_percent(double v) { return say("%.3g%%", 100 * v); }
+
 static const char *with_ends(double mean, double lo, double hi, int decimals,
                              const char *(*one)(double v, int decimals)) {
     if (!isfinite(mean)) { return SAY_UNDEFINED; }
@@ -210,19 +213,49 @@ static const char *say_unfitted(const comparison *c) {
                isnan(kl) ? "" : say(" (KL %s)", say_fixed(kl, 3)), say_difference(&c->all));
 }
 
+/* Says how a table at one budget stands against the whole cache in few bits; "": nobody scored
+ * that. */
+static const char *say_bytes(const verdict_at *x) {
+    const byte_verdict *o = x->bytes;
+    if (!o || !o->whole) { return ""; }
+    const interval *d = difference_deciding(&o->by);
+    const bool kl = o->by.by_kl, less = d->mean >= 0,
+               decided = isfinite(d->lo) && (d->lo > 0 || d->hi < 0);
+    const double lo = less ? d->lo : -d->hi, hi = less ? d->hi : -d->lo;
+    return say(
+        " At %s of the bytes it %s than the whole cache in %s does at %s: %s %s and %s, %s %s%s.",
+        say_percent(isnan(o->asked) ? o->share : o->asked),
+        !decided ? "is not decided whether it loses less"
+        : less   ? "loses less"
+                 : "loses more",
+        o->whole_formats, say_percent(o->whole_share), kl ? "KL" : "losses",
+        say_fixed(kl ? x->kl.mean : x->loss.mean, 4), say_fixed(series_loss(o->whole, kl).mean, 4),
+        say_fixed(fabs(d->mean), 4), less ? "less" : "more",
+        isfinite(lo) ? say(" (%s to %s)", say_fixed(lo, 4), say_fixed(hi, 4)) : "");
+}
+
+/* Says how much a table keeps at one budget. */
+static const char *say_size(const verdict_at *x) {
+    const double b = x->budget;
+    const byte_verdict *o = x->bytes;
+    const char *entries = b < 1 ? say("%.4g%% of the cache", 100 * b) : say("%g entries a head", b);
+    return !o ? entries
+              : say("%s of the bytes (%s in %s)",
+                    say_percent(isnan(o->asked) ? o->share : o->asked),
+                    b < 1 ? say("%.4g%% of the entries", 100 * b) : entries, o->formats);
+}
+
 /* Says why to deploy at a budget, or why not. */
 static const char *say_reason(const verdict_at *x) {
-    const double b = x->budget;
     const ckvc_mode mode = x->of->setting.mode;
     const comparison *by = x->reference.by ? x->reference.by : x->gain.by;
     const size_t documents = by ? by->all.n_documents : 0;
-    return say("at %s%s it loses %s nats per token over the full cache%s%s %s%s %.0f prompts%s.",
-               b < 1 ? say("%.4g%% of the cache", 100 * b) : say("%g entries a head", b),
-               mode == CKVC_MODE_HEADS ? "" : say(" in mode %s", ckvc_mode_name(mode)),
+    return say("at %s%s it loses %s nats per token over the full cache%s%s %s%s%s %.0f prompts%s.",
+               say_size(x), mode == CKVC_MODE_HEADS ? "" : say(" in mode %s", ckvc_mode_name(mode)),
                say_fixed(x->loss.mean, 3),
                isnan(x->kl.mean) ? "" : say(" (KL %s)", say_fixed(x->kl.mean, 3)),
                against_reference(&x->reference), say_against_identity(&x->gain),
-               say_unfitted(x->unfitted), x->prompts,
+               say_unfitted(x->unfitted), say_bytes(x), x->prompts,
                documents && documents < by->all.n
                    ? say(" of %zu document%s", documents, documents > 1 ? "s" : "")
                    : "");

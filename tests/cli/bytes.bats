@@ -103,6 +103,46 @@ assert rows["full"]["cache_keys"] == "q8_0" and (rows["table"]["cache_keys"], ro
 assert rows["table"]["budget"] == x["budget"]' "$DIR/what.json" "$DIR/a.jsonl"
 }
 
+@test "report: what is lost by bytes, and a sentence that holds each byte share against the whole cache in the fewest bytes" {
+    "$CKVC" report "$DIR/run/table.ckvt" "$DIR/run" --out "$DIR/report" -q
+    check '
+rows, report = rows_of(sys.argv[1]), json.load(open(sys.argv[2]))
+of_number = {"f16": 2, "fp8": 1, "q8_0": 34 / 32, "q4_0": 18 / 32}
+held = lambda r: (r.get("cache_keys", "f32"), r.get("cache_values", "f32"))
+mean = lambda v: sum(v) / len(v)
+name = lambda f: "/".join(dict.fromkeys(f))
+def share(lines):
+    return sum(r["entries"] * sum(of_number[f] for f in held(r)) for r in lines) / sum(len(r["n_kept"]) * 3 * r["T"] * 4 for r in lines)  # 3 KV heads
+seen = 0
+for x in report["scores"]["bytes"]:
+    policy = "full" if x["label"] == "the whole cache" else "table" if x["table"] else x["label"]
+    unfitted = x["label"].endswith("entries as they were")
+    lines = [r for r in rows if r["policy"] == policy and r["budget"] == x["budget"] and name(held(r)) == x["formats"] and (policy != "table" or ("ridge" in r) != unfitted)]
+    assert len(lines) == x["n"] == len({r["id"] for r in lines}), (x, lines)
+    assert math.isclose(share(lines), x["share"], rel_tol=1e-9) and math.isclose(mean([r["kl"] for r in lines]), x["kl"], rel_tol=1e-9), x
+    seen += len(lines)
+assert seen == len(rows) - len([r for r in rows if r["policy"] == "full" and r["budget"] != rows[0]["budget"]])
+t = {2: 12.706204736, 3: 4.302652730, 4: 3.182446305}  # of n - 1 degrees of freedom
+for b, asked in zip(report["tables"][0]["verdict"]["budgets"], (0.12, 0.3)):
+    x, whole = b["bytes"], b["bytes"]["whole"]
+    assert x["asked"] == asked and x["share"] <= asked and whole["formats"] == "q4_0" and math.isclose(whole["share"], 9 / 32), x
+    own = {r["id"]: r["kl"] for r in rows if r["policy"] == "table" and r["budget"] == b["budget"]}  # the last: fitted, where it is
+    other = {r["id"]: r["kl"] for r in rows if r["policy"] == "full" and held(r) == ("q4_0", "q4_0")}
+    d = [other[i] - own[i] for i in own]
+    half = t[len(d)] * math.sqrt(sum((v - mean(d)) ** 2 for v in d) / (len(d) - 1) / len(d))
+    assert all(math.isclose(a, c, rel_tol=1e-6, abs_tol=1e-12) for a, c in zip((whole["kl_difference"], whole["kl_lo"], whole["kl_hi"]), (mean(d), mean(d) - half, mean(d) + half))), whole
+    decided = abs(mean(d)) > half
+    said = "loses less" if decided and mean(d) > 0 else "loses more" if decided else "is not decided whether it loses less"
+    assert f"At {100 * asked:.3g}% of the bytes it {said} than the whole cache in q4_0 does at 28.1%: KL {mean(list(own.values())):.4f} and" in b["says"], b["says"]
+    assert f"at {100 * asked:.3g}% of the bytes (" in b["says"]' "$DIR/run/heldout/pass-02.jsonl" "$DIR/report/report.json"
+    page "$DIR/report" >"$DIR/page"
+    grep -q "What is lost against the bytes that are kept" "$DIR/page" && grep -q "By bytes: KL from the full cache" "$DIR/page"
+    score --table "$DIR/plain.ckvt" --policy snapkv --nearest-budget >"$DIR/without.jsonl"
+    "$CKVC" report "$DIR/plain.ckvt" --scores "$DIR/without.jsonl" --out "$DIR/without" -q
+    check 'r = json.load(open(sys.argv[1])); assert "bytes" not in r["scores"] and all("bytes" not in b for b in r["tables"][0]["verdict"]["budgets"])' "$DIR/without/report.json"
+    page "$DIR/without" | { ! grep "bytes that are kept"; }
+}
+
 @test "what is refused, in one line" {
     local t=$DIR/run/table.ckvt
     fails 64 "--bytes 0.2: $t has budgets for these shares: 0.12, 0.3" score --table "$t" --bytes 0.2
@@ -115,7 +155,7 @@ assert rows["table"]["budget"] == x["budget"]' "$DIR/what.json" "$DIR/a.jsonl"
     fails 64 "heads of 48 numbers do not go into whole blocks of 32" score --model "$DIR/odd" --policy full@q8_0 --budget 0.5
     fails 64 "--bytes counts bytes and --budget entries" "$CKVC" compile "${OVER[@]}" --bytes 0.3 --budget 0.5 -q --out "$DIR/x"
     fails 64 "--bytes 1: holds the whole cache" "$CKVC" compile "${OVER[@]}" --bytes 1 -q --out "$DIR/x"
-    fails 64 "--bytes 0.01: keeps fewer than 9 of the 88 tokens" "$CKVC" compile "${OVER[@]}" --bytes 0.01 -q --out "$DIR/x"
-    fails 64 "are both 0.32 of the entries" "$CKVC" compile "${OVER[@]}" --bytes 0.17,0.32 -q --out "$DIR/x"
+    fails 64 "--bytes 0.01: keeps fewer than 9 of the 72 tokens" "$CKVC" compile "${OVER[@]}" --bytes 0.01 -q --out "$DIR/x"
+    fails 64 "are both 0.32 of the entries" "$CKVC" compile "${OVER[@]}" --bytes 0.17,0.32 --holdout 0.5 -q --out "$DIR/x"
     fails 64 "--bytes belongs to tables by demand" "$CKVC" compile "${OVER[@]}" --mode uniform --ranking paper --bytes 0.3 -q --out "$DIR/x"
 }
