@@ -18,7 +18,7 @@ static const char uses_form[] =
 /* Whether what block b of the table recommends reads no attention, as engines need that have
  * none. */
 static bool reads_no_attention(const ckvc_table *t, uint32_t b) {
-    return t->score && t->theta && t->score[b].kind == CKVC_SCORE_LEARNED &&
+    return t->score && t->theta && ckvc_score_learns(t->score[b].kind) &&
            t->score[b].features == 2;
 }
 
