@@ -107,7 +107,7 @@ static void say_left_out(const corpus *c) {
 
 /* The prompts of the user's texts and of the default ones, in turns: half of all are the user's,
  * if their text is enough for that. */
-static ckvc_status build_prompts(const texts_options *o, const build_options *b,
+static ckvc_status build_prompts(const texts_options *o, const build_options *b, bool quiet,
                                  built_manifest made[2], ckvc_err *err) {
     const bool defaults = o->default_texts == 0;
     const size_t longest = (size_t)(b->max_length + b->continuation) * 4; /* in bytes, roughly */
@@ -120,7 +120,7 @@ static ckvc_status build_prompts(const texts_options *o, const build_options *b,
     if (o->texts.n) {
         const int64_t wanted = defaults ? (o->prompts + 1) / 2 : o->prompts;
         ckvc_err why = {0};
-        say_left_out(&own);
+        if (!quiet) { say_left_out(&own); }
         const ckvc_status st = build_of(&own, b, wanted, &made[0], &why);
         FAIL_IF(st == CKVC_E_DATA, st,
                 "--texts %s: too little text in %zu documents for a prompt of each split, of %lld "
@@ -293,7 +293,7 @@ ckvc_status prompts_make(const texts_options *o, const inputs_options *in, const
     CKVC_TRY(read_lengths(o, in, e, &b, err));
     built_manifest made[2] = {{0}, {0}};
     size_t n_left_out = 0;
-    ckvc_status st = build_prompts(o, &b, made, err);
+    ckvc_status st = build_prompts(o, &b, in->quiet, made, err);
     if (st == CKVC_OK) {
         write_prompts(made, &out->bytes);
         st = clean(in, e, out, &n_left_out, err);

@@ -1,5 +1,6 @@
-/* The values of a verb's options, from every source that they come from, in one list. Only
- * verb.c uses this header; verbs read their structs, and call opts_given. */
+/* The values of a verb's options, from every source that they come from, in one list. verb.c uses
+ * this header, and who looks for files that come with the program; verbs read their structs, and
+ * call opts_given. */
 #pragma once
 
 #include "cmd/common/options.h"
