@@ -50,11 +50,17 @@ size_t select_candidates(uint32_t features, bool mixes, bool bank, ckvc_score_ki
         }
     }
     for (size_t i = 0; mixes && !equal && i < SHARD_N_MIXES; i++) {
-        const ckvc_score_kind kind = bank ? fitted : own;
-        const double w = shard_mixes[i], tried[] = {bank ? middle : 0, ridges[0]};
-        for (size_t r = 0; r < (bank && w <= 0.5 ? 2 : 1); r++) {
-            out[n++] = (select_candidate){kind, floors[0], w, tried[r]};
-            if (last > floors[0]) { out[n++] = (select_candidate){kind, last, w, tried[r]}; }
+        const double w = shard_mixes[i];
+        const select_candidate tried[] = {{bank ? fitted : own, floors[0], w, bank ? middle : 0},
+                                          {fitted, floors[0], w, ridges[0]},
+                                          {own, floors[0], w, ridges[0]}};
+        const size_t ways = !bank || w > 0.5 ? 1 : fitted != own ? 3 : 2;
+        for (size_t k = 0; k < ways; k++) {
+            out[n++] = tried[k];
+            if (last > floors[0]) {
+                out[n] = tried[k];
+                out[n++].floor = last;
+            }
         }
     }
     return n;

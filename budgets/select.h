@@ -13,7 +13,7 @@ typedef struct select_candidate {
     double ridge; /* lambda, by which kept entries are fitted in all layers; 0: they are not */
 } select_candidate;
 
-enum { SELECT_MAX = 36 }; /* the most candidates */
+enum { SELECT_MAX = 40 }; /* the most candidates */
 
 typedef struct select_losses {
     uint32_t n_budgets;  /* nB, the number of the table's budgets */
@@ -53,7 +53,7 @@ typedef struct select_losses {
  * With a bank, each of these floors of `score` is tried with entries as they are and fitted: which
  * floor is best depends on that. A learned ranking that fits entries has the bank's attention in
  * it, with the ridges 0.1, 0.5 and 3, or is without it, with 0.5. Shares of other demand are tried
- * with 0.5, and up to w = 0.5 also with 0.1. */
+ * with the bank's attention and 0.5, and up to w = 0.5 with 0.1, both with and without it. */
 size_t select_candidates(uint32_t features, bool mixes, bool bank, ckvc_score_kind score,
                          double counted, double c_min, select_candidate out[SELECT_MAX]);
 /* Reads the losses from a file of score lines: those of policy `table` under the table's budgets

@@ -18,8 +18,7 @@ static const char uses_form[] =
 /* Whether what block b of the table recommends reads no attention, as engines need that have
  * none. */
 static bool reads_no_attention(const ckvc_table *t, uint32_t b) {
-    return t->score && t->theta && ckvc_score_learns(t->score[b].kind) &&
-           t->score[b].features == 2;
+    return t->score && t->theta && ckvc_score_learns(t->score[b].kind) && t->score[b].features == 2;
 }
 
 /* Whether all heads of a layer keep as many positions, as vLLM's pages hold them. */

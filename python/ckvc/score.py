@@ -405,7 +405,7 @@ def compiled(a: Any, model: PreTrainedModel, tokenizer: Any) -> str:
         ways = WAYS if mixes[0.0].bank is not None else WAYS[:1]
 
         def of_mix(w: float) -> Sequence[Tuple[str, float]]:
-            return ways if len(ways) == 1 else (("bank", 0.5), ("bank", 0.1)) if w <= 0.5 else (("bank", 0.5),)
+            return ways if len(ways) == 1 else (("bank", 0.5), ("bank", 0.1), ("learned", 0.1)) if w <= 0.5 else (("bank", 0.5),)
 
         tried = [*(("window", f, 0, 0) for f in sorted({floors[-1], 1.0})), *((kind, f, 0, r) for f in floors for kind, r in ways), ("paper", floors[-1], 0, 0),
                  *((kind, f, w, r) for w in MIXES for kind, r in of_mix(w) for f in sorted({floors[0], floors[-1]}))]

@@ -262,9 +262,9 @@ assert said["content_id"] == said["passes"][1]["content_id"], said' "$DIR"
     for mix in 0.25 0.5 0.75 1; do
         "$CKVC" fit -q "$DIR/demand-hand" --mix "$mix" --out "$DIR/mixed-hand.ckvt" --force
         [ "$(content_id "$DIR/mixed-hand.ckvt")" = "$(content_id "$DIR/demand/tables/pass-01-mix-$mix.ckvt")" ]
-        for ridge in 0.5 0.1; do
-            case $mix-$ridge in 0.75-0.1 | 1-0.1) continue ;; esac
-            for floor in 0.05 0.4; do by_hand "$DIR/mixed-hand.ckvt" bank "$floor" "$ridge"; done
+        for of in "bank 0.5" "bank 0.1" "learned 0.1"; do
+            case "$mix $of" in "0.75 "*0.1 | "1 "*0.1) continue ;; esac
+            for floor in 0.05 0.4; do by_hand "$DIR/mixed-hand.ckvt" "${of% *}" "$floor" "${of#* }"; done
         done
     done >>"$DIR/select-hand.jsonl"
     diff <(sort "$DIR/select-hand.jsonl") <(sort "$DIR/demand/select/pass-02.jsonl")
@@ -328,11 +328,11 @@ for l in shared + layers:
     by_default "$DIR/x" --dry-run --kept-floor 0.15 --json | check '
 d = json.load(sys.stdin)
 # a prefill and a continuation, and at two budgets one of each of six and of the table without fitting, or of three scores, one of them under two
-# and one under four floors, there with entries as they are and fitted in four ways, of four mixes under two floors, two of them twice
+# and one under four floors, there with entries as they are and fitted in four ways, of four mixes under two floors, two of them in three ways
 prefill = d["passes"][-1]["prefill_s"]
 one = (d["heldout_hours"] * 3600 / 3 - prefill) / (1 + 2 * 7)
 tried = ((d["select_hours"] * 3600 / 3 - prefill) / one - 1) / 2
-assert abs(tried - 3 - 4 * 5 - 6 * 2) < 1e-6, (tried, d)
+assert abs(tried - 3 - 4 * 5 - 8 * 2) < 1e-6, (tried, d)
 assert [p["pass"] for p in d["passes"]] == ["demand"] and d["select_prompts"] == 3, d
 assert d["select_hours"] > 0 and d["heldout_hours"] > 0, d
 assert abs((sum(p["hours"] for p in d["passes"]) + d["select_hours"] + d["heldout_hours"]) / d["hours"] - 1) < 1e-9, d
@@ -380,7 +380,9 @@ assert chosen == said["select"] and chosen["prompts"] == len(ids[0]) and chosen[
 tried = [(c["score"], c["floor"], c.get("mix", 0), c.get("ridge", 0)) for c in chosen["candidates"]]
 assert tried == [("window", 0.4, 0, 0), ("window", 1, 0, 0), 
                  *((kind, f, 0, r) for f in (0.05, 0.2, 0.4) for kind, r in (("learned", 0), ("learned", 0.5), ("bank", 0.1), ("bank", 0.5), ("bank", 3))),
-                 ("paper", 0.4, 0, 0), *(("bank", f, m, r) for m in (0.25, 0.5, 0.75, 1) for r in (0.5, 0.1)[:1 + (m <= 0.5)] for f in (0.05, 0.4))], tried
+                 ("paper", 0.4, 0, 0), 
+                 *((kind, f, m, r) for m in (0.25, 0.5, 0.75, 1) for kind, r in (("bank", 0.5), ("bank", 0.1), ("learned", 0.1))[:3 if m <= 0.5 else 1]
+                   for f in (0.05, 0.4))], tried
 for b, budget in enumerate((32, 0.5)):
     means = []
     for one in tried:
