@@ -312,6 +312,7 @@ $(foreach f,$(wildcard configs/*.conf),644 $(f) share/ckvc/$(notdir $(f))$(newli
 $(foreach f,demo.sh corpora.py plain_text.py losses_svg.py recovered.py,755 scripts/$(f) share/ckvc/scripts/$(f)$(newline))
 $(foreach f,$(wildcard models/ckvc-tiny-*/* data-manifests/*.json default-texts/NOTICE default-texts/*/*.gz),644 $(f) share/ckvc/$(f)$(newline))
 $(foreach f,python/pyproject.toml python/README.md $(wildcard python/ckvc/*.py) python/ckvc/py.typed,644 $(f) share/ckvc/$(f)$(newline))
+$(foreach f,python/ckvc/tables/tables.json $(wildcard python/ckvc/tables/*/table.ckvt),644 $(f) share/ckvc/$(f)$(newline))
 $(foreach f,$(wildcard python/examples/*.py),755 $(f) share/ckvc/$(f)$(newline))
 endef
 define newline

@@ -28,6 +28,7 @@ static const verb *const verbs[] = {
     &verb_fit,
     &verb_compile,
     &verb_transfer,
+    &verb_tables,
     HEADING("looking"),
     &verb_score,
     &verb_generate,

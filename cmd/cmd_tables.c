@@ -1,0 +1,115 @@
+/* ckvc tables lists the tables that come with the program, and writes one of them. They are
+ * described by tables.json, whose members docs/results/README.md explains. */
+#include "cmd/common/json_text.h"
+#include "cmd/common/option_values.h"
+#include "cmd/verbs.h"
+#include "formats/table/table_file.h"
+#include "lib/base/files.h"
+
+enum { DESCRIPTIONS_MAX_BYTES = 1 << 20, SHIPPED_MAX_BYTES = 64 << 20 };
+
+typedef struct tables_cli {
+    const char *out;
+    bool force, json;
+} tables_cli;
+
+static const char list_form[] =
+    "{.#{name}: for {model} ({model_licence}), made from {made_from}\n"
+    "  {bytes} bytes, licence {licence}, content id {content_id:.12s}...\n"
+    "  made by {made}, of {lengths.0} to {lengths.1} tokens\n"
+    "{losses#  budget {budget:-7g} KL {kl:.3f} on {prompts} prompts"
+    "{right?, {right:.3f} of RULER's questions right}\n}}";
+
+/* Reads tables.json, and adds to each entry the path of its table and how many bytes it has.
+ * *out is a new reference to a list. */
+static ckvc_status read_shipped(json_t **out, ckvc_err *err) {
+    CKVC_AUTO_FREE char *path = opt_shipped_path(".", "python/ckvc/tables/tables.json");
+    FAIL_IF(!path, CKVC_E_NOINPUT,
+            "no tables are beside this program (share/ckvc/python/ckvc/tables of where it is "
+            "installed): make one with ckvc compile --model DIR --out run");
+    json_auto_t *all = NULL;
+    CKVC_AUTO_FREE char *folder = ckvc_path_dir(path);
+    CKVC_TRY(ckvc_json_read(path, DESCRIPTIONS_MAX_BYTES, &all, err));
+    FAIL_IF(!json_is_array(all), CKVC_E_DATA, "%s: wanted a list of tables", path);
+    for (size_t i = 0; i < json_array_size(all); i++) {
+        const char *name, *id;
+        json_t *entry = json_array_get(all, i);
+        FAIL_IF(json_unpack(entry, "{s:s, s:s}", "name", &name, "content_id", &id) != 0 ||
+                    strchr(name, '/'),
+                CKVC_E_DATA, "%s: entry %zu: wanted a name and a content_id", path, i);
+        CKVC_AUTO_FREE char *inner = ckvc_format("%s/%s/table.ckvt", folder, name);
+        CKVC_AUTO(ckvc_map_close) ckvc_map map = {0};
+        CKVC_TRY(ckvc_map_open(inner, &map, err));
+        JSON_NUMBERS(entry, {"bytes", (double)map.size});
+        json_object_set_new(entry, "file", json_string(inner));
+    }
+    *out = json_incref(all);
+    return CKVC_OK;
+}
+
+/* Returns the entry of that name, which `all` owns, or NULL. `names` receives all names. */
+static json_t *find_entry(const json_t *all, const char *name, ckvc_buffer *names) {
+    json_t *found = NULL;
+    for (size_t i = 0; i < json_array_size(all); i++) {
+        json_t *entry = json_array_get(all, i);
+        const char *known = json_string_value(json_object_get(entry, "name"));
+        ckvc_buffer_printf(names, "%s%s", i ? ", " : "", known);
+        found = strcmp(known, name) == 0 ? entry : found;
+    }
+    return found;
+}
+
+/* Writes the bytes of an entry's table to --out, once they are found to be the table that
+ * tables.json describes. */
+static ckvc_status write_table(const tables_cli *c, json_t *entry, ckvc_err *err) {
+    const char *file = json_string_value(json_object_get(entry, "file"));
+    const char *id = json_string_value(json_object_get(entry, "content_id"));
+    CKVC_AUTO(table_file_free_at) table_file *table = NULL;
+    CKVC_AUTO_FREE char *bytes = NULL;
+    size_t n;
+    CKVC_TRY(table_file_read(file, &table, err));
+    FAIL_IF(strcmp(table->content_id, id) != 0, CKVC_E_DATA,
+            "%s: content id %.12s..., but tables.json says %.12s...: install the program again",
+            file, table->content_id, id);
+    CKVC_TRY(ckvc_file_read(file, SHIPPED_MAX_BYTES, &bytes, &n, err));
+    CKVC_TRY(ckvc_publish_bytes(c->out, bytes, n, c->force, err));
+    json_t *written = json_copy(entry);
+    json_object_set_new(written, "file", json_string(c->out));
+    result_print(c->json, stdout,
+                 "{file}: {name}, for {model}, {bytes} bytes, content id {content_id}\n", written,
+                 NULL);
+    return CKVC_OK;
+}
+
+static ckvc_status tables(const verb_call *call, ckvc_err *err) {
+    const tables_cli *c = call->options;
+    USAGE_IF(call->n > 1, "got %zu names, wanted one: ckvc tables NAME --out T.ckvt", call->n);
+    USAGE_IF(call->n == 1 && !c->out, "--out FILE is needed: the table to write");
+    USAGE_IF(call->n == 0 && c->out, "which table? ckvc tables lists them");
+    json_auto_t *all = NULL;
+    CKVC_TRY(read_shipped(&all, err));
+    if (call->n == 0) {
+        result_print(c->json, stdout, list_form, json_incref(all), NULL);
+        return CKVC_OK;
+    }
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer names = {0};
+    json_t *entry = find_entry(all, call->items[0], &names);
+    FAIL_IF(!entry, CKVC_E_USAGE, "%s: no table of that name comes with the program; there are %s",
+            call->items[0], names.size ? (const char *)names.data : "none");
+    return write_table(c, entry, err);
+}
+
+#define OPTIONS_OF tables_cli
+static const opt rows[] = {
+    OPT_OUTPUT("out", out, "FILE", "Write the table to this file.", .letter = 'o'),
+    OPT_FLAG("force", force, "Overwrite the file of --out.", .letter = 'f'),
+    OPT_FLAG("json", json, "Print the result as JSON."),
+    {0}};
+
+const verb verb_tables = {.name = "tables",
+                          .about = "list the tables that come with the program, or write one",
+                          .usage = "ckvc tables [NAME --out T.ckvt]",
+                          .examples = "  ckvc tables\n"
+                                      "  ckvc tables smollm2-135m --out smollm2.ckvt\n",
+                          VERB_OPTIONS(rows),
+                          .work = tables};

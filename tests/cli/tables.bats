@@ -1,0 +1,53 @@
+# Tables that come with the program: the list, one that is written, and refusals.
+load helper
+
+@test "tables: the list has each with model, lengths, losses, bytes and licence, in both printings" {
+    "$CKVC" tables --json >"$DIR/all.json"
+    "$CKVC" tables >"$DIR/all.txt"
+    check '
+listed, text = load(sys.argv[1]), open(sys.argv[2]).read()
+described = load("docs/results/tables.json")
+assert [t["name"] for t in listed] == ["qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b", "smollm2-135m"], listed
+assert [{k: t[k] for k in t if k not in ("bytes", "file")} for t in listed] == described
+for t in listed:
+    assert t["bytes"] == os.path.getsize("docs/results/" + t["name"] + "/table.ckvt") and os.path.exists(t["file"]), t
+    for said in (t["name"], t["model"], t["licence"], str(t["bytes"]), str(t["lengths"][1]), *("%.3f" % loss["kl"] for loss in t["losses"])):
+        assert said in text, said' "$DIR/all.json" "$DIR/all.txt"
+}
+
+@test "tables NAME --out: the very table, which verify accepts; overwritten with --force alone" {
+    run -0 "$CKVC" tables smollm2-135m --out "$DIR/t.ckvt"
+    [[ $output == "$DIR/t.ckvt: smollm2-135m, for SmolLM2-135M-Instruct, "* ]]
+    cmp "$DIR/t.ckvt" docs/results/smollm2-135m/table.ckvt
+    "$CKVC" verify "$DIR/t.ckvt"
+    fails 73 "$DIR/t.ckvt: exists already" "$CKVC" tables qwen2.5-coder-0.5b --out "$DIR/t.ckvt"
+    cmp "$DIR/t.ckvt" docs/results/smollm2-135m/table.ckvt
+    [ "$("$CKVC" tables qwen2.5-coder-0.5b --out "$DIR/t.ckvt" --force --json | check 'print(json.load(sys.stdin)["content_id"])')" = "$(content_id "$DIR/t.ckvt")" ]
+}
+
+@test "tables: an unknown name, a missing --out, two names, and no tables beside the program" {
+    fails 64 "there are qwen2.5-coder-0.5b, qwen2.5-coder-1.5b, smollm2-135m" "$CKVC" tables smollm --out "$DIR/no.ckvt"
+    fails 64 "--out FILE is needed" "$CKVC" tables smollm2-135m
+    fails 64 "which table" "$CKVC" tables --out "$DIR/no.ckvt"
+    fails 64 "got 2 names" "$CKVC" tables a b --out "$DIR/no.ckvt"
+    mkdir -p "$DIR/alone/bin"
+    cp "$CKVC" "$DIR/alone/bin/ckvc"
+    fails 66 "ckvc compile --model DIR" "$DIR/alone/bin/ckvc" tables
+    [ ! -e "$DIR/no.ckvt" ]
+}
+
+@test "tables: a description or a table that is not as it must be is refused" {
+    local share=$DIR/wrong/share/ckvc/python/ckvc/tables
+    mkdir -p "$DIR/wrong/bin" "$share/a"
+    cp "$CKVC" "$DIR/wrong/bin/ckvc"
+    cp docs/results/smollm2-135m/table.ckvt "$share/a"
+    echo '[{"name":"a","content_id":"00"}]' >"$share/tables.json"
+    fails 65 "tables.json says 00" "$DIR/wrong/bin/ckvc" tables a --out "$DIR/no.ckvt"
+    echo '[{"name":"../a","content_id":"00"}]' >"$share/tables.json"
+    fails 65 "entry 0" "$DIR/wrong/bin/ckvc" tables
+    echo '{}' >"$share/tables.json"
+    fails 65 "wanted a list" "$DIR/wrong/bin/ckvc" tables
+    echo '[{"name":"b","content_id":"00"}]' >"$share/tables.json"
+    fails 66 "b/table.ckvt" "$DIR/wrong/bin/ckvc" tables
+    [ ! -e "$DIR/no.ckvt" ]
+}
