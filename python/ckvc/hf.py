@@ -23,6 +23,7 @@ from .fit import fit_kept
 from .hf_model import IMPLEMENTATIONS, attention_of, check_attention, geometry_of, original_attention
 from .hf_model import device_of, with_cache  # noqa: F401  (callers take these from here, too)
 from .prefill import Kept, Prefill, log_softmax
+from .shipped import table_for
 from .table import Error, FilePath, Table, refuse
 
 REFUSED = {"prefill_chunk_size": "a prefill in chunks, of which the first would be taken for the prompt,", "assistant_model": "assisted generation",
@@ -196,9 +197,10 @@ class Compression:
     block, that call ends at its next token. The end of the block is an Error if more tokens than the table's window were read at once and no prompt was
     compressed."""
 
-    def __init__(self, model: torch.nn.Module, table: Table, budget: Optional[float] = None, mode: Optional[str] = None, fit: bool = True):
+    def __init__(self, model: torch.nn.Module, table: Optional[Table], budget: Optional[float] = None, mode: Optional[str] = None, fit: bool = True):
         models = [m for m in model.modules() if isinstance(m, PreTrainedModel)]  # the model itself, or one that PEFT, torch.compile or others have wrapped
         refuse(not models, f"{type(model).__name__}: want a model of transformers, or one that holds such a model")
+        table = table_for(models[0]) if table is None else table
         self.model, self.table, self.budget, self.mode, self.fit, self.active = models[0], table, budget, mode, fit, False
         self.geometry = g = geometry_of(self.model)
         table.check_model(g.n_layers, g.n_query_heads, g.n_kv_heads, g.head_dim)
@@ -522,19 +524,21 @@ class Compression:
         return mask & seen if mask.dtype == torch.bool else mask.masked_fill(~seen, torch.finfo(mask.dtype).min)
 
 
-def compress(model: torch.nn.Module, table: Union[Table, FilePath], budget: Optional[float] = None, mode: Optional[str] = None,
+def compress(model: torch.nn.Module, table: Union[Table, FilePath, None] = None, budget: Optional[float] = None, mode: Optional[str] = None,
              fit: bool = True) -> Compression:
     """A context manager. Inside it, prompts that fill an empty cache are compressed by the table, and `generate` goes on from what is kept. What comes after
     the prompt, a second turn's text included, is kept whole until `recompress`.
+
+    table: a table or its file. None: the one of the tables that come with this package that is known to be for the model; a line on stderr says which.
 
     budget: how many positions a head keeps on average: tokens from 1 up, or a share of the prompt below 1. None: the only budget of the table. mode: `heads`,
     `layers`, `lengths` or `shared`, in place of the one that the table recommends. fit: False keeps entries as they are, also where the table has a bank by
     which they are fitted.
 
-    An Error of one line says that the table is for another model or has no shares for the mode. During the prefill it says that the budget is too low, or that
-    the model's attention implementation is neither sdpa nor eager. If the table's score reads no attention (`ckvc fit --features 2`), any implementation may
-    prefill a DynamicCache; new tokens then attend by `_attention`."""
-    return Compression(model, table if isinstance(table, Table) else Table.read(table), budget, mode, fit)
+    An Error of one line says that the table is for another model, that none of the package's is known to be for this one, or that it has no shares for the
+    mode. During the prefill it says that the budget is too low, or that the model's attention implementation is neither sdpa nor eager.
+    If the table's score reads no attention (`ckvc fit --features 2`), any implementation may prefill a DynamicCache; new tokens then attend by `_attention`."""
+    return Compression(model, table if table is None or isinstance(table, Table) else Table.read(table), budget, mode, fit)
 
 
 def calibrate(model: PreTrainedModel, tokenizer: Any, manifest: FilePath, budgets: Sequence[float], out: FilePath, **options: Any) -> None:

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The package's wheel: built from python/ without fetching anything, of the program's version, and read from as it is."""
 import glob
+import json
 import os
 import re
 import shutil
@@ -24,8 +25,15 @@ with tempfile.TemporaryDirectory() as folder:
     with zipfile.ZipFile(path) as wheel:
         names = wheel.namelist()
         metadata, plugins = (wheel.read(n).decode() for end in ("/METADATA", "/entry_points.txt") for n in names if n.endswith(end))
+        in_wheel = {n[len("ckvc/"):]: wheel.read(n) for n in names if n.startswith("ckvc/tables/")}
     sources = {os.path.basename(p) for p in glob.glob(os.path.join(ROOT, "python", "ckvc", "*.py"))} | {"py.typed"}
-    assert {n[len("ckvc/"):] for n in names if n.startswith("ckvc/")} == sources, names
+    described = os.path.join(ROOT, "docs", "results", "tables.json")
+    with open(described) as f:
+        shipped = {"tables/tables.json": described} | {f"tables/{t['name']}/table.ckvt": os.path.join(ROOT, "docs", "results", t["name"], "table.ckvt") for t in json.load(f)}
+    assert {n[len("ckvc/"):] for n in names if n.startswith("ckvc/")} == sources | set(shipped), names
+    for name, at in shipped.items():
+        with open(at, "rb") as f:
+            assert in_wheel[name] == f.read(), name
     required = re.findall(r"^Requires-Dist: (.*)$", metadata, re.M)
     assert [r for r in required if "extra ==" not in r] == ["numpy"], required
     assert plugins.split() == ["[vllm.general_plugins]", "ckvc", "=", "ckvc.vllm_plugin:register"], plugins

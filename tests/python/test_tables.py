@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+"""The tables that come with the program: tables.json says of each what the table itself, the score lines and the answers beside it say."""
+import collections
+import json
+import lzma
+import os
+
+from common import ROOT, need, run_tests
+
+need("numpy")
+import ckvc  # noqa: E402
+
+RESULTS = os.path.join(ROOT, "docs", "results")
+with open(os.path.join(RESULTS, "tables.json")) as f:
+    DESCRIBED = json.load(f)
+
+
+def lines(*path):
+    path = os.path.join(RESULTS, *path)
+    if not os.path.exists(path):
+        return []
+    with lzma.open(path, "rt") as f:
+        return [r for r in map(json.loads, f) if r["policy"] == "table"]
+
+
+def mean(values):
+    return sum(values) / len(values)
+
+
+def test_every_table_is_described():
+    there = sorted(name for name in os.listdir(RESULTS) if os.path.exists(os.path.join(RESULTS, name, "table.ckvt")))
+    assert [t["name"] for t in DESCRIBED] == there, there
+    assert os.path.samefile(os.path.join(ROOT, "python", "ckvc", "tables"), RESULTS)
+
+
+def test_tables():
+    for t in DESCRIBED:
+        table = ckvc.Table.read(os.path.join(RESULTS, t["name"], "table.ckvt"))
+        assert table.content_id == t["content_id"], t["name"]
+        assert sorted(loss["budget"] for loss in t["losses"]) == table.budgets.tolist(), t["name"]
+
+
+def test_losses():
+    for t in DESCRIBED:
+        losses = collections.defaultdict(list)
+        for corpus in ("technical", "narrative", "code"):
+            for r in lines(t["name"], f"{corpus}.jsonl.xz"):
+                assert r["table"] == t["content_id"], (t["name"], corpus)
+                losses[r["budget"]].append(r["kl"])
+        for said in t["losses"]:
+            found = losses[said["budget"]]
+            assert (said["prompts"], said["kl"]) == (len(found), round(mean(found), 3)), (t["name"], said, mean(found))
+
+
+def test_right_answers():
+    for t in DESCRIBED:
+        scores = collections.defaultdict(lambda: collections.defaultdict(list))
+        for r in lines(t["name"], "answers-1k.jsonl.xz"):
+            scores[r["budget"]][r["task"]].append(r["score"])
+        for said in t["losses"]:
+            found = round(mean([mean(x) for x in scores[said["budget"]].values()]), 3) if said["budget"] in scores else None
+            assert said.get("right") == found, (t["name"], said, found)
+
+
+run_tests(globals())
