@@ -8,7 +8,7 @@ setup() {
 
 @test "every verb has help, the same by both names, with examples and defaults" {
     verbs=$("$CKVC" help | sed -nE 's/^  ([a-z]+) .*/\1/p')
-    [ "$(wc -w <<<"$verbs")" -eq 17 ]
+    [ "$(wc -w <<<"$verbs")" -eq 18 ]
     for v in $verbs; do
         says 0 "usage: ckvc $v*examples:" "$CKVC" "$v" --help
         [ "$output" = "$("$CKVC" help "$v")" ]
