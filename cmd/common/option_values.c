@@ -60,7 +60,7 @@ bool opts_said(const char *name) { return origin_of(name) >= FROM_ENVIRONMENT; }
 static void empty_list(opt_value *v) {
     const opt_type type = v->o->type;
     if (type == OPT_IS_LIST || type == OPT_IS_INPUTS) { ((opt_list *)v->at)->n = 0; }
-    if (type == OPT_IS_BUDGETS) { ((budget_list *)v->at)->n = 0; }
+    if (type == OPT_IS_BUDGETS || type == OPT_IS_SHARES) { ((budget_list *)v->at)->n = 0; }
 }
 
 const char *opt_metavar(const opt *o) {
@@ -94,7 +94,8 @@ char *opt_value_text(const opt_value *v) {
         }
         return (char *)b.data;
     }
-    case OPT_IS_BUDGETS: {
+    case OPT_IS_BUDGETS:
+    case OPT_IS_SHARES: {
         const budget_list *list = v->at;
         ckvc_buffer b = {0};
         for (uint32_t i = 0; i < list->n; i++) {
@@ -204,21 +205,35 @@ static ckvc_status add_items(opt_list *list, const char *text, const char *where
     return CKVC_OK;
 }
 
-static ckvc_status add_budgets(budget_list *list, const char *text, const char *where,
+/* Reads a budget, or with `shares` a share of the bytes, from an item of a list. */
+static ckvc_status read_budget(const char *item, bool shares, const char *where, double *out,
+                               ckvc_err *err) {
+    char *end;
+    const double v = strtod(item, &end);
+    const bool number = !*end && end != item && v > 0 && v <= 1e9;
+    *out = v;
+    USAGE_IF(shares && !(number && v <= 1),
+             "%s: got '%s', wanted a share of the bytes of the whole cache, as in 0.1", where,
+             item);
+    if (shares) { return CKVC_OK; }
+    USAGE_IF(!number || (v >= 1 && v != floor(v)),
+             "%s: got '%s', wanted whole tokens (256) or a share of the prompt below 1 (0.25)",
+             where, item);
+    USAGE_IF(v >= 1 && strchr(item, '.'),
+             "%s: got '%s', which may be tokens or a share: write %.0f for %.0f token%s, 0.99 "
+             "for nearly all of a prompt",
+             where, item, v, v, v == 1 ? "" : "s");
+    return CKVC_OK;
+}
+
+static ckvc_status add_budgets(budget_list *list, bool shares, const char *text, const char *where,
                                ckvc_err *err) {
     opt_list of = {0};
     CKVC_TRY(add_items(&of, text, where, err));
     for (size_t i = 0; i < of.n; i++) {
         const char *item = of.items[i];
-        char *end;
-        const double v = strtod(item, &end);
-        USAGE_IF(*end || end == item || !(v > 0) || v > 1e9 || (v >= 1 && v != floor(v)),
-                 "%s: got '%s', wanted whole tokens (256) or a share of the prompt below 1 (0.25)",
-                 where, item);
-        USAGE_IF(v >= 1 && strchr(item, '.'),
-                 "%s: got '%s', which may be tokens or a share: write %.0f for %.0f token%s, 0.99 "
-                 "for nearly all of a prompt",
-                 where, item, v, v, v == 1 ? "" : "s");
+        double v;
+        CKVC_TRY(read_budget(item, shares, where, &v, err));
         for (uint32_t k = 0; k < list->n; k++) {
             USAGE_IF(list->items[k] == v, "%s: %s is given twice", where, item);
         }
@@ -257,7 +272,8 @@ static ckvc_status set_value(opt_value *v, const char *text, opt_origin from, co
         break;
     case OPT_IS_LIST:
     case OPT_IS_INPUTS: return add_items(v->at, text, where, err);
-    case OPT_IS_BUDGETS: return add_budgets(v->at, text, where, err);
+    case OPT_IS_BUDGETS:
+    case OPT_IS_SHARES: return add_budgets(v->at, v->o->type == OPT_IS_SHARES, text, where, err);
     default: break;
     }
     *(const char **)v->at = text;

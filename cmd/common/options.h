@@ -63,6 +63,7 @@ typedef enum opt_type {
     OPT_IS_LIST,    /* --name a,b,c; may be repeated, values are appended */
     OPT_IS_INPUTS,  /* the same, of paths that are read */
     OPT_IS_BUDGETS, /* a list of distinct budgets: whole tokens, or shares of a prompt */
+    OPT_IS_SHARES,  /* the same, of shares of the bytes of the whole cache, up to 1 */
 } opt_type;
 
 typedef struct opt_list {
@@ -139,7 +140,7 @@ typedef struct opt {
     OPT_ROW(BUDGETS, budget_list, "budget", member, var, __VA_ARGS__, .letter = 'B',               \
             .preset = "0.25")
 
-#define OPT_BYTES(member, var, ...) OPT_ROW(BUDGETS, budget_list, "bytes", member, var, __VA_ARGS__)
+#define OPT_BYTES(member, var, ...) OPT_ROW(SHARES, budget_list, "bytes", member, var, __VA_ARGS__)
 
 /* True when the running verb's option was given on the command line, in the environment or in a
  * config file. */

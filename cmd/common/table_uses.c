@@ -26,6 +26,19 @@ static bool fits_pages(const ckvc_table *t, uint32_t b) {
     return t->score[b].mode == CKVC_MODE_LENGTHS || (t->c_min && t->c_min[b].floor >= 1.0);
 }
 
+/* What block b keeps of a prompt's cache. The caller frees it. */
+static char *what_is_kept(const table_file *f, uint32_t b) {
+    const double budget = f->table->budgets[b],
+                 bytes = f->table->byte_share ? f->table->byte_share[b] : 0;
+    char formats[CACHE_FORMATS_TEXT];
+    if (bytes > 0) {
+        return ckvc_format("a share of %g: %.3g of the entries, in %s", bytes, budget,
+                           cache_formats_name(table_file_held(f, b), formats));
+    }
+    return budget < 1 ? ckvc_format("a share of %g", budget)
+                      : ckvc_format("%g tokens in every layer", budget);
+}
+
 void table_uses_say(const table_file *f, const char *path, const char *model, const char *run,
                     double token_bytes) {
     const ckvc_table *t = f->table;
@@ -36,8 +49,7 @@ void table_uses_say(const table_file *f, const char *path, const char *model, co
     struct stat info = {0};
     json_t *o = json_object();
     if (stat(path, &info) != 0) { info.st_size = 0; }
-    CKVC_AUTO_FREE char *kept = budget < 1 ? ckvc_format("a share of %g", budget)
-                                           : ckvc_format("%g tokens in every layer", budget),
+    CKVC_AUTO_FREE char *kept = what_is_kept(f, b),
                         *python = ckvc_format("with ckvc.hf.compress(model, \"%s\", budget=%g): "
                                               "model.generate(...)%s",
                                               path, budget,

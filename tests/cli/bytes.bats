@@ -50,6 +50,9 @@ assert {r["budget"] for r in rows} == {x["budget"] for x in what}' "$DIR"/run/he
     run again --limit-time 1
     again --resume
     cmp "$DIR/again/table.ckvt" "$DIR/run/table.ckvt"
+    # at its end it says how many bytes the table keeps, not only how many entries
+    run -0 "$CKVC" compile "${OVER[@]}" --bytes 0.12,0.3 --holdout 0.5 --features 2 --out "$DIR/again" --resume
+    [[ $output == *"in 16 bits, it keeps a share of 0.12: "*" of the entries, in "* ]]
     says 65 "*bytes*" "$CKVC" compile "${OVER[@]}" --bytes 0.12,0.25 --holdout 0.5 --features 2 -q --out "$DIR/again" --resume
 }
 
@@ -147,6 +150,8 @@ for b, asked in zip(report["tables"][0]["verdict"]["budgets"], (0.12, 0.3)):
     local t=$DIR/run/table.ckvt
     fails 64 "--bytes 0.2: $t has budgets for these shares: 0.12, 0.3" score --table "$t" --bytes 0.2
     fails 64 "no budget of it was chosen in bytes: compile it with --bytes" score --table "$DIR/plain.ckvt" --bytes 0.3
+    fails 64 "--bytes: got '2', wanted a share of the bytes of the whole cache, as in 0.1" score --table "$t" --bytes 2
+    fails 64 "--bytes: got 'nan', wanted a share of the bytes" score --table "$t" --bytes nan
     fails 64 "--bytes counts bytes and --budget entries" score --table "$t" --bytes 0.3 --budget 0.5
     fails 64 "takes the formats that $t says" score --table "$t" --bytes 0.3 --cache-keys q8_0
     fails 64 "the whole cache takes 0.281 of the bytes in q4_0: give a smaller share" score --policy snapkv --bytes 0.3 --cache-keys q4_0 --cache-values q4_0
