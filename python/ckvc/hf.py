@@ -205,9 +205,7 @@ class Compression:
         self.geometry = g = geometry_of(self.model)
         table.check_model(g.n_layers, g.n_query_heads, g.n_kv_heads, g.head_dim)
         check_model(table, self.model)
-        if any(held != ("f32", "f32") for held in table.held):
-            print(f"{table.name}: says that what is kept is held as {', '.join(dict.fromkeys(map(table.holds, range(table.n_budgets))))}; here it keeps the "
-                  "model's own type, and so takes other bytes than the table was chosen for", file=sys.stderr)
+        table.note_formats(range(table.n_budgets))
         self.kept: List[Kept] = []
         self.holds: Optional[str] = None
         self.kept_bytes = self.full_bytes = 0

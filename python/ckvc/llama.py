@@ -148,8 +148,8 @@ def read_state(name: str, data: Array, model: Model) -> State:
 
 
 def score_of(table: library.Table, budget: float, n_tokens: int) -> Score:
-    """The learned ranking of a table, with the bank's attention if the table recommends that, in mode `heads`. An Error says that the score reads attention, which a state does not hold, or that the table's thresholds
-    would leave heads with sets of different sizes."""
+    """The learned ranking of a table, with the bank's attention if the table recommends that, in mode `heads`. An Error says that the score reads attention,
+    which a state does not hold."""
     refuse(not 0 < budget < 2**32, f"{table.name}: the budget is {budget}, want tokens from 1 up, or a share of the prompt below 1")
     score = table.score[table.nearest_budget(budget, n_tokens)]
     features = table.score[0].features if table.theta is not None else 0
@@ -194,6 +194,12 @@ def stored(x: Array, dtype: Any, values: bool) -> Array:
     with np.errstate(all="ignore"):
         out = gguf.quants.quantize(rotated(x, rotation_of(dtype, x.shape[-1], values)).reshape(-1), gguf.GGMLQuantizationType(KINDS[dtype]))
     return out.view(dtype).reshape(*x.shape[:-1], -1)
+
+
+def format_of(dtype: Any, head_dim: int, values: bool) -> str:
+    """The name of the format in which a cache holds keys or values, as `Table.held` has it."""
+    name = {0: "f32", 1: "f16", 2: "q4_0", 8: "q8_0"}[KINDS[dtype]]
+    return name + ("+rot" if rotation_of(dtype, head_dim, values) > 1 else "")
 
 
 def key_numbers(x: Array, model: Model) -> Array:
@@ -286,6 +292,8 @@ def _cut(name: str, data: Array, model: Model, table: Union[library.Table, FileP
     if chosen is None:
         return None, Compacted(T, T, full, full)
     B = chosen[0].shape[2]
+    of_key, of_value = (format_of(x[0].dtype, model.head_dim, x is state.values) for x in (state.keys, state.values))
+    table.note_formats([table.nearest_budget(budget, T)], (of_key, of_value))
     return cut_state(state, *chosen), Compacted(T, B, full, full // T * B)
 
 
@@ -299,7 +307,7 @@ def compact(llama: Any, seq_id: int, table: Union[library.Table, FilePath], budg
     to its sequence seq_id, and `llama` stays as it was. This context may be as small as B and the answer need.
 
     An Error leaves the sequence as it was. It says that the state is not one that read_state takes, that another sequence shares cells, that the table reads
-    attention, has thresholds or is for another model, or that the budget is none. If llama.cpp takes back neither the cut state nor its own, the Error says
+    attention or is for another model, or that the budget is none. If llama.cpp takes back neither the cut state nor its own, the Error says
     so, and the sequence is empty."""
     import llama_cpp as c
 

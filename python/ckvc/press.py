@@ -67,6 +67,7 @@ class CompilerKVPress(BasePress):
     def __post_init__(self) -> None:
         if not isinstance(self.table, Table):
             self.table = Table.read(self.table)
+        self.table.note_formats(range(self.table.n_budgets))
 
     @classmethod
     def from_pretrained(cls, folder: FilePath, **fields: Any) -> CompilerKVPress:

@@ -118,7 +118,9 @@ class Scoring(Compression):
     def _by_table(self, table: Table, budget: float, mode: Optional[str]) -> Tuple[Kept, Line]:
         """What a table keeps, and the members of its line that name the table and its settings."""
         p = Prefill(table, self.geometry, self.p.n_tokens, budget, mode)
-        key = p.score[:5], p._needs_alpha, table.alpha_kind, table.theta.tobytes() if p.score.kind in BY_FEATURES else b"", table.bank.tobytes() if p.score.kind == "bank" else b""
+        learned = [table.theta.tobytes()] if p.score.kind in BY_FEATURES else []
+        of_bank = [x.tobytes() for x in (table.bank, table.bank_use[p.block])] if p.score.kind == "bank" else []
+        key = p.score[:5], p._needs_alpha, table.alpha_kind, *learned, *of_bank
         if key in self._done:  # tables with the same score share its statistics, which are taken once
             vars(p).update({k: v for k, v in vars(self._done[key]).items() if k in ("_late", "_scores", "_norms", "_of_bank", "_mass")})
         else:
@@ -434,7 +436,8 @@ def main(verb: str, words: List[str]) -> str:
             p.add_argument("--" + name, **several, default=[], metavar="X,...")
         p.add_argument("--mode", word_was=("shared", "uniform"), choices=("heads", "layers", "lengths", "uniform"),
                        help="Use this mode instead of the one that a table recommends.")
-        p.add_argument("--ranking", was="--score", choices=("window", "learned", "bank", "paper"), help="Rank by this ranking instead of the one that a table recommends.")
+        p.add_argument("--ranking", was="--score", choices=("window", "learned", "bank", "paper"),
+                       help="Rank by this ranking instead of the one that a table recommends.")
         p.add_argument("--kept-floor", was="--c-min", type=float, metavar="F", help="Keep at least this share of the budget in every head, instead of what a table recommends.")
         p.add_argument("--kvzap", metavar="FOLDER", help="Use the model that scripts/kvzap.py put here, for KVzapPress (best of all heads and layers) and DMSPress (by threshold).")
         p.add_argument("--beside", metavar="LINES",

@@ -7,7 +7,8 @@ import hashlib
 import json
 import math
 import struct
-from typing import Any, Dict, List, Optional, Tuple
+import sys
+from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -370,6 +371,15 @@ class Table:
     def holds(self, b: int) -> str:
         """The formats of block b as text: "q8_0/q4_0+rot" of keys and values, or one name for both."""
         return "/".join(dict.fromkeys(self.held[b]))
+
+    def note_formats(self, blocks: Iterable[int], own: Optional[Tuple[str, str]] = None) -> None:
+        """Says on stderr if these blocks were chosen for keys and values in other formats than those of an engine's cache. own: these; None: they are the
+        model's type."""
+        other = dict.fromkeys(self.holds(b) for b in blocks if self.byte_share is not None and self.held[b] != (own or ("f32", "f32")))
+        if other:
+            here = f"is held as {'/'.join(dict.fromkeys(own))}" if own else "keeps the model's own type"
+            print(f"{self.name}: says that what is kept is held as {', '.join(other)}; here it {here}, and so takes other bytes than the table was chosen for",
+                  file=sys.stderr)
 
     def check_budget(self, budget: float) -> None:
         self._refuse(budget == 1 and not isinstance(budget, (int, np.integer)),

@@ -239,6 +239,7 @@ def serve(config: VllmConfig, runner: Any, specs: Dict[str, KVCacheSpec]) -> Dic
         refuse(what, f"ckvc does not serve {name}, which has {what}")
     table, geometry = read_table(settings.table), geometry_of(config, runner.get_model(), list(specs))
     table.check_model(geometry.n_layers, geometry.n_query_heads, geometry.n_kv_heads, geometry.head_dim)
+    table.note_formats(range(table.n_budgets))
     first_head = get_tensor_model_parallel_rank() * geometry.n_kv_heads // config.parallel_config.tensor_parallel_size
     served = Served(settings, table, geometry, first_head, runner)
     for row, name in enumerate(specs):

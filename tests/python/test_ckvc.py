@@ -255,6 +255,17 @@ def test_lengths():
     refused("section SHARELEN: shares are finite", ckvc.Table, "x", changed(bytes_of("lengths"), "SHARELEN", 0, -1))
 
 
+def test_note_formats():
+    """Engines say if they hold what is kept in other formats than a table was chosen for, and nothing of other tables."""
+    def said(name, *asked):
+        with contextlib.redirect_stderr(io.StringIO()) as err:
+            ckvc.Table.read(golden(name)).note_formats(*asked)
+        return err.getvalue()
+    assert "held as q8_0/q4_0+rot, f16/bf16; here it keeps the model's own type" in said("bytes", range(2))
+    assert "held as q8_0/q4_0+rot; here it is held as f16," in said("bytes", [0], ("f16", "f16"))
+    assert said("bytes", [0], ("q8_0", "q4_0+rot")) == said("bank", range(2)) == said("bank", [0], ("f16", "f16")) == ""
+
+
 def test_bytes():
     t = ckvc.Table.read(golden("bytes"))
     assert t.byte_share.tolist() == [0.125, 0] and t.held == [("q8_0", "q4_0+rot"), ("f16", "bf16")]
