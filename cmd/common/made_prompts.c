@@ -17,10 +17,10 @@
 const opt opts_texts[] = {
     OPT_TITLE("prompts of texts (without --manifest)"),
     OPT_INPUTS("texts", texts, "PATH,...",
-               "Make prompts of these files and folders of text, half of all, beside those of the "
+               "Make half of the prompts of these files and folders of text, and the others of the "
                "texts that come with the program."),
     OPT_ENUM("default-texts", default_texts, "yes|no",
-             "Take the texts that come with the program, or those of --texts alone."),
+             "Take the texts that come with the program, or with no those of --texts alone."),
     OPT_LIST("lengths", lengths, "N,...",
              "Make prompts of at most N tokens and at least four fifths of that, or, of several "
              "lengths, of each in turn; what is built in is shortened to what the model's context "
