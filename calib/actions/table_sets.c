@@ -21,10 +21,17 @@ static uint32_t nearest_block(const table_sets *s, double budget) {
     return ckvc_nearest_budget(t->budgets, t->n_budgets, budget, s->n_tokens);
 }
 
-/* The first block that ranks by the same score, with which this block shares a workspace. */
+/* Whether two blocks rank by the same score, and by the same queries where it reads the bank. */
+static bool rank_alike(const table_sets *s, uint32_t a, uint32_t b) {
+    const ckvc_bank_use *use = s->o.table->bank_use;
+    return memcmp(&s->scores[a], &s->scores[b], sizeof *s->scores) == 0 &&
+           (s->scores[a].kind != CKVC_SCORE_BANK || memcmp(&use[a], &use[b], sizeof *use) == 0);
+}
+
+/* The first block that ranks alike, with which this block shares a workspace. */
 static uint32_t first_alike(const table_sets *s, uint32_t block) {
     uint32_t b = 0;
-    while (memcmp(&s->scores[b], &s->scores[block], sizeof *s->scores) != 0) { b++; }
+    while (!rank_alike(s, b, block)) { b++; }
     return b;
 }
 
