@@ -62,7 +62,7 @@ int main(int argc, char **argv) {
     }
     /* An engine gives its model's shape; here it is what the table says of its model. */
     ckvc_request r = {
-        t,    {t->n_layers, t->n_query_heads, t->n_heads, (uint32_t)head_dim, NULL, 0.0},
+        t,    {t->n_layers, t->n_query_heads, t->n_heads, (uint32_t)head_dim, NULL, 0.0, NULL},
         T,    0.25,
         NULL, NULL};
     make_up(r.model.head_dim);
