@@ -223,19 +223,20 @@ def test_fitted():
         refused("its bank has queries of 2 values, the model's keys have 4", table("shares", bank).check_model, L, H, G, 4)
 
 
+class Spy:
+    """Stands for the library's Prefill, and remembers the keys and values that it is given."""
+    whole, seen = False, []
+
+    def __init__(self, *args, **more):
+        pass
+
+    def cache(self, layer, g, keys, values):
+        self.seen.append((np.array(keys), np.array(values)))
+
+
 def test_pairs():
     """A key of 4 values: coordinates are put into Hugging Face's order before the library turns them back."""
-    seen = []
-
-    class Spy:
-        whole = False
-
-        def __init__(self, *args, **more):
-            pass
-
-        def cache(self, layer, g, keys, values):
-            seen.append((np.array(keys), np.array(values)))
-
+    class Pair(Spy):
         def keep(self):
             return [[np.array([0, 1])]]
 
@@ -248,7 +249,7 @@ def test_pairs():
 
     x = np.arange(12, dtype="<f4").reshape(3, 4)
     s = llama.State("s", on(b""), 1, 0, 0, np.array([2, 0, 1]), False, [x], [x])
-    theirs, library.Prefill = library.Prefill, Spy
+    seen, theirs, library.Prefill = Spy.seen, library.Prefill, Pair
     try:
         for pairwise, row in ((True, [8, 10, 9, 11]), (False, [8, 9, 10, 11])):
             seen.clear()
@@ -308,17 +309,9 @@ def test_quantised():
         x, read = (np.array(formats[name][of], "<u4").view("<f4").reshape(-1, 32) for of in ("from", "read"))
         held = np.frombuffer(bytes.fromhex(formats[name]["held"]), dtype).reshape(-1, 1)
         assert np.array_equal(llama.stored(x, dtype, False), held) and np.array_equal(llama.numbers_of(held, 32, False).view("<u4"), read.view("<u4"))
-    seen = []
+    seen = Spy.seen
 
-    class Spy(library.Prefill):
-        whole = False
-
-        def __init__(self, *args, **more):
-            pass
-
-        def cache(self, layer, g, keys, values):
-            seen.append((np.array(keys), np.array(values)))
-
+    class Quantised(Spy):
         def keep(self):
             return sets.tolist()
 
@@ -334,7 +327,7 @@ def test_quantised():
                 v[1::2] += 1.0
             return k, v
 
-    with tempfile.TemporaryDirectory() as folder, mock.patch.object(library, "Prefill", Spy):
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(library, "Prefill", Quantised):
         for kind, pairwise, size in ((8, True, 64), (2, False, 128), (2, True, 32)):
             m = llama.model_of(model(folder))._replace(head_dim=size, pairwise=pairwise)
             data, x = blocks(kind, size)
