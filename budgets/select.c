@@ -12,7 +12,7 @@
 
 size_t select_candidates(uint32_t features, bool mixes, bool bank, ckvc_score_kind score,
                          double counted, double c_min, select_candidate out[SELECT_MAX]) {
-    static const double ridges[] = {0.1, 0.5, 3}, middle = 0.5;
+    static const double little = 0.1, much = 0.5; /* ridges */
     static const ckvc_score_kind all[] = {CKVC_SCORE_WINDOW, CKVC_SCORE_LEARNED, CKVC_SCORE_PAPER};
     const bool learned = features != 0, equal = c_min >= 1.0,
                rowless = learned && ckvc_features_rows(features) == 0;
@@ -40,10 +40,9 @@ size_t select_candidates(uint32_t features, bool mixes, bool bank, ckvc_score_ki
             last = floors[i];
             out[n++] = (select_candidate){kind, last, 0, 0};
             if (kind != own || !bank) { continue; }
-            if (fitted != own) { out[n++] = (select_candidate){own, last, 0, middle}; }
-            for (size_t r = 0; r < sizeof ridges / sizeof *ridges; r++) {
-                out[n++] = (select_candidate){fitted, last, 0, ridges[r]};
-            }
+            if (fitted != own) { out[n++] = (select_candidate){own, last, 0, much}; }
+            out[n++] = (select_candidate){fitted, last, 0, little};
+            out[n++] = (select_candidate){fitted, last, 0, much};
         }
         if (several && kind == CKVC_SCORE_WINDOW && last < 1.0) {
             out[n++] = (select_candidate){kind, 1.0, 0, 0};
@@ -51,16 +50,12 @@ size_t select_candidates(uint32_t features, bool mixes, bool bank, ckvc_score_ki
     }
     for (size_t i = 0; mixes && !equal && i < SHARD_N_MIXES; i++) {
         const double w = shard_mixes[i];
-        const select_candidate tried[] = {{bank ? fitted : own, floors[0], w, bank ? middle : 0},
-                                          {fitted, floors[0], w, ridges[0]},
-                                          {own, floors[0], w, ridges[0]}};
-        const size_t ways = !bank || w > 0.5 ? 1 : fitted != own ? 3 : 2;
-        for (size_t k = 0; k < ways; k++) {
-            out[n++] = tried[k];
-            if (last > floors[0]) {
-                out[n] = tried[k];
-                out[n++].floor = last;
-            }
+        if (!bank) {
+            out[n++] = (select_candidate){own, floors[0], w, 0};
+            if (last > floors[0]) { out[n++] = (select_candidate){own, last, w, 0}; }
+        } else if (w <= 0.5) {
+            out[n++] = (select_candidate){fitted, floors[0], w, little};
+            if (fitted != own) { out[n++] = (select_candidate){own, floors[0], w, little}; }
         }
     }
     return n;

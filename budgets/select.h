@@ -50,10 +50,12 @@ typedef struct select_losses {
  * Then comes `score` with the first and the last of these floors, and with shares of demand with
  * each of shard_mixes. With c_min 1 there is no floor but 1, under which shares do not matter.
  *
- * With a bank, each of these floors of `score` is tried with entries as they are and fitted: which
- * floor is best depends on that. A learned ranking that fits entries has the bank's attention in
- * it, with the ridges 0.1, 0.5 and 3, or is without it, with 0.5. Shares of other demand are tried
- * with the bank's attention and 0.5, and up to w = 0.5 with 0.1, both with and without it. */
+ * With a bank, each of these floors of `score` is also tried with fitted entries, because which
+ * floor is best depends on that: with the ridges 0.1 and 0.5. A learned ranking that fits entries
+ * has the bank's attention in it, and with 0.5 it is also tried without it. Shares of other demand
+ * are then tried up to w = 0.5, with the first floor and entries fitted with 0.1, with the bank's
+ * attention in the ranking and without it. What else can be combined was not chosen where it was
+ * tried (docs/findings.md). */
 size_t select_candidates(uint32_t features, bool mixes, bool bank, ckvc_score_kind score,
                          double counted, double c_min, select_candidate out[SELECT_MAX]);
 /* Reads the losses from a file of score lines: those of policy `table` under the table's budgets

@@ -125,12 +125,12 @@ static ckvc_status open_candidates(steps *s, candidates *x, ckvc_err *err) {
     const uint32_t features = s->table->table->theta ? asked->features : 0;
     x->n = select_candidates(features, mixes, s->table->table->bank != NULL, asked->score,
                              made->setting.floor, asked->c_min, x->list);
-    for (size_t i = 0; mixes && i < SHARD_N_MIXES; i++) {
-        CKVC_TRY(mix_table(s, &m, shard_mixes[i], &x->mixed[i], err));
-    }
     for (size_t i = 0; i < x->n; i++) {
         size_t k = 0;
         while (k < SHARD_N_MIXES && shard_mixes[k] != x->list[i].mix) { k++; }
+        if (k < SHARD_N_MIXES && !x->mixed[k]) {
+            CKVC_TRY(mix_table(s, &m, shard_mixes[k], &x->mixed[k], err));
+        }
         x->policies[i] = (asked_policy){.kind = POLICY_TABLE,
                                         .table = k < SHARD_N_MIXES ? x->mixed[k] : s->table,
                                         .score = &x->list[i].score,

@@ -56,7 +56,7 @@ def top_k_table(g: Geometry, window: int) -> Table:
 
 
 # the rankings and ridges that compile tries, as budgets/select.c does
-WAYS = (("learned", 0.0), ("learned", 0.5), ("bank", 0.1), ("bank", 0.5), ("bank", 3.0))
+WAYS = (("learned", 0.0), ("learned", 0.5), ("bank", 0.1), ("bank", 0.5))
 
 
 def recommending(table: Table, kind: Optional[str] = None, floor: Optional[float] = None, ridge: Optional[float] = None) -> Table:
@@ -406,11 +406,11 @@ def compiled(a: Any, model: PreTrainedModel, tokenizer: Any) -> str:
         mixes = {w: fit(os.path.join(a.out, "tables", f"mix-{w:g}.ckvt"), "--mix", f"{w:g}") for w in (0.0, *MIXES)}
         ways = WAYS if mixes[0.0].bank is not None else WAYS[:1]
 
-        def of_mix(w: float) -> Sequence[Tuple[str, float]]:
-            return ways if len(ways) == 1 else (("bank", 0.5), ("bank", 0.1), ("learned", 0.1)) if w <= 0.5 else (("bank", 0.5),)
+        def of_mix(w: float) -> Sequence[Tuple[str, float, float]]:
+            return [("learned", f, 0) for f in sorted({floors[0], floors[-1]})] if len(ways) == 1 else (("bank", floors[0], 0.1), ("learned", floors[0], 0.1)) if w <= 0.5 else ()
 
         tried = [*(("window", f, 0, 0) for f in sorted({floors[-1], 1.0})), *((kind, f, 0, r) for f in floors for kind, r in ways), ("paper", floors[-1], 0, 0),
-                 *((kind, f, w, r) for w in MIXES for kind, r in of_mix(w) for f in sorted({floors[0], floors[-1]}))]
+                 *((kind, f, w, r) for w in MIXES for kind, f, r in of_mix(w))]
         tried = [x for x in tried if x[0] in BY_FEATURES or a.features == "1"]
         table = fit(chosen, "--choose", scored(select, choosing, [recommending(mixes[w], kind, f, r) for kind, f, w, r in tried]))
     else:

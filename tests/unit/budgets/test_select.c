@@ -292,21 +292,23 @@ TEST(candidates_begin_as_compiled) {
     for (int i = 0; i < 3; i++) { assert_true(c[i].floor == 1.0 && c[i].mix == 0); }
     assert_int_equal(select_candidates(2, true, false, CKVC_SCORE_LEARNED, 0.0625, 1.0, c), 1);
     assert_true(c[0].score == CKVC_SCORE_LEARNED && c[0].floor == 1.0);
-    /* with a bank, each floor of the own ranking under each ridge, and never more than fit */
-    assert_int_equal(select_candidates(1, true, true, CKVC_SCORE_LEARNED, 0.0625, 0.2, c), 34);
-    assert_true(c[2].ridge == 0 && c[3].ridge == 0.5 && c[4].ridge == 0.1 && c[4].floor == 0.0625);
-    assert_true(c[5].ridge == 0.5 && c[6].ridge == 3 && c[7].ridge == 0 && c[7].floor == 0.2);
-    assert_true(c[17].score == CKVC_SCORE_PAPER && c[0].ridge == 0 && c[17].ridge == 0);
-    assert_true(c[18].mix == 0.25 && c[18].ridge == 0.5 && c[20].ridge == 0.1);
-    assert_true(c[22].ridge == 0.1 && c[22].score == CKVC_SCORE_LEARNED && c[23].floor == 0.4);
-    assert_true(c[29].mix == 0.5 && c[29].ridge == 0.1 && c[30].mix == 0.75 && c[33].ridge == 0.5);
-    /* where entries are fitted, the ranking has the bank's attention in it */
-    for (int i = 0; i < 34; i++) {
-        const bool without = i == 3 || i == 8 || i == 13 || i / 2 == 11 || i / 2 == 14;
+    /* with a bank, each floor of the own ranking as it is and under each ridge, and shares of other
+     * demand under the first floor with and without the bank's attention */
+    assert_int_equal(select_candidates(1, true, true, CKVC_SCORE_LEARNED, 0.0625, 0.2, c), 19);
+    assert_true(c[2].ridge == 0 && c[3].ridge == 0.5 && c[4].ridge == 0.1 && c[5].ridge == 0.5);
+    assert_true(c[5].floor == 0.0625 && c[6].ridge == 0 && c[6].floor == 0.2 && c[13].floor == 0.4);
+    assert_true(c[14].score == CKVC_SCORE_PAPER && c[0].ridge == 0 && c[14].ridge == 0);
+    assert_true(c[15].mix == 0.25 && c[17].mix == 0.5 && c[18].floor == 0.0625);
+    for (int i = 15; i < 19; i++) { assert_true(c[i].ridge == 0.1); }
+    for (int i = 0; i < 19; i++) {
+        const bool without = i == 3 || i == 7 || i == 11 || i == 16 || i == 18;
         assert_int_equal(c[i].score == CKVC_SCORE_BANK, c[i].ridge > 0 && !without);
     }
-    assert_true(c[3].score == CKVC_SCORE_LEARNED && c[13].floor == 0.4 && c[13].ridge == 0.5);
-    assert_int_equal(select_candidates(1, true, true, CKVC_SCORE_LEARNED, 0.0625, 0.3, c), 39);
+    assert_true(c[3].score == CKVC_SCORE_LEARNED && c[16].score == CKVC_SCORE_LEARNED);
+    /* a ranking that was asked for has no bank in it */
+    assert_int_equal(select_candidates(1, true, true, CKVC_SCORE_WINDOW, 0.0625, 0.2, c), 9 + 2);
+    assert_true(c[10].score == CKVC_SCORE_WINDOW && c[10].mix == 0.5 && c[10].ridge == 0.1);
+    assert_int_equal(select_candidates(1, true, true, CKVC_SCORE_LEARNED, 0.0625, 0.3, c), 23);
 }
 
 RUN_TESTS(temp_folder_make, temp_folder_remove)
