@@ -2,7 +2,7 @@
 """check_readme.py [--write] DEMO: do README and docs/results.md say what was measured?
 
 README's table and docs/losses.svg (of the first of MODELS), and each model's tables in docs/results.md, are compared to the letter with
-the score lines of docs/results/MODEL, which scripts/results-real.sh made on fresh prompts; those of fitted entries are fitted-CORPUS there. The line of docs/results.md about the demo is
+the score lines and answers of docs/results/MODEL (docs/results/README.md). The line of docs/results.md about the demo is
 compared with what `make demo` has found in the folder DEMO (DEMO/recovered.md). Another kind of CPU rounds the demo's numbers otherwise,
 and may choose otherwise where choices are near: so a number may be off by a tenth of itself and two of its last digit, and the answer
 says so. Exit code 1 means that the pages do not say what was found. With --write they say it from then on."""
@@ -19,7 +19,13 @@ MODELS = {"qwen2.5-coder-0.5b": "## Qwen2.5-Coder-0.5B", "qwen2.5-coder-1.5b": "
 FIRST = next(iter(MODELS))
 FRONT = "technical", "narrative", "code"  # whose prompts README's numbers are of: chat's continuations are of another length
 COUNT = {1: "one", 2: "two", 3: "three", 4: "four", 5: "five"}
-PICTURE = "table", "cake", "dynamickv", "adakv", "snapkv", "expected-attention", "tova", "chunkkv", "kvzip"  # docs/losses.svg has these
+PICTURE = "cake", "snapkv", "kvzip", "tova"  # docs/losses.svg has these beside the table and the whole cache
+KEPT = {  # README's rows: what is kept, and the policy, formats and budget of the score lines
+    "the whole cache in 8 bits": ("full", "q8_0", 0.25), "the whole cache, keys in 8 bits and values in 4": ("full", "q8_0/q4_0+rot", 0.25),
+    "the whole cache in 4 bits": ("full", "q4_0+rot", 0.25), "ckvc, a quarter of the entries": ("table", "f32", 0.25),
+    "ckvc, a quarter, keys in 8 bits and values in 4": ("table", "q8_0/q4_0+rot", 0.25),
+    "ckvc, an eighth, keys in 8 bits and values in 4": ("table", "q8_0/q4_0+rot", 0.125),
+    "CAKE, a quarter, keys in 8 bits and values in 4": ("cake", "q8_0/q4_0+rot", 0.25)}
 HOME = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 CKVC = os.environ.get("CKVC", HOME + "/build/release/ckvc")
 
@@ -56,53 +62,84 @@ def run(*command):
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
+def there(model, *names):
+    return [f for f in (f"{HOME}/docs/results/{model}/{name}.jsonl.xz" for name in names) if os.path.exists(f)]
+
+
+def together(files):
+    return (f"{COUNT[len(files)]} together" if len(files) > 1 else re.split(r"[-.]", os.path.basename(files[0]))[0]) + "=" + ",".join(files)
+
+
 def recovered(model, *options):
-    """What the model's table recovers of those of FRONT, of the first model each corpus, and of longer prompts."""
-    def there(*names):
-        return [f for f in (f"{HOME}/docs/results/{model}/{name}.jsonl.xz" for name in names) if os.path.exists(f)]
-
-    def together(files):
-        return (f"{COUNT[len(files)]} together" if len(files) > 1 else re.split(r"[-.]", os.path.basename(files[0]))[0]) + "=" + ",".join(files)
-    each = [f"{name}={f}" for name in (*FRONT, "mixed", "chat") for f in there(name)] if model == FIRST else []
-    long = [(f"{n},000 tokens", there(*(f"{name}-{n}k" for name in names))) for n in (4, 8, 16) for names in ((*FRONT, "mixed"), ("chat",))]
-    return rows(run(f"{HOME}/scripts/recovered.py", *options, together(there(*FRONT)), *each, *(f"{length}, {together(files)}" for length, files in long if files)))
+    """What the model's table recovers of those of FRONT, and of the first model each corpus."""
+    each = [f"{name}={f}" for name in (*FRONT, "mixed", "chat") for f in there(model, name)] if model == FIRST else []
+    return rows(run(f"{HOME}/scripts/recovered.py", *options, together(there(model, *FRONT)), *each))
 
 
-def fitted():
-    """Of each model's prompts: the mean KL of a table whose entries are fitted, and that of the model's table in docs/results on the same prompts."""
-    def mean(files, wanted, budget):
-        found = {}
-        for f in files:
-            for line in lzma.open(f, "rt"):
-                r = json.loads(line)
-                if r["policy"] == "table" and r["budget"] == budget and (not wanted or r["token_hash"] in wanted):
-                    found[r["token_hash"]] = r["kl"]
-        return sum(found.values()) / len(found), found.keys()
+def longer(model, *options):
+    """The same of longer prompts. Empty where there are none."""
+    long = [(f"{n},000 tokens", there(model, *(f"{name}-{n}k" for name in names))) for n in (4, 8, 16) for names in ((*FRONT, "mixed"), ("chat",))]
+    found = [f"{length}, {together(files)}" for length, files in long if files]
+    return found and rows(run(f"{HOME}/scripts/recovered.py", *options, *found))
 
+
+def lines_of(files):
+    return [json.loads(line) for f in files for line in lzma.open(f, "rt")]
+
+
+def without_bank():
+    """Of each model's prompts: the mean KL of its table and of the table before it, which has no bank, on the same prompts."""
     lines = []
     for model, title in MODELS.items():
-        folder = f"{HOME}/docs/results/{model}"
-        there = [c for c in (*FRONT, "mixed", "chat") if os.path.exists(f"{folder}/fitted-{c}.jsonl.xz")]
-        for corpora in [c for c in [FRONT, *((c,) for c in there)] if there]:
-            cells = []
-            for budget in (0.0625, 0.125, 0.25):
-                new, prompts = mean([f"{folder}/fitted-{c}.jsonl.xz" for c in corpora], None, budget)
-                old, _ = mean([f"{folder}/{c}.jsonl.xz" for c in corpora], prompts, budget)
-                cells.append(f"**{new:.3f}** for {old:.3f}")
-            name = f"{COUNT[len(corpora)]} together" if len(corpora) > 1 else corpora[0]
-            lines.append(f"| {title[3:]}, {name}, {len(prompts)} | " + " | ".join(cells) + " |")
+        corpora = [c for c in (*FRONT, "mixed", "chat") if there(model, c)]
+        for names in [FRONT, *((c,) for c in corpora)]:
+            found = lines_of(there(model, *names))
+            tables = list(dict.fromkeys(r["table"] for r in found if r["policy"] == "table"))
+            if len(tables) != 2:
+                continue
+            kl = [[[r["kl"] for r in found if r["policy"] == "table" and r["table"] == t and r["budget"] == b] for t in tables] for b in (0.0625, 0.125, 0.25)]
+            name = f"{COUNT[len(names)]} together" if len(names) > 1 else names[0]
+            lines.append(f"| {title[3:]}, {name}, {len(kl[0][0])} | " + " | ".join(f"**{sum(new) / len(new):.3f}** for {sum(old) / len(old):.3f}" for new, old in kl) + " |")
     return "\n".join(lines)
 
 
-def picture(model):
-    """What a report of the model's score lines says of the policies PICTURE at the budgets of README's table."""
-    folder = f"{HOME}/docs/results/{model}"
+def by_bytes(model):
+    """What a report says of the model's table, of the whole cache and of PICTURE by the bytes that they keep. Returns its rows and the picture of them."""
     with tempfile.TemporaryDirectory() as temp:
+        found = lines_of(there(model, *FRONT, *(f"bytes-{name}" for name in FRONT)))
+        first = next(r["table"] for r in found if r["policy"] == "table")
         with open(temp + "/scores.jsonl", "w") as out:
-            for name in FRONT:
-                out.writelines(line for line in lzma.open(f"{folder}/{name}.jsonl.xz", "rt") if (r := json.loads(line))["policy"] in PICTURE and r["budget"] > 0.1)
-        run(CKVC, "report", "-q", folder + "/table.ckvt", "--scores", temp + "/scores.jsonl", "--bootstrap", "0", "--out", temp + "/report")
-        return run(f"{HOME}/scripts/losses_svg.py", temp + "/report/report.json")
+            out.writelines(json.dumps(r) + "\n" for r in found if r["policy"] in (*PICTURE, "full") or r["policy"] == "table" and r["table"] == first)
+        run(CKVC, "report", "-q", f"{HOME}/docs/results/{model}/table.ckvt", "--scores", temp + "/scores.jsonl", "--bootstrap", "0", "--out", temp + "/report")
+        report = json.load(open(temp + "/report/report.json"))
+        return report["scores"]["bytes"], run(f"{HOME}/scripts/losses_svg.py", "--bytes", temp + "/report/report.json")
+
+
+def right(policy, formats, budget):
+    """The share of RULER's questions that the first model answers rightly, as the mean of the tasks; empty where it was not asked."""
+    scores = {}
+    for r in lines_of(there(FIRST, "answers-1k-bytes")):
+        held = "f32" if r["policy"] == "full" and not r.get("cache_keys") else "/".join(dict.fromkeys((r.get("cache_keys", "f32"), r.get("cache_values", "f32"))))
+        if (r["policy"], held) == (policy, formats) and (policy == "full" or r["budget"] == budget):
+            scores.setdefault(r["task"], []).append(r["score"])
+    return f"{sum(sum(x) / len(x) for x in scores.values()) / len(scores):.2f}" if scores else ""
+
+
+def find_row(by, policy, formats, budget):
+    """A report's row, and its numbers by bytes."""
+    label = "the whole cache" if policy == "full" else policy
+    return next(r for r in by if (r["table"] if policy == "table" else r["label"] == label) and r["formats"] == formats and r["budget"] == budget)
+
+
+def kept_rows():
+    """README's table: what is kept, the share of the bytes, the extra loss, right answers."""
+    by, _ = by_bytes(FIRST)
+    lines = [f"| the whole cache in 16 bits | 100% | 0 | {right('full', 'f32', 0.25)} |"]
+    for words, (policy, formats, budget) in KEPT.items():
+        row = find_row(by, policy, formats, budget)
+        strong = "**" if policy == "table" else ""
+        lines.append(f"| {strong}{words}{strong} | {100 * row['share']:.0f}% | {strong}{row['loss']:.3f}{strong} | {right(policy, formats, budget)} |")
+    return "\n".join(lines)
 
 
 def cell(table, budget, title, group="three"):
@@ -128,25 +165,40 @@ def hold(what, path, pattern, *found, rounded=False):
     return compare(what, " ".join(match.groups()) if match else "", " ".join(found), rounded)
 
 
+def byte_rows():
+    """What each policy's KL is by the formats and the bytes that it keeps, in the models whose prompts were scored so."""
+    models = [by_bytes(model)[0] for model in MODELS if there(model, f"bytes-{FRONT[0]}")]
+    lines = []
+    for policy, formats, budget in [("full", f, 0.25) for f in ("q8_0", "fp8", "q8_0/q4_0+rot", "q4_0+rot", "q4_0")] + [
+            (p, f, b) for p in ("table", "cake", "snapkv") for f in ("f32", "q8_0/q4_0+rot") for b in (0.25, 0.125, 0.0625)]:
+        found = [find_row(by, policy, formats, budget) for by in models]
+        name = {"full": "the whole cache", "cake": "CAKE", "snapkv": "SnapKV"}.get(policy, "**table**") + ("" if policy == "full" else f", T/{1 / budget:g}")
+        share = f"{100 * found[0]['share']:.{1 if found[0]['share'] < 0.1 else 0}f}%"
+        lines.append(f"| {name} | {'16 bits' if formats == 'f32' else formats} | {share} | " + " | ".join(f"{r['kl']:.3f} ({r['kl_lo']:.3f} to {r['kl_hi']:.3f})".replace("-", "−") for r in found) + " |")
+    return "\n".join(lines)
+
+
 write = "--write" in sys.argv
 demo = sys.argv[-1]
 README, RESULTS, SVG = "README.md", "docs/results.md", "docs/losses.svg"
 texts = {path: open(path).read() for path in (README, RESULTS, SVG)}
-ok, losses = [], recovered(FIRST)
-for words, budget in ("a quarter", "T/4"), ("an eighth", "T/8"):
-    prompts, loss, rule, of_rule = cells(losses, budget)
-    ok.append(hold(f"README's {words}", README, rf"\| {words} \| \*\*(\S+)\*\* \| (\S+) \((.*?)\) \|", loss, of_rule, rule))
-ok.append(hold("README's KVzap", README, r"KVzap, fitted on the same prompts, loses\s(\S+) and\s(\S+)\.\s", *(cell(losses, b, "KVzap, linear") for b in ("T/4", "T/8"))))
 larger = recovered("qwen2.5-coder-1.5b")
-ok.append(hold("README's 1.5B", README, r"1\.5B loses (\S+) and (\S+) under its table, (\S+) and (\S+) under the best rules\.\n",
-               *(cells(larger, b, "two")[i] for i in (1, 3) for b in ("T/4", "T/8"))))
-ok += [hold("README's prompts", README, r"(\d+) prompts that the table was not made from", prompts), hold(SVG, SVG, r"(.*)", picture(FIRST))]
+ok = [hold("README's table", README, r"\| what is kept [^\n]*\n[^\n]*\n(.*?)\n\n", kept_rows()),
+      hold("README's first number", README, r"At a tenth of the bytes \S+ loses (\S+) nats per token\..*?loses (\S+)\.\n",
+           *(f"{find_row(by_bytes(FIRST)[0], *KEPT[words])['loss']:.3f}" for words in ("ckvc, a quarter, keys in 8 bits and values in 4", "the whole cache in 4 bits"))),
+      hold("README's prompts", README, r"(\d+) prompts that the table was not made from", cells(recovered(FIRST), "T/4")[0]),
+      hold("README's 1.5B", README, r"1\.5B loses (\S+) and (\S+) under its table,\s(\S+) and (\S+) under the best rules\.\s",
+           *(cells(larger, b, "two")[i] for i in (1, 3) for b in ("T/4", "T/8"))),
+      hold(SVG, SVG, r"(.*)", by_bytes(FIRST)[1])]
 for model, title in MODELS.items():
     _, ours, rules, of_rules = zip(*(cells(recovered(model), budget, "t") for budget in ("T/16", "T/8", "T/4")))
     ok.append(hold(f"{RESULTS}'s {model}, extra loss", RESULTS, rf"{title}\n.*?\n- At T/16, T/8 and T/4 the table's extra loss is (.*?), that of the best rules (.*?)\.\n",
                    ", ".join(ours), ", ".join(f"{loss} ({rule})" for rule, loss in zip(rules, of_rules))))
     ok.append(hold(f"{RESULTS}'s {model}, KL", RESULTS, rf"{title}\n.*?KL:\s+(\| prompts .*?)\n\n", recovered(model, "--kl")))
-ok.append(hold(f"{RESULTS}'s fitted entries", RESULTS, r"## Fitted entries\n.*?\| --- \| --- \| --- \| --- \|\n(.*?)\n\n", fitted()))
+    if found := longer(model, "--kl"):
+        ok.append(hold(f"{RESULTS}'s {model}, longer prompts", RESULTS, rf"{title}\n.*?Longer prompts.*?KL:\s+(\| prompts .*?)\n\n", found))
+ok.append(hold(f"{RESULTS}'s fitted entries", RESULTS, r"## Fitted entries\n.*?\| --- \| --- \| --- \| --- \|\n(.*?)\n\n", without_bank()))
+ok.append(hold(f"{RESULTS}'s bytes", RESULTS, r"## In bytes\n.*?\n\| --- [^\n]*\n(.*?)\n\n", byte_rows()))
 both = [cells(rows(open(demo + "/recovered.md").read()), budget, "both") for budget in ("T/8", "T/4")]
 ok.append(hold(f"{RESULTS}'s demo", RESULTS, r"a toy model of 8 layers\. On its (\d+) prompts of both corpora .*? is (\S+) at T/8\s+and\s+(\S+) at T/4, .*? lose (\S+) and (\S+)\.\n",
                both[0][0], *(x[1] for x in both), *(x[3] for x in both), rounded=True))
