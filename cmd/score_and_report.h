@@ -24,7 +24,8 @@ ckvc_status score_run(const score_cli *c, ckvc_err *err) CKVC_MUST_CHECK;
 typedef struct report_cli {
     report_options report; /* without the lists of files */
     opt_list scores, answers;
-    unsigned require; /* 0 nothing, 1 deploy */
+    const char *card, *base_model, *licence; /* a model hub's card; NULL: none, and no such model */
+    unsigned require;                        /* 0 nothing, 1 deploy */
     bool quiet, json;
 } report_cli;
 

@@ -8,7 +8,7 @@
 /* The lines hold braces and quotes, so they are put in as texts. */
 static const char uses_form[] =
     "bytes: the table has {table/1000000:.1f} MB; of a prompt's cache, {token/1000:.1f} kB a token "
-    "in 16 bits, it keeps {kept}\n"
+    "in 16 bits, it keeps {keeps.0}\n"
     "use it:\n"
     "  Python (python/README.md)   {python}\n"
     "{vllm&  vLLM (docs/vllm.md)         {.}\n}"
@@ -39,18 +39,18 @@ static char *what_is_kept(const table_file *f, uint32_t b) {
                       : ckvc_format("%g tokens in every layer", budget);
 }
 
-void table_uses_say(const table_file *f, const char *path, const char *model, const char *run,
-                    double token_bytes) {
+json_t *table_uses(const table_file *f, const char *path, const char *model, const char *run) {
     const ckvc_table *t = f->table;
     const uint32_t b = 0; /* the lines are of the first budget */
     const double budget = t->budgets[b];
     const size_t n = strlen(model);
     const bool gguf = n > 5 && strcmp(model + n - 5, ".gguf") == 0, bare = reads_no_attention(t, b);
-    struct stat info = {0};
-    json_t *o = json_object();
-    if (stat(path, &info) != 0) { info.st_size = 0; }
-    CKVC_AUTO_FREE char *kept = what_is_kept(f, b),
-                        *python = ckvc_format("with ckvc.hf.compress(model, \"%s\", budget=%g): "
+    json_t *o = json_object(), *keeps = json_array();
+    for (uint32_t i = 0; i < t->n_budgets; i++) {
+        CKVC_AUTO_FREE char *kept = what_is_kept(f, i);
+        json_array_append_new(keeps, json_string(kept));
+    }
+    CKVC_AUTO_FREE char *python = ckvc_format("with ckvc.hf.compress(model, \"%s\", budget=%g): "
                                               "model.generate(...)%s",
                                               path, budget,
                                               gguf ? "  # model: its Hugging Face folder" : ""),
@@ -64,7 +64,7 @@ void table_uses_say(const table_file *f, const char *path, const char *model, co
                             bare ? "vLLM holds a table of one length per layer"
                                  : "vLLM and llama.cpp hold a table that reads no attention",
                             run);
-    json_object_set_new(o, "kept", json_string(kept));
+    json_object_set_new(o, "keeps", keeps);
     json_object_set_new(o, "python", json_string(python));
     if (bare && fits_pages(t, b)) {
         json_object_set_new(o, "vllm", json_string(vllm));
@@ -72,6 +72,14 @@ void table_uses_say(const table_file *f, const char *path, const char *model, co
         json_object_set_new(o, "other", json_string(other));
     }
     if (bare) { json_object_set_new(o, "llama", json_string(llama)); }
-    json_auto_t *said = JSON_NUMBERS(o, {"table", (double)info.st_size}, {"token", token_bytes});
+    return o;
+}
+
+void table_uses_say(const table_file *f, const char *path, const char *model, const char *run,
+                    double token_bytes) {
+    struct stat info = {0};
+    if (stat(path, &info) != 0) { info.st_size = 0; }
+    json_auto_t *said = JSON_NUMBERS(table_uses(f, path, model, run),
+                                     {"table", (double)info.st_size}, {"token", token_bytes});
     form_print(stderr, uses_form, said, NULL);
 }
