@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .files import Error as Error, FilePath as FilePath, plain, read, refuse as refuse
+from .hub import table_file
 from .json_text import json_object
 
 Array = NDArray[Any]
@@ -146,7 +147,9 @@ class Table:
 
     @classmethod
     def read(cls, path: FilePath) -> Table:
-        """Reads a file and checks all its sums. Raises an Error of one line if it is no good table, or OSError if it cannot be read."""
+        """Reads a file, or table.ckvt of a repository `org/name` on a model hub (hub.table_file), and checks all its sums. Raises an Error of one line if it is no
+        good table or cannot be fetched, or OSError if it cannot be read."""
+        path = table_file(path)
         return cls(str(path), read(path, FILE_MAX))
 
     def _refuse(self, when: object, text: str) -> None:

@@ -13,12 +13,13 @@ import re
 from typing import Any, Container, NamedTuple, Optional
 
 from .files import Error, plain, refuse
+from .hub import table_file
 from .table import FEATURES, Table, budget_tokens
 
 TESTED = ("0.32",)  # minor versions of vLLM for which tests/outside/vllm_engine.py has passed
 WORKERS = ("vllm.v1.worker.cpu_worker.CPUWorker", "vllm.v1.worker.gpu_worker.Worker")  # those that ckvc.vllm.Worker can be
 PLAIN_CACHES = ("auto", "float16", "bfloat16", "float32", "half", "float")  # types of a cache that is not quantised
-KINDS = {"table": ((str,), "a path"), "budget": ((int, float), "a number"), "fit": ((bool,), "true or false"),
+KINDS = {"table": ((str,), "a path, or org/name of a model hub"), "budget": ((int, float), "a number"), "fit": ((bool,), "true or false"),
          "lengths": ((bool, type(None)), "true or false"), "untested": ((bool,), "true or false")}
 
 
@@ -55,7 +56,7 @@ def settings_of(additional_config: Any) -> Optional[Settings]:
         refuse(not isinstance(value, kind) or (isinstance(value, bool) and bool not in kind), f"additional_config: ckvc.{name} is {plain(value)}, want {want}")
     for name in ("table", "budget"):
         refuse(name not in asked, f"additional_config: ckvc.{name} is missing")
-    settings = Settings(**{**asked, "table": os.path.abspath(asked["table"])})
+    settings = Settings(**{**asked, "table": os.path.abspath(table_file(asked["table"]))})
     table = read_table(settings.table)
     _check_table(table, settings.budget)
     lengths = settings.lengths

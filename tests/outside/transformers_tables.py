@@ -1,18 +1,26 @@
 #!/usr/bin/env python3
 """`ckvc.hf.compress` without a table, on the embedded model: it takes the table that is known to be for the model, among others of other shapes,
-does with it what it does when the table is given, and refuses where none is. The tables are made here, in a folder that stands for the package's."""
+does with it what it does when the table is given, and refuses where none is. The tables are made here, in a folder that stands for the package's. Then the
+same with a table of a model hub, by a server that runs here (tests/python/test_hub.py has what else a hub may answer)."""
 import contextlib
 import io
 import json
+import os
 import shutil
+import sys
 
 import outside
 
+sys.path.insert(0, str(outside.ROOT / "tests/python"))
+from hub_server import Hub, serving  # noqa: E402
+
+hub, tmp = contextlib.ExitStack(), outside.scratch()
+os.environ.update(HF_ENDPOINT=hub.enter_context(serving()), HF_HOME=str(tmp / "home"), HF_HUB_OFFLINE="0", NO_PROXY="127.0.0.1", no_proxy="127.0.0.1")
 a, (torch, transformers, *_), _, ids = outside.by_torch()
 import ckvc.hf  # noqa: E402  (its folder was added above)
 from ckvc import shipped  # noqa: E402
 
-SMALL, LARGE, tmp = outside.ROOT / "models/ckvc-tiny-4l", outside.ROOT / "models/ckvc-tiny-8l", outside.scratch()
+SMALL, LARGE = outside.ROOT / "models/ckvc-tiny-4l", outside.ROOT / "models/ckvc-tiny-8l"
 manifest = outside.manifest({"id": f"f{i}", "tokens": ids[10000 + 200 * i : 10200 + 200 * i]} for i in range(4))
 for name, model in ("small", SMALL), ("large", LARGE):
     outside.run(a.ckvc, "calibrate", "--side", "demand", "--model", model, "--manifest", manifest.name, "--window", 32, "--continuation", 16,
@@ -47,8 +55,15 @@ wrong += outside.missed(lambda: ckvc.hf.compress(model, budget=0.25), "is not th
 describe("large")
 other = transformers.AutoModelForCausalLM.from_config(model.config)  # of the same shape, with other weights
 wrong += outside.missed(lambda: ckvc.hf.compress(other, budget=0.25), "large has its shape, but their")
+Hub.repositories = {f"org/{n}": ({"main": "1" * 40}, {"1" * 40: {"table.ckvt": (tmp / n / "table.ckvt").read_bytes()}}) for n in ("small", "large")}
+(from_hub, said), (pinned, nothing) = taken("org/large"), taken("org/large@" + "1" * 40)
+wrong += from_hub != given or pinned != given or f"ckvc: takes org/large as of commit {'1' * 40}" not in said or nothing != ""
+wrong += outside.missed(lambda: ckvc.hf.compress(model, "org/small", budget=0.25), "models--org--small")  # of another shape
+wrong += outside.missed(lambda: ckvc.hf.compress(other, "org/large", budget=0.25), "was made for ckvc-tiny-8l")
+wrong += outside.missed(lambda: ckvc.hf.compress(model, "org/none", budget=0.25), "no repository of the hub")
+hub.close()
 shutil.rmtree(tmp / "large")
 (tmp / "tables.json").unlink()
 wrong += outside.missed(lambda: ckvc.hf.compress(model, budget=0.25), "no table that comes with ckvc")
 assert not wrong, wrong
-print("compress without a table: takes the one that fits, as if given; 4 refusals in one line: 0 wrong")
+print("compress without a table, or with one of a hub: takes the one that fits, as if given; 7 refusals in one line: 0 wrong")

@@ -19,7 +19,7 @@ def need(*modules):
     """Where one of the modules is missing a line that says so, and the end."""
     for module in modules:
         if not importlib.util.find_spec(module):
-            print(f"skipped: python {NAME}: {module} is not installed (apt-get install -y python3-{module})")
+            print(f"skipped: python {NAME}: {module} is not installed (apt-get install -y python3-{module.replace('_', '-')})")
             sys.exit(0)
 
 

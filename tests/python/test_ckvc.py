@@ -43,6 +43,12 @@ def refused(message, call, *args, **more):
     raise AssertionError(f"no error: {message}")
 
 
+def test_no_hub():
+    """A name of a model hub's repository where the package that fetches it is missing; tests/python/test_hub.py has the rest."""
+    with mock.patch.dict(sys.modules, huggingface_hub=None):
+        refused("org/name: is no file here, and a table of a hub needs the package huggingface_hub: pip install huggingface_hub", ckvc.Table.read, "org/name")
+
+
 def test_read():
     t = ckvc.Table.read(golden("one-layer"))
     assert t.weight.shape == (1, 1, 1) and t.tau.shape == (1, 2, 1, 1) and t.window == 16 and t.n_query_heads == 2

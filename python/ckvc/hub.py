@@ -1,0 +1,52 @@
+"""Tables on a model hub. In the place of a table's file may stand a repository's name, `org/name` or `org/name@revision`. Its file table.ckvt is fetched and
+kept by huggingface_hub, which is imported when it is needed (docs/publishing.md)."""
+from __future__ import annotations
+
+import os
+import re
+import sys
+from typing import Any
+
+from .files import Error, FilePath, plain, refuse
+
+FILE, FILE_MAX = "table.ckvt", 64 << 20  # the bound is that of the tables that come with the C program
+NAME = re.compile(r"(?!.*\.ckvt$)(\w[\w.-]*/\w[\w.-]*)(?:@(\w[\w./-]*))?", re.ASCII)
+PROBLEMS = {  # by the names of huggingface_hub's errors
+    "GatedRepoError": "its owner wants terms to be accepted: do so on its page, then run hf auth login",
+    "RepositoryNotFoundError": "is no file here, and no repository of the hub; check the name, or run hf auth login if it is private",
+    "RevisionNotFoundError": "the repository has no such revision; after @ give a branch, a tag or a commit that it has",
+    "RemoteEntryNotFoundError": f"the repository has no {FILE} in this revision; give another one, or the path of a table",
+    "LocalEntryNotFoundError": "is no file here, the hub is not reached, and no copy is in the cache; connect to the network, or give the path of a table",
+}
+
+
+def _download(name: str, repo: str, revision: str, **more: Any) -> Any:
+    """What hf_hub_download returns. An Error of one line if it fails, by whichever exception of the library or of what it connects by."""
+    try:
+        from huggingface_hub import hf_hub_download
+    except ImportError:
+        raise Error(f"{name}: is no file here, and a table of a hub needs the package huggingface_hub: pip install huggingface_hub", 69) from None
+    try:
+        return hf_hub_download(repo, FILE, revision=revision, **more)
+    except Exception as why:
+        known = next((PROBLEMS[kind.__name__] for kind in type(why).__mro__ if kind.__name__ in PROBLEMS), None)
+        raise Error(f"{name}: {known or f'cannot be fetched: {plain(why)}; try again later, or give the path of a table'}", 69) from None
+
+
+def table_file(table: FilePath) -> FilePath:
+    """The file of a table. What exists, or has not the form of a repository's name, is returned as it is. Otherwise the repository's table.ckvt is fetched, and
+    returned as the path in huggingface_hub's cache. A line on stderr says at which commit it is, unless a commit was asked for. Nothing of more than FILE_MAX
+    bytes is fetched. An Error of one line says why there is no table."""
+    found = NAME.fullmatch(name := os.fsdecode(table))
+    if not found or os.path.lexists(table):
+        return table
+    repo, revision = found[1], found[2] or "main"
+    about = _download(name, repo, revision, dry_run=True)
+    refuse(about.file_size is None or about.file_size > FILE_MAX,
+           f"{name}: {FILE} has {about.file_size or 'an unknown number of'} bytes, at most {FILE_MAX} are fetched; give the path of a table that you trust")
+    path = _download(name, repo, revision)  # by the revision's own name, under which the cache finds it again without a network
+    refuse(os.path.dirname(path) != os.path.dirname(about.local_path) or os.path.getsize(path) > FILE_MAX,
+           f"{name}: changed while it was fetched; try again, or name a commit: {repo}@{about.commit_hash}")
+    if revision != about.commit_hash:
+        print(f"ckvc: takes {repo} as of commit {about.commit_hash}; {repo}@{about.commit_hash} stays with it", file=sys.stderr)
+    return path
