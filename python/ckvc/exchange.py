@@ -106,19 +106,13 @@ def to_safetensors(t, path, o):
         data += a.tobytes()
     text = json.dumps(head, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    try:
-        card = model_card(t, o)
-    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as why:
-        if isinstance(why, Error):
-            raise
-        raise Error(f"{o.report or t.name}: a member of {'the report' if o.report else 'META'} is missing or of another kind ({why})") from None
     put(struct.pack("<Q", len(text)) + text + data, path, "model.safetensors")
     score = [dict(budget=float(b)) | s._asdict() for b, s in zip(t.budgets, t.score)]
     config = {"model_type": "ckvc-table", "operator": t.operator, "content_id": t.content_id, "shape": t.meta["shape"],
               "budgets": t.budgets.tolist(), "score": score, "meta": t.meta}
     put(json.dumps(config).encode() + b"\n", path, "config.json")
-    put(card.encode(), path, "README.md")
     put(table_bytes(t.name, arrays), path, "table.ckvt")
+    return f"ckvc report {t.name} --out report --card {o.out}/README.md writes a card for a model hub"
 
 
 def from_safetensors(path, o):
@@ -374,44 +368,6 @@ def check_heads(path, o, n_layers, n_heads, axis):
         raise Error(f"{path}: {n_layers} layers of {n_heads} {kind} heads, the model {o.model} has {o.heads[0]} of {o.heads[axis]}")
 
 
-def model_card(t, o):
-    """The text of README.md for a folder on a model hub. With --report it states the report's verdict."""
-    text = lambda key: t.meta.get(key) or "unknown"  # noqa: E731
-    amount = lambda b: f"{b:g} of the prompt" if b < 1 else f"{b:.0f} tokens"  # noqa: E731
-    out = ["---\nlibrary_name: ckvc\ntags:\n- kv-cache\n- kv-cache-compression\n---\n", f"# A KV-cache table for {text('model_name')}\n",
-           f"How much of its key-value cache each of the {t.n_layers} x {t.n_heads} {'query' if t.head_axis else 'KV'} heads of a {text('family')} model "
-           f"needs after one prefill, and what is worth keeping there. Label: {text('label')}. Made for the model with the fingerprint "
-           f"`{text('fingerprint')}`, and for no other.\n"]
-    if not o.report:
-        out.append("No report came with this table: whether it should be deployed is not known. Score it on prompts that chose nothing "
-                   "(`ckvc score`, `ckvc report`) first.\n")
-    else:
-        report = read_json(o.report)
-        refuse(report.get("schema") != "ckvc-report-1", f"{o.report}: schema is {report.get('schema')}, want ckvc-report-1 (of `ckvc report`)")
-        found = [x["verdict"] for x in report["tables"] if x["content_id"] == t.content_id]
-        refuse(not found, f"{o.report}: a report of other tables: none has the content id {t.content_id}")
-        judged = "It was judged" if found[0].get("leak_passed") else "No check says that it was judged"
-        out.append(f"Its report's verdict: **{found[0]['word']}**. {judged} on prompts that share no text with those that it was made from. "
-                   "Loss is in nats per token over the full cache (95% over documents).\n")
-        rows = ["| budget | verdict | loss | KL | prompts | cache, bytes a prompt (16-bit) |", "| --- | --- | --- | --- | --- | --- |"]
-        for at in found[0].get("budgets", []):
-            cache = at.get("cache") or {}
-            losses = [("{mean:.3f}" + " ({lo:.3f} to {hi:.3f})" * (of["lo"] is not None)).format(**of) if of and of["mean"] is not None else ""
-                      for of in (at.get("loss"), at.get("kl"))]  # a single document has no interval
-            rows.append(f"| {amount(at['budget'])} | {at['word']} | {losses[0]} | {losses[1]}"
-                        + f" | {at.get('prompts', 0)} | " + (f"{cache['bytes']:.0f} of {cache['all_bytes']:.0f} |" if cache.get("all_bytes") else "|"))
-        out.append("\n".join(rows) + "\n")
-    rows = [f"| {amount(b)} | {s.mode} | {s.kind} |" for b, s in zip(t.budgets, t.score)]
-    out.append("\n".join(["| budget | mode | score |", "| --- | --- | --- |"] + rows) + "\n\n## Where it comes from\n")
-    out.append("\n".join([f"- {side}: fitted from {c['prompts']} prompts" for side, c in (t.meta.get("counts") or {}).items() if c.get("prompts")]
-                         + [f"- leak check of its prompts: {'in META' if t.meta.get('leak_check') else 'none'}",
-                            f"- continuation: {t.meta.get('continuation', 0)} tokens a prompt"]
-                         + [f"- plan of a run: `{p}`" for p in t.meta.get("plans") or [] if p]))
-    out.append("\n## Use\n\n`model.safetensors` holds the sections of a ckvc table, `META` its description as JSON text; `table.ckvt` is the same table, "
-               f"content id `{t.content_id}`, as engines read it (in Python `ckvc.Table.read`, `CompilerKVPress.from_pretrained`).\n")
-    return "\n".join(out)
-
-
 def run(*words, to=subprocess.PIPE):
     """Runs the C program. Returns what it says, unless that goes to the open file `to`. If it fails, its last line becomes an Error."""
     try:
@@ -450,7 +406,6 @@ def options(verb, words):
     p.add_argument("-f", "--force", action="store_true", help="Overwrite the output.")
     p.add_argument("--budget", default=[], type=numbers_of, metavar="B,...", help="Export these of the table's budgets; an import gives the table these budgets, where the format has none.")
     if verb == "export":
-        p.add_argument("--report", help="State the verdict of this report.json in the model card (safetensors).")
         p.add_argument("--length", type=int, default=0, metavar="T", help="Take budgets as shares of a prompt of this many tokens (compilerkv).")
         p.add_argument("--full-share", type=float, default=0, metavar="S", help="Give this share of the heads 1 and all others 0; 0 writes graded values (duo-attention).")
     else:
@@ -459,7 +414,7 @@ def options(verb, words):
     o = p.parse_args(words)
     for name, most in ("length", 2**32 - 1), ("full_share", 1), ("kept_floor", 1):
         refuse(not 0 <= getattr(o, name, 0) <= most, f"--{name.replace('_', '-')}: got {getattr(o, name, 0)}, want 0 to {most}", Usage)
-    of = {"report": ("safetensors",), "length": ("compilerkv",), "full_share": ("duo-attention",), "model": ("compilerkv",) + HEAD_NUMBERS,
+    of = {"length": ("compilerkv",), "full_share": ("duo-attention",), "model": ("compilerkv",) + HEAD_NUMBERS,
           "budget": HEAD_NUMBERS + (("compilerkv",) if verb == "import" else ())}
     for name, formats in of.items():
         refuse(getattr(o, name, None) and o.format not in formats, f"--{name.replace('_', '-')} is of --format {', '.join(formats)}, not of {o.format}", Usage)
@@ -474,7 +429,7 @@ def main(verb, words):
     o = options(verb, words)
     write_it, read_it = FORMATS[o.format]
     refuse(verb == "import" and not read_it, f"--format {o.format} is written, never read", Usage)
-    inputs, folder = [x for x in (o.input, getattr(o, "model", None), getattr(o, "report", None)) if x], o.format in FOLDERS
+    inputs, folder = [x for x in (o.input, getattr(o, "model", None)) if x], o.format in FOLDERS
     if verb == "export":
         with begun(o.out, o.force, inputs, folder) as made:
             note = write_it(o.input if o.format == "records" else Table.read(o.input), made, o)

@@ -175,23 +175,10 @@ def test_head_scores():
 
 def test_safetensors():
     for name in "evidence", "learned", "shares":
-        ckvc("export", golden(name), "--format", "safetensors", "--out", "hub", "-f")
+        assert "--card hub/README.md" in ckvc("export", golden(name), "--format", "safetensors", "--out", "hub", "-f")
         ckvc("import", "hub", "--format", "safetensors", "--out", "back.ckvt", "-f")
         ckvc("verify", "back.ckvt", "hub/table.ckvt")
         assert cells("back.ckvt")["content_id"] == cells(golden(name))["content_id"] == cells("hub/table.ckvt")["content_id"]
-        assert "not known" in open("hub/README.md").read()
-    ckvc("report", golden("evidence"), "--out", "report")
-    ckvc("export", golden("evidence"), "--format", "safetensors", "--report", "report/report.json", "--out", "card")
-    word = json.load(open("report/report.json"))["tables"][0]["verdict"]["word"]
-    assert f"verdict: **{word}**" in open("card/README.md").read()
-    one = json.load(open("report/report.json"))
-    losses = {"loss": {"mean": 0.25, "lo": None, "hi": None}, "kl": {"mean": 1, "lo": 0.5, "hi": 2}}
-    one["tables"][0]["verdict"]["budgets"] = [{"budget": 64, "word": word, **losses}]
-    ckvc("export", golden("evidence"), "--format", "safetensors", "--report", put("one.json", json.dumps(one)), "--out", "card", "-f")
-    assert "| 0.250 | 1.000 (0.500 to 2.000) |" in open("card/README.md").read()
-    reports = {"a report of other tables": "report/report.json", "ckvc-report-1": "card/config.json", "Expecting value": "card/README.md"}
-    for words, report in reports.items():
-        refused(words, "export", golden("shares"), "--format", "safetensors", "--report", report, "--out", "none")
     data = open("hub/model.safetensors", "rb").read()
     for words, bad in [("no file of safetensors", data[:200]), ("no file of safetensors", b""), ("is no section", data.replace(b'"WEIGHT"', b'"WEIGHX"')),
                        ("section MASS", data.replace(b'"WEIGHT"', b'"MASS"  '))]:
