@@ -16,7 +16,7 @@ typedef struct tables_cli {
 static const char list_form[] =
     "{.#{name}: for {model} ({model_licence}), made from {made_from}\n"
     "  {bytes} bytes, licence {licence}, content id {content_id:.12s}...\n"
-    "  made by {made}, of {lengths.0} to {lengths.1} tokens\n"
+    "  from prompts of {lengths.0} to {lengths.1} tokens, by scripts/tables.sh:\n    {made}\n"
     "{losses#  budget {budget:-7g} KL {kl:.3f} on {prompts} prompts"
     "{right?, {right:.3f} of RULER's questions right}\n}}";
 

@@ -51,3 +51,17 @@ for t in listed:
     fails 66 "b/table.ckvt" "$DIR/wrong/bin/ckvc" tables
     [ ! -e "$DIR/no.ckvt" ]
 }
+
+@test "scripts/tables.sh: the command that makes each table again, of its model, or of the one that is named" {
+    run -0 env DRY_RUN=1 scripts/tables.sh "$CKVC" "$DIR/again"
+    [ "${#lines[@]}" -eq 3 ]
+    for line in "${lines[@]}"; do
+        [[ $line =~ ^([^:]+):\ .*\ scripts/results-real.sh\ "$(realpath "$CKVC")"\ build/models/([^/]+)/([^ ]+)\ "$(realpath "$DIR")"/again/([^ ]+)\  ]]
+        [ "${BASH_REMATCH[1]}" = "${BASH_REMATCH[4]}" ]
+        grep -q "^=${BASH_REMATCH[2]}	${BASH_REMATCH[3]}	" scripts/models.txt
+    done
+    run -0 env DRY_RUN=1 scripts/tables.sh "$CKVC" "$DIR/again" smollm2-135m
+    [[ ${#lines[@]} -eq 1 && $output == "smollm2-135m: "* ]]
+    run -64 scripts/tables.sh "$CKVC" "$DIR/again" smollm
+    [[ $output == "tables.sh: no table smollm; there are "* ]]
+}
