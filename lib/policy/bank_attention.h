@@ -17,7 +17,6 @@ typedef struct bank_attention {
     uint32_t *positions;      /* [n] theirs */
     float *by_number;         /* [D][n] the queries, times the logits' scale */
     float *logits;            /* [T][n]; at last their exponentials */
-    double *e;                /* [BANK_BLOCK][n] logits of a block */
     float *most;              /* [n] the largest logit of a query */
     double *sum;              /* [n] of its softmax, then 1 over it */
 } bank_attention;

@@ -23,18 +23,19 @@ typedef struct parts {
     const ckvc_fit *f;
     fit_loops run;
     size_t n, D;
-    double *x;                /* [n][D] the queries, times the scale */
-    float *by_number;         /* [D][n] the same, transposed */
-    double *e;                /* [BLOCK][n] logits */
-    float *w;                 /* [BLOCK][n] their exponentials */
-    float *v;                 /* [BLOCK][D] keys or values */
-    double *new_values;       /* [BLOCK][D] */
-    float *shrink;            /* [n] exp of what a largest logit grows by, negative */
-    double *most, *sum;       /* [n] of a softmax: its largest logit, and its sum */
-    double *most_kept, *next; /* [n] the largest logit of what is kept; of the positions so far */
-    double *over_sum;         /* [n] 1 / sum, of what is kept */
-    double *answer;           /* [n][D] with the whole cache; then what is missing, and X */
-    double *of_kept;          /* [n][D] with what is kept, times the sum */
+    double *x;               /* [n][D] the queries, times the scale */
+    float *by_number;        /* [D][n] the same, transposed */
+    float *w;                /* [BLOCK][n] logits, then their exponentials */
+    double *e;               /* [BLOCK][n] the same in double */
+    float *v;                /* [BLOCK][D] keys or values */
+    double *new_values;      /* [BLOCK][D] */
+    float *shrink;           /* [n] exp of what a largest logit grows by, negative */
+    float *most, *most_kept; /* [n] the largest logit of a softmax; of what is kept */
+    float *next;             /* [n] of the positions so far */
+    double *sum;             /* [n] of a softmax */
+    double *over_sum;        /* [n] 1 / sum, of what is kept */
+    double *answer;          /* [n][D] with the whole cache; then what is missing, and X */
+    double *of_kept;         /* [n][D] with what is kept, times the sum */
     double *lost;    /* [n] r: minus the log of the share of a query's mass that is kept, so >= 0 */
     double *shift;   /* [D] u: what is added to every kept key */
     double *of_keys; /* [D][D] X^T X */
@@ -54,8 +55,8 @@ static size_t lay_out(parts *p, void *memory) {
     size_t at = 0;
     p->x = take(memory, &at, n * D, sizeof *p->x);
     p->by_number = take(memory, &at, D * n, sizeof *p->by_number);
-    p->e = take(memory, &at, BLOCK * n, sizeof *p->e);
     p->w = take(memory, &at, BLOCK * n, sizeof *p->w);
+    p->e = take(memory, &at, BLOCK * n, sizeof *p->e);
     p->v = take(memory, &at, BLOCK * D, sizeof *p->v);
     p->new_values = take(memory, &at, BLOCK * D, sizeof *p->new_values);
     p->shrink = take(memory, &at, n, sizeof *p->shrink);
@@ -86,9 +87,9 @@ size_t ckvc_fit_bytes(uint32_t n_queries, uint32_t head_dim) {
 }
 
 void ckvc_limit_logits(const ckvc_attending *a, const uint32_t *positions, size_t n, uint32_t key,
-                       double *logits) {
+                       float *logits) {
     for (size_t i = 0; a->cap > 0.0 && i < n; i++) {
-        logits[i] = a->cap * tanh(logits[i] / a->cap);
+        logits[i] = (float)(a->cap * tanh((double)logits[i] / a->cap));
     }
     for (size_t i = 0; a->window && i < n; i++) {
         if (positions[i] - key >= a->window) { logits[i] = -INFINITY; }
@@ -103,35 +104,15 @@ static void load(const parts *p, const float *from, const uint32_t *positions, s
     }
 }
 
-/* Writes the logits of all queries at up to BLOCK positions to p->e, and -inf where a query does
+/* Writes the logits of all queries at up to BLOCK positions to p->w, and -inf where a query does
  * not see a position. Key k of `keys` stands at positions[k]; NULL: the prompt's own do. */
 static void logits_at(const parts *p, const float *keys, const uint32_t *positions, size_t count) {
     const size_t n = p->n, D = p->D;
-    double *const e = p->e;
-    memset(e, 0, count * n * sizeof *e);
+    memset(p->w, 0, count * n * sizeof *p->w);
     load(p, keys ? keys : p->f->keys, keys ? NULL : positions, count);
-    p->run.product_of_floats(e, count, n, n, (fit_floats){p->v, D, 1, 1.0}, p->by_number, D);
+    p->run.product_to_floats(p->w, count, n, n, (fit_floats){p->v, D, 1, 1.0}, p->by_number, D);
     for (size_t k = 0; k < count; k++) {
-        ckvc_limit_logits(&p->f->attending, p->f->positions, n, positions[k], e + k * n);
-    }
-}
-
-/* Raises the largest logits [n] to those of a position. NaN raises nothing. */
-static void raise(const parts *p, size_t position, double *most) {
-    const double *e = p->e + position * p->n;
-    for (size_t i = 0; i < p->n; i++) { most[i] = e[i] > most[i] ? e[i] : most[i]; }
-}
-
-/* Computes the exponentials of the logits of some positions, from which the largest logit is taken
- * off, and adds them to the sums. */
-static void take_exponentials(const parts *p, size_t count) {
-    const size_t n = p->n;
-    for (size_t k = 0; k < count; k++) {
-        for (size_t i = 0; i < n; i++) { p->w[k * n + i] = (float)(p->e[k * n + i] - p->most[i]); }
-    }
-    p->run.exponentials(p->w, count * n);
-    for (size_t k = 0; k < count; k++) {
-        for (size_t i = 0; i < n; i++) { p->sum[i] += (double)p->w[k * n + i]; }
+        ckvc_limit_logits(&p->f->attending, p->f->positions, n, positions[k], p->w + k * n);
     }
 }
 
@@ -140,8 +121,8 @@ static void take_exponentials(const parts *p, size_t count) {
 static void add_to_answers(const parts *p, const uint32_t *positions, size_t count) {
     const size_t n = p->n, D = p->D;
     memcpy(p->next, p->most, n * sizeof *p->next);
-    for (size_t k = 0; k < count; k++) { raise(p, k, p->next); }
-    for (size_t i = 0; i < n; i++) { p->shrink[i] = (float)(p->most[i] - p->next[i]); }
+    p->run.raise(p->next, p->w, count, n);
+    for (size_t i = 0; i < n; i++) { p->shrink[i] = p->most[i] - p->next[i]; }
     p->run.exponentials(p->shrink, n);
     for (size_t i = 0; i < n; i++) {
         const double shrink = (double)p->shrink[i];
@@ -150,7 +131,7 @@ static void add_to_answers(const parts *p, const uint32_t *positions, size_t cou
         for (size_t d = 0; shrink < 1.0 && d < D; d++) { row[d] *= shrink; }
     }
     memcpy(p->most, p->next, n * sizeof *p->most);
-    take_exponentials(p, count);
+    p->run.attend(p->w, count, n, p->most, p->sum);
     load(p, p->f->values, positions, count);
     p->run.product_of_floats(p->answer, n, D, D, (fit_floats){p->w, 1, n, 1.0}, p->v, count);
 }
@@ -164,17 +145,19 @@ static void answer_from_all(const parts *p) {
     memset(p->sum, 0, p->n * sizeof *p->sum);
     /* lower than any logit of finite numbers, so that it can be taken off the -inf of a position
      * that is not seen */
-    for (size_t i = 0; i < p->n; i++) { p->most[i] = p->most_kept[i] = -DBL_MAX; }
+    for (size_t i = 0; i < p->n; i++) { p->most[i] = p->most_kept[i] = -FLT_MAX; }
     for (uint32_t t = 0; t < f->n_tokens; t += BLOCK) {
         const uint32_t count = f->n_tokens - t < BLOCK ? f->n_tokens - t : BLOCK;
         uint32_t positions[BLOCK];
         for (uint32_t k = 0; k < count; k++) { positions[k] = t + k; }
         logits_at(p, NULL, positions, count);
-        for (; kept < end && *kept < t + count; kept++) { raise(p, *kept - t, p->most_kept); }
+        for (; kept < end && *kept < t + count; kept++) {
+            p->run.raise(p->most_kept, p->w + (*kept - t) * p->n, 1, p->n);
+        }
         add_to_answers(p, positions, count);
     }
     for (size_t i = 0; i < p->n; i++) {
-        p->lost[i] = p->most[i] + log(p->sum[i]);
+        p->lost[i] = (double)p->most[i] + log(p->sum[i]);
         for (size_t d = 0; p->sum[i] != 0.0 && d < p->D; d++) {
             p->answer[i * p->D + d] /= p->sum[i];
         }
@@ -184,11 +167,11 @@ static void answer_from_all(const parts *p) {
 /* Finds the queries' largest logits of what is kept, where it has these keys [S][D]. */
 static void find_largest(const parts *p, const float *keys) {
     const size_t S = p->f->n_kept;
-    for (size_t i = 0; i < p->n; i++) { p->most_kept[i] = -DBL_MAX; }
+    for (size_t i = 0; i < p->n; i++) { p->most_kept[i] = -FLT_MAX; }
     for (size_t s = 0; s < S; s += BLOCK) {
         const size_t count = S - s < BLOCK ? S - s : BLOCK;
         logits_at(p, keys + s * p->D, p->f->kept + s, count);
-        for (size_t k = 0; k < count; k++) { raise(p, k, p->most_kept); }
+        p->run.raise(p->most_kept, p->w, count, p->n);
     }
 }
 
@@ -205,7 +188,7 @@ static void answer_from_kept(const parts *p, const float *keys) {
     for (size_t s = 0; s < S; s += BLOCK) {
         const size_t count = S - s < BLOCK ? S - s : BLOCK;
         logits_at(p, keys ? keys + s * D : NULL, f->kept + s, count);
-        take_exponentials(p, count);
+        p->run.attend(p->w, count, n, p->most, p->sum);
         load(p, f->values, f->kept + s, count);
         p->run.product_of_floats(p->of_kept, n, D, D, (fit_floats){p->w, 1, n, 1.0}, p->v, count);
         for (size_t i = 0; i < n; i += BLOCK) {
@@ -301,10 +284,10 @@ static bool find_shift(const parts *p) {
     return solve(&p->run, p->of_keys, CKVC_FIT_KEY_RIDGE, D, p->shift, 1);
 }
 
-/* Rounds to float32 within the cache's range. */
+/* Rounds a finite number to float32 within the cache's range. */
 static float within(const ckvc_attending *a, double x) {
     const double most = a->most > 0.0 ? a->most : 3.4028234663852886e38;
-    return (float)fmax(-most, fmin(most, x));
+    return (float)(x > most ? most : x < -most ? -most : x);
 }
 
 /* Writes the kept keys plus the shift, as the cache will hold them. Returns false where one of them
@@ -335,7 +318,7 @@ static bool put_values(const parts *p, const float *keys, float *values) {
     for (size_t s = 0; s < S; s += BLOCK) {
         const size_t count = S - s < BLOCK ? S - s : BLOCK;
         logits_at(p, keys ? keys + s * D : NULL, f->kept + s, count);
-        take_exponentials(p, count);
+        p->run.attend(p->w, count, n, p->most, p->sum);
         load(p, f->values, f->kept + s, count);
         for (size_t j = 0; j < count * n; j++) { p->e[j] = (double)p->w[j]; }
         for (size_t j = 0; j < count * D; j++) { p->new_values[j] = (double)p->v[j]; }
@@ -369,7 +352,7 @@ int ckvc_fit_entries(const ckvc_fit *f, void *scratch, float *keys, float *value
         }
         answer_from_all(&p);
         answer_from_kept(&p, NULL);
-        for (size_t i = 0; i < p.n; i++) { p.lost[i] -= p.most[i] + log(p.sum[i]); }
+        for (size_t i = 0; i < p.n; i++) { p.lost[i] -= (double)p.most[i] + log(p.sum[i]); }
         if (find_shift(&p) && put_keys(&p, keys)) {
             /* a vector that all keys get does not change A, but holding them does */
             const float *held = f->hold_keys ? keys : NULL;

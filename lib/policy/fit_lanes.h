@@ -1,16 +1,16 @@
 /* What fitting spends its time in, on vectors of LANES numbers. fit_products.c
  * includes this file once for each type of number and each width. Before including it, define
- * NUMBER (float or double), FACTOR (the struct of its left factors), LANES (2 or more), NAME(x) (x
- * with a suffix) and TARGET (the function attribute). Nothing is rounded once for two operations,
- * and no operation combines lanes, so that the width does not show in the results. */
+ * NUMBER (float or double), OUT (the type of what a product is added to), FACTOR (the struct of its
+ * left factors), LANES (2 or more), NAME(x) (x with a suffix) and TARGET (the function attribute).
+ * Nothing is rounded once for two operations, and no operation combines lanes, so that the width
+ * does not show in the results. */
 
 typedef NUMBER NAME(lanes) __attribute__((vector_size(LANES * sizeof(NUMBER))));
 #define V    NAME(lanes)
 #define WIDE (2 * LANES) /* columns of a tile */
 
 /* A tile of FIT_TILE rows and WIDE columns of a product. */
-TARGET static inline void NAME(tile)(double *out, size_t stride, FACTOR a, const NUMBER *b,
-                                     size_t n) {
+TARGET static inline void NAME(tile)(OUT *out, size_t stride, FACTOR a, const NUMBER *b, size_t n) {
     V sum[FIT_TILE][2], y[2];
     NUMBER row[WIDE];
     for (size_t i = 0; i < FIT_TILE; i++) { sum[i][0] = sum[i][1] = (V){0}; }
@@ -25,12 +25,12 @@ TARGET static inline void NAME(tile)(double *out, size_t stride, FACTOR a, const
     }
     for (size_t i = 0; i < FIT_TILE; i++) {
         memcpy(row, sum[i], sizeof row);
-        for (size_t j = 0; j < WIDE; j++) { out[i * stride + j] += a.sign * (double)row[j]; }
+        for (size_t j = 0; j < WIDE; j++) { out[i * stride + j] += (OUT)a.sign * (OUT)row[j]; }
     }
 }
 
 /* Does what fit_loops says. */
-TARGET static void NAME(product)(double *out, size_t rows, size_t columns, size_t stride, FACTOR a,
+TARGET static void NAME(product)(OUT *out, size_t rows, size_t columns, size_t stride, FACTOR a,
                                  const NUMBER *b, size_t n) {
     for (size_t j = 0; j < columns; j += WIDE) {
         for (size_t i = 0; i < rows; i += FIT_TILE) {
@@ -45,7 +45,7 @@ TARGET static void NAME(product)(double *out, size_t rows, size_t columns, size_
                     for (size_t k = 0; k < n; k++) {
                         sum += a.at[u * a.row + k * a.column] * b[k * stride + v];
                     }
-                    out[u * stride + v] += a.sign * (double)sum;
+                    out[u * stride + v] += (OUT)a.sign * (OUT)sum;
                 }
             }
         }
@@ -86,12 +86,31 @@ TARGET static void NAME(exponentials)(float *x, size_t n) {
     v = NAME(exponential)(v);
     memcpy(x, &v, n * sizeof *x);
 }
+
+/* Does what fit_loops says. */
+TARGET static void NAME(raise)(float *restrict most, const float *restrict logits, size_t rows,
+                               size_t n) {
+    for (size_t k = 0; k < rows; k++, logits += n) {
+        for (size_t i = 0; i < n; i++) { most[i] = logits[i] > most[i] ? logits[i] : most[i]; }
+    }
+}
+
+/* Does what fit_loops says. */
+TARGET static void NAME(attend)(float *restrict logits, size_t rows, size_t n,
+                                const float *restrict most, double *restrict sum) {
+    for (size_t k = 0; k < rows; k++, logits += n) {
+        for (size_t i = 0; i < n; i++) { logits[i] -= most[i]; }
+        NAME(exponentials)(logits, n);
+        for (size_t i = 0; i < n; i++) { sum[i] += (double)logits[i]; }
+    }
+}
 #undef EXPONENTIALS
 #endif
 
 #undef V
 #undef WIDE
 #undef NUMBER
+#undef OUT
 #undef FACTOR
 #undef LANES
 #undef NAME

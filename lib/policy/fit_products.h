@@ -30,9 +30,17 @@ typedef struct fit_loops {
      * head's numbers, or a block of positions), and then added in double. */
     void (*product_of_floats)(double *out, size_t rows, size_t columns, size_t stride, fit_floats a,
                               const float *b, size_t n);
+    /* The same of floats, added in float. */
+    void (*product_to_floats)(float *out, size_t rows, size_t columns, size_t stride, fit_floats a,
+                              const float *b, size_t n);
     /* Turns x [n], at most 88, into exp(x); 0 below -87, and NaN stays. A result is at most 2 units
      * in the last place wrong. */
     void (*exponentials)(float *x, size_t n);
+    /* Raises the largest logits [n] to those of some positions [rows][n]. NaN raises nothing. */
+    void (*raise)(float *most, const float *logits, size_t rows, size_t n);
+    /* Takes the largest logits [n] off those of some positions [rows][n], turns these into their
+     * exponentials, and adds the exponentials to the sums [n], one position after the other. */
+    void (*attend)(float *logits, size_t rows, size_t n, const float *most, double *sum);
 } fit_loops;
 
 /* Returns the fastest version for this processor; with `plain`, the one for every processor. */

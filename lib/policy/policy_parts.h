@@ -257,7 +257,7 @@ uint32_t ckvc_retain_head(uint32_t n_tokens, const double *s, uint32_t recent, u
 /* Limits the logits [n] of n queries, which stand at `positions`, with one key as a layer does: by
  * its cap, and to -inf where its window does not reach from a query to the key's position. */
 void ckvc_limit_logits(const ckvc_attending *a, const uint32_t *positions, size_t n, uint32_t key,
-                       double *logits);
+                       float *logits);
 /* The ridge of the shift of keys, as a part of the mean of its system's diagonal. */
 #define CKVC_FIT_KEY_RIDGE 0.01
 /* What the entries of one KV head are fitted to. Everything is borrowed. */

@@ -180,7 +180,6 @@ static size_t lay_out(ckvc_prefill *p, void *memory) {
     p->bank.positions = take_array(&a, 1, 1, n, sizeof(uint32_t));
     p->bank.by_number = take_array(&a, 1, D, n, sizeof(float));
     p->bank.logits = take_array(&a, 1, T, n, sizeof(float));
-    p->bank.e = take_array(&a, 1, BANK_BLOCK, n, sizeof(double));
     p->bank.most = take_array(&a, 1, 1, n, sizeof(float));
     p->bank.sum = take_array(&a, 1, 1, n, sizeof(double));
     p->alpha_f32 = take_array(&a, p->alpha_read, T, 1, sizeof(float));
