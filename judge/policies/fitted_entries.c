@@ -11,19 +11,37 @@ static void *reserve(entry_fitter *f, size_t n, size_t size) {
 }
 
 void entry_fitter_open(entry_fitter *f, const model_shape *shape, uint32_t max_tokens,
-                       size_t scratch_bytes) {
-    const size_t G = (size_t)shape->n_kv_heads, numbers = G * max_tokens * (size_t)shape->head_dim;
-    *f = (entry_fitter){.shape = shape, .scratch_bytes = scratch_bytes};
+                       const ckvc_table *most) {
+    const size_t G = (size_t)shape->n_kv_heads, L = (size_t)shape->n_layers,
+                 D = (size_t)shape->head_dim, numbers = G * max_tokens * D;
+    *f = (entry_fitter){.shape = shape,
+                        .scratch_bytes = ckvc_bank_fit_bytes(most, most->n_bank),
+                        .n_whole = ckvc_bank_references(most, most->n_bank) * (D + 1)};
+    f->whole = reserve(f, L * G * f->n_whole, sizeof *f->whole);
+    f->known = reserve(f, L * G, sizeof *f->known);
     f->keys = reserve(f, numbers, sizeof *f->keys);
     f->values = reserve(f, numbers, sizeof *f->values);
     f->fitted_keys = reserve(f, numbers, sizeof *f->fitted_keys);
     f->fitted_values = reserve(f, numbers, sizeof *f->fitted_values);
-    f->scratch = reserve(f, G, scratch_bytes);
+    f->scratch = reserve(f, G, f->scratch_bytes);
 }
 
 void entry_fitter_close(entry_fitter *f) {
-    CKVC_FREE(f->keys, f->values, f->fitted_keys, f->fitted_values, f->scratch);
+    CKVC_FREE(f->whole, f->known, f->keys, f->values, f->fitted_keys, f->fitted_values, f->scratch);
     *f = (entry_fitter){0};
+}
+
+void entry_fitter_forget(entry_fitter *f) { f->bank = NULL; }
+
+/* Forgets what is known of the prompt, unless it was found by the queries that are asked for. */
+static void ask_by(entry_fitter *f, const ckvc_table *t, ckvc_bank_use use) {
+    const ckvc_table *b = f->bank;
+    const bool same =
+        b && b->n_bank == t->n_bank && memcmp(&f->use, &use, sizeof use) == 0 &&
+        memcmp(b->bank, t->bank, ckvc_bank_index(t, t->n_layers, 0, 0) * sizeof *t->bank) == 0;
+    if (!same) { memset(f->known, 0, (size_t)t->n_layers * t->n_heads); }
+    f->bank = t;
+    f->use = use;
 }
 
 /* Rounds keys as the open layer will be held. */
@@ -37,7 +55,8 @@ static void hold_keys(void *ctx, uint32_t n, float *keys) {
 /* Fits one head of the open layer, and puts its entries at their positions. */
 static void fit_head(void *ctx, int64_t g, int worker) {
     const entry_fitter *f = ctx;
-    const size_t D = (size_t)f->shape->head_dim, at = (size_t)g * f->of->n_tokens * D;
+    const size_t D = (size_t)f->shape->head_dim, at = (size_t)g * f->of->n_tokens * D,
+                 head = f->layer * (size_t)f->shape->n_kv_heads + (size_t)g;
     const kept_set *kept = &f->of->sets[f->layer];
     const uint32_t *offsets = kept->offsets + (kept->n_sets > 1 ? g : 0);
     float *k = f->fitted_keys + at, *v = f->fitted_values + at;
@@ -49,13 +68,15 @@ static void fit_head(void *ctx, int64_t g, int worker) {
                           .kept = kept->positions + offsets[0],
                           .n_kept = offsets[1] - offsets[0],
                           .ridge = f->ridge,
+                          .whole = f->whole + head * f->n_whole,
+                          .known = f->known + head,
                           .hold_keys = kept->formats.keys == CACHE_F32 ? NULL : hold_keys,
                           .ctx = ctx,
                           .attending = {.inv_freq = f->rule.inv_freq,
                                         .scale = f->rule.scale,
                                         .window = f->rule.window}};
-    ckvc_bank_fit(f->of->table, f->of->block, f->layer * (size_t)f->shape->n_kv_heads + (size_t)g,
-                  fit, f->scratch + (size_t)g * f->scratch_bytes, k, v);
+    ckvc_bank_fit(f->of->table, f->of->block, head, fit, f->scratch + (size_t)g * f->scratch_bytes,
+                  k, v);
     for (size_t i = fit.n_kept; i-- > 0;) { /* positions ascend, so that none is overwritten */
         memmove(k + fit.kept[i] * D, k + i * D, D * sizeof *k);
         memmove(v + fit.kept[i] * D, v + i * D, D * sizeof *v);
@@ -67,6 +88,7 @@ ckvc_status entry_fitter_fit(entry_fitter *f, const fit_request *r, ckvc_err *er
     const size_t T = r->n_tokens, D = (size_t)f->shape->head_dim;
     const int32_t G = f->shape->n_kv_heads;
     f->of = r;
+    ask_by(f, t, t->bank_use[r->block]);
     for (uint32_t l = 0; l < t->n_layers; l++) {
         f->ridge = r->ridge ? *r->ridge : t->ridge[(size_t)l * t->n_budgets + r->block];
         r->sets[l].fitted = f->ridge > 0;

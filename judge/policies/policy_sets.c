@@ -182,11 +182,10 @@ static const ckvc_table *fits_by(const policy_sets *k, size_t i) {
 
 /* Opens the fitter where a policy needs one. */
 static void open_fitter(policy_sets *k, const model_shape *shape, uint32_t max_tokens) {
-    size_t most = 0;
+    const ckvc_table *most = NULL;
     for (size_t i = 0; i < k->o->n; i++) {
         const ckvc_table *t = fits_by(k, i);
-        const size_t bytes = t ? ckvc_bank_fit_bytes(t, t->n_bank) : 0;
-        most = bytes > most ? bytes : most;
+        if (t && (!most || t->n_bank > most->n_bank)) { most = t; }
     }
     if (most) { entry_fitter_open(&k->fitter, shape, max_tokens, most); }
 }
@@ -321,6 +320,7 @@ static ckvc_status enter_prompt(policy_sets *k, session *s, const prompt *p,
     k->session = s;
     k->stats = stats;
     k->kept.whole = is_whole(k, p);
+    entry_fitter_forget(&k->fitter);
     if (k->kept.whole) { return CKVC_OK; }
     CKVC_TRY(head_scores_finish(&k->scores, s, p->tokens, stats, err));
     for (size_t i = 0; i < k->n_tables; i++) {

@@ -23,19 +23,18 @@ typedef struct parts {
     const ckvc_fit *f;
     fit_loops run;
     size_t n, D;
-    double *x;               /* [n][D] the queries, times the scale */
-    float *by_number;        /* [D][n] the same, transposed */
-    float *w;                /* [BLOCK][n] logits, then their exponentials */
-    double *e;               /* [BLOCK][n] the same in double */
-    float *v;                /* [BLOCK][D] keys or values */
-    double *new_values;      /* [BLOCK][D] */
-    float *shrink;           /* [n] exp of what a largest logit grows by, negative */
-    float *most, *most_kept; /* [n] the largest logit of a softmax; of what is kept */
-    float *next;             /* [n] of the positions so far */
-    double *sum;             /* [n] of a softmax */
-    double *over_sum;        /* [n] 1 / sum, of what is kept */
-    double *answer;          /* [n][D] with the whole cache; then what is missing, and X */
-    double *of_kept;         /* [n][D] with what is kept, times the sum */
+    double *x;          /* [n][D] the queries, times the scale */
+    float *by_number;   /* [D][n] the same, transposed */
+    float *w;           /* [BLOCK][n] logits, then their exponentials */
+    double *e;          /* [BLOCK][n] the same in double */
+    float *v;           /* [BLOCK][D] keys or values */
+    double *new_values; /* [BLOCK][D] */
+    float *shrink;      /* [n] exp of what a largest logit grows by, negative */
+    float *most, *next; /* [n] the largest logit of a softmax; of the positions so far */
+    double *sum;        /* [n] of a softmax */
+    double *over_sum;   /* [n] 1 / sum, of what is kept */
+    double *answer;     /* [n][D] with the whole cache; then what is missing, and X */
+    double *of_kept;    /* [n][D] with what is kept, times the sum */
     double *lost;    /* [n] r: minus the log of the share of a query's mass that is kept, so >= 0 */
     double *shift;   /* [D] u: what is added to every kept key */
     double *of_keys; /* [D][D] X^T X */
@@ -62,7 +61,6 @@ static size_t lay_out(parts *p, void *memory) {
     p->shrink = take(memory, &at, n, sizeof *p->shrink);
     p->most = take(memory, &at, n, sizeof *p->most);
     p->sum = take(memory, &at, n, sizeof *p->sum);
-    p->most_kept = take(memory, &at, n, sizeof *p->most_kept);
     p->next = take(memory, &at, n, sizeof *p->next);
     p->over_sum = take(memory, &at, n, sizeof *p->over_sum);
     p->answer = take(memory, &at, n * D, sizeof *p->answer);
@@ -136,24 +134,24 @@ static void add_to_answers(const parts *p, const uint32_t *positions, size_t cou
     p->run.product_of_floats(p->answer, n, D, D, (fit_floats){p->w, 1, n, 1.0}, p->v, count);
 }
 
-/* Computes what the queries are answered with the whole cache, and their largest logits of what is
- * kept. A query that sees nothing is answered 0. */
+/* Lowers the largest logits below any logit of finite numbers, so that they can be taken off the
+ * -inf of a position that is not seen. */
+static void begin_largest(const parts *p) {
+    for (size_t i = 0; i < p->n; i++) { p->most[i] = -FLT_MAX; }
+}
+
+/* Computes what the queries are answered with the whole cache, and the logs of their masses, to
+ * p->lost. A query that sees nothing is answered 0. */
 static void answer_from_all(const parts *p) {
     const ckvc_fit *f = p->f;
-    const uint32_t *kept = f->kept, *end = kept + f->n_kept;
     memset(p->answer, 0, p->n * p->D * sizeof *p->answer);
     memset(p->sum, 0, p->n * sizeof *p->sum);
-    /* lower than any logit of finite numbers, so that it can be taken off the -inf of a position
-     * that is not seen */
-    for (size_t i = 0; i < p->n; i++) { p->most[i] = p->most_kept[i] = -FLT_MAX; }
+    begin_largest(p);
     for (uint32_t t = 0; t < f->n_tokens; t += BLOCK) {
         const uint32_t count = f->n_tokens - t < BLOCK ? f->n_tokens - t : BLOCK;
         uint32_t positions[BLOCK];
         for (uint32_t k = 0; k < count; k++) { positions[k] = t + k; }
         logits_at(p, NULL, positions, count);
-        for (; kept < end && *kept < t + count; kept++) {
-            p->run.raise(p->most_kept, p->w + (*kept - t) * p->n, 1, p->n);
-        }
         add_to_answers(p, positions, count);
     }
     for (size_t i = 0; i < p->n; i++) {
@@ -164,14 +162,33 @@ static void answer_from_all(const parts *p) {
     }
 }
 
-/* Finds the queries' largest logits of what is kept, where it has these keys [S][D]. */
+/* Takes the answers with the whole cache from f->whole where they are known, and else computes them
+ * and leaves them there. */
+static void find_whole(const parts *p) {
+    const size_t n = p->n, n_answers = n * p->D;
+    double *whole = p->f->whole;
+    if (whole && *p->f->known) {
+        memcpy(p->answer, whole, n_answers * sizeof *whole);
+        memcpy(p->lost, whole + n_answers, n * sizeof *whole);
+        return;
+    }
+    answer_from_all(p);
+    if (whole) {
+        memcpy(whole, p->answer, n_answers * sizeof *whole);
+        memcpy(whole + n_answers, p->lost, n * sizeof *whole);
+        *p->f->known = 1;
+    }
+}
+
+/* Finds the queries' largest logits of what is kept, where it has these keys [S][D]; NULL: its
+ * own. */
 static void find_largest(const parts *p, const float *keys) {
     const size_t S = p->f->n_kept;
-    for (size_t i = 0; i < p->n; i++) { p->most_kept[i] = -FLT_MAX; }
+    begin_largest(p);
     for (size_t s = 0; s < S; s += BLOCK) {
         const size_t count = S - s < BLOCK ? S - s : BLOCK;
-        logits_at(p, keys + s * p->D, p->f->kept + s, count);
-        p->run.raise(p->most_kept, p->w, count, p->n);
+        logits_at(p, keys ? keys + s * p->D : NULL, p->f->kept + s, count);
+        p->run.raise(p->most, p->w, count, p->n);
     }
 }
 
@@ -181,7 +198,7 @@ static void find_largest(const parts *p, const float *keys) {
 static void answer_from_kept(const parts *p, const float *keys) {
     const ckvc_fit *f = p->f;
     const size_t n = p->n, D = p->D, S = f->n_kept;
-    memcpy(p->most, p->most_kept, n * sizeof *p->most);
+    find_largest(p, keys);
     memset(p->sum, 0, n * sizeof *p->sum);
     memset(p->of_kept, 0, n * D * sizeof *p->of_kept);
     memset(p->gram, 0, n * n * sizeof *p->gram);
@@ -350,16 +367,13 @@ int ckvc_fit_entries(const ckvc_fit *f, void *scratch, float *keys, float *value
                 p.by_number[d * p.n + i] = (float)number;
             }
         }
-        answer_from_all(&p);
+        find_whole(&p);
         answer_from_kept(&p, NULL);
         for (size_t i = 0; i < p.n; i++) { p.lost[i] -= (double)p.most[i] + log(p.sum[i]); }
         if (find_shift(&p) && put_keys(&p, keys)) {
             /* a vector that all keys get does not change A, but holding them does */
             const float *held = f->hold_keys ? keys : NULL;
-            if (held) {
-                find_largest(&p, held);
-                answer_from_kept(&p, held);
-            }
+            if (held) { answer_from_kept(&p, held); }
             take_answers(&p);
             if (solve(&p.run, p.gram, f->ridge, p.n, p.answer, p.D) &&
                 put_values(&p, held, values)) {

@@ -269,6 +269,11 @@ typedef struct ckvc_fit {
     const float *queries;        /* [n][D] reference queries, after their rotation */
     const uint32_t *positions;   /* [n] theirs, from T on */
     double ridge;                /* lambda; 0: entries stay as they are */
+    /* [n][D] what the queries are answered with the whole prompt, then [n] the logs of their
+     * masses; or NULL. They depend on the prompt and the queries alone. Where *known is 1, a fit
+     * of the same prompt by the same queries wrote them; else this one does, and sets it. */
+    double *whole;
+    uint8_t *known;
     ckvc_attending attending;
     /* Makes n keys [n][D] what the cache will hold of them, or NULL: float32. Values are then
      * fitted to the keys as they are held. */

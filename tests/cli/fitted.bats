@@ -42,6 +42,19 @@ assert kl[0] < 0.95 * kl[1], kl' "$DIR/fitted.jsonl" "$DIR/zero.jsonl" "$DIR/non
     says 64 "*--ridge*" score --table "$DIR/t.ckvt" --ridge 2e6
 }
 
+@test "score: what a prompt and a bank share is of this prompt and of this bank" {
+    "$CKVC" fit "$DIR/demand" --bank 8 --ridge 0.1 --seed 5 --out "$DIR/t-5.ckvt" --no-prov -q
+    "$CKVC" fit "$DIR/demand" --bank 4 --ridge 0.1 --out "$DIR/t-4.ckvt" --no-prov -q
+    score --table "$DIR/t.ckvt" --table "$DIR/t-5.ckvt" --table "$DIR/t-4.ckvt" >"$DIR/three.jsonl"
+    for t in t t-5 t-4; do score --table "$DIR/$t.ckvt"; done >"$DIR/each.jsonl"
+    tail -n 1 "$DIR/prompts.jsonl" >"$DIR/last.jsonl"
+    score --table "$DIR/t.ckvt" --manifest "$DIR/last.jsonl" >"$DIR/alone.jsonl"
+    check '
+three, each, alone = (sorted(((r["id"], r["table"], r["budget"]), r["kl"]) for r in rows_of(p)) for p in sys.argv[1:4])
+assert three == each and len({kl for _, kl in each}) == len(each) == 3 * 28
+assert set(alone) <= set(each) and len(alone) == 2' "$DIR/three.jsonl" "$DIR/each.jsonl" "$DIR/alone.jsonl"
+}
+
 @test "score: NAME+fit has the entries of a reference by a table's bank; the report has it as a policy of its own" {
     score --table "$DIR/t.ckvt" --sets --policy cake,cake+fit,snapkv,snapkv+fit,kvzip,kvzip+fit,headkv,headkv+fit >"$DIR/refs.jsonl"
     score --table "$DIR/t.ckvt" --sets --policy cake+fit,kvzip+fit --threads 1 >"$DIR/refs-one.jsonl"

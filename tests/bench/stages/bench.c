@@ -343,7 +343,7 @@ static ckvc_status open_fit(bench *b, bench_row *row) {
     }
     memcpy(b->bank->bank, queries, (size_t)L * H * BANK * D * sizeof *queries);
     b->bank->bank_use[0] = (ckvc_bank_use){BANK, 96};
-    entry_fitter_open(&b->fitter, s, T, ckvc_bank_fit_bytes(b->bank, BANK));
+    entry_fitter_open(&b->fitter, s, T, b->bank);
     make_kept(b, (int32_t)G, B, T);
     row->work = L * G;
     SHAPE("T=%u B=%u n=%u D=%u", T, B, H / G * BANK, D);
@@ -356,6 +356,7 @@ static ckvc_status open_fit(bench *b, bench_row *row) {
 static ckvc_status run_fit(bench *b) {
     const double ridge = 0.1;
     kept_set sets[MODEL_LAYERS_MAX];
+    entry_fitter_forget(&b->fitter);
     for (int32_t l = 0; l < model_get_shape(b->model)->n_layers; l++) { sets[l] = b->kept; }
     return entry_fitter_fit(&b->fitter,
                             &(fit_request){.session = b->worker.session,

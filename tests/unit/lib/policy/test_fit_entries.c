@@ -250,6 +250,41 @@ static void test_singular(void **state) {
     close_rig(&r);
 }
 
+/* What one fit found of the whole prompt serves another one, of other entries and by another ridge,
+ * to the bit. */
+static void test_whole_is_known(void **state) {
+    rig r;
+    double whole[N * (D + 1)];
+    float fitted[S_MOST * D], keys[S_MOST * D];
+    uint8_t known = 0;
+    (void)state;
+    open_rig(&r, 3);
+    r.f.whole = whole;
+    r.f.known = &known;
+    r.f.n_kept -= 7;
+    assert_int_equal(fit(&r), 1);
+    assert_int_equal(known, 1);
+    r.f.n_kept += 7;
+    r.f.ridge = 0.1;
+    assert_int_equal(fit(&r), 1);
+    check_definition(&r);
+    memcpy(fitted, r.fitted, sizeof fitted);
+    memcpy(keys, r.fitted_keys, sizeof keys);
+    r.f.whole = NULL;
+    assert_int_equal(fit(&r), 1);
+    assert_memory_equal(r.fitted, fitted, r.f.n_kept * D * sizeof *fitted);
+    assert_memory_equal(r.fitted_keys, keys, r.f.n_kept * D * sizeof *keys);
+    r.f.whole = whole;
+    whole[0] += 1; /* it is read, and not found again */
+    assert_int_equal(fit(&r), 1);
+    assert_memory_not_equal(r.fitted, fitted, r.f.n_kept * D * sizeof *fitted);
+    known = 0;
+    r.f.n_queries = 0; /* a fit that finds nothing leaves nothing behind */
+    check_unchanged(&r);
+    assert_int_equal(known, 0);
+    close_rig(&r);
+}
+
 static void test_range(void **state) {
     rig r;
     (void)state;
@@ -316,11 +351,11 @@ static void test_held_keys(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_definition), cmocka_unit_test(test_window_and_cap),
-        cmocka_unit_test(test_one_entry),  cmocka_unit_test(test_nothing_to_mend),
-        cmocka_unit_test(test_not_finite), cmocka_unit_test(test_singular),
-        cmocka_unit_test(test_range),      cmocka_unit_test(test_too_many_bytes),
-        cmocka_unit_test(test_held_keys),
+        cmocka_unit_test(test_definition),     cmocka_unit_test(test_window_and_cap),
+        cmocka_unit_test(test_one_entry),      cmocka_unit_test(test_nothing_to_mend),
+        cmocka_unit_test(test_not_finite),     cmocka_unit_test(test_singular),
+        cmocka_unit_test(test_whole_is_known), cmocka_unit_test(test_range),
+        cmocka_unit_test(test_too_many_bytes), cmocka_unit_test(test_held_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
