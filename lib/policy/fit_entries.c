@@ -16,7 +16,10 @@
 #include "lib/policy/fit_products.h"
 #include "lib/policy/policy_parts.h"
 
-enum { BLOCK = 32 }; /* positions, or rows of a system, that go together */
+enum {
+    BLOCK = 32, /* positions, or rows of a system, that go together */
+    TILE = 16   /* columns of a product */
+};
 
 /* The parts of the scratch memory. */
 typedef struct parts {
@@ -38,7 +41,12 @@ typedef struct parts {
     double *lost;    /* [n] r: minus the log of the share of a query's mass that is kept, so >= 0 */
     double *shift;   /* [D] u: what is added to every kept key */
     double *of_keys; /* [D][D] X^T X */
-    double *gram;    /* [n][n] */
+    double *gram;    /* [n][n] A A^T, or [m][m] A^T A where by_entry */
+    /* Where few entries are kept: A, at first times the sums of its rows. It lies behind A^T A, and
+     * its rows and those of A^T A have m numbers: S, and zeros up to whole tiles. */
+    bool by_entry;
+    size_t m;
+    float *a; /* [n][m] */
 } parts;
 
 /* Places `count` numbers of `size` bytes, which divides 8. */
@@ -192,9 +200,22 @@ static void find_largest(const parts *p, const float *keys) {
     }
 }
 
+/* Takes the rows s ... s + count - 1 of A^T, times the sums, from p->w: as they are where by_entry,
+ * and else into the upper half of A A^T. */
+static void take_rows(const parts *p, size_t s, size_t count) {
+    const size_t n = p->n, m = p->m;
+    for (size_t i = 0; p->by_entry && i < n; i++) {
+        for (size_t k = 0; k < count; k++) { p->a[i * m + s + k] = p->w[k * n + i]; }
+    }
+    for (size_t i = 0; !p->by_entry && i < n; i += BLOCK) {
+        p->run.product_of_floats(p->gram + i * n + i, n - i < BLOCK ? n - i : BLOCK, n - i, n,
+                                 (fit_floats){p->w + i, 1, n, 1.0}, p->w + i, count);
+    }
+}
+
 /* Computes what the queries are answered with what is kept, times the sums of their softmax, the
- * sums, and the upper half of A A^T times the sums of its row and column. What is kept has these
- * keys [S][D]; NULL: its own. */
+ * sums, and A or A A^T times the sums of its rows and columns. What is kept has these keys [S][D];
+ * NULL: its own. */
 static void answer_from_kept(const parts *p, const float *keys) {
     const ckvc_fit *f = p->f;
     const size_t n = p->n, D = p->D, S = f->n_kept;
@@ -208,15 +229,12 @@ static void answer_from_kept(const parts *p, const float *keys) {
         p->run.attend(p->w, count, n, p->most, p->sum);
         load(p, f->values, f->kept + s, count);
         p->run.product_of_floats(p->of_kept, n, D, D, (fit_floats){p->w, 1, n, 1.0}, p->v, count);
-        for (size_t i = 0; i < n; i += BLOCK) {
-            p->run.product_of_floats(p->gram + i * n + i, n - i < BLOCK ? n - i : BLOCK, n - i, n,
-                                     (fit_floats){p->w + i, 1, n, 1.0}, p->w + i, count);
-        }
+        take_rows(p, s, count);
     }
 }
 
 /* Takes what is kept off the answers with the whole cache, so that what is missing remains, and
- * divides by the sums: then gram is A A^T. */
+ * finds 1 over the sums. */
 static void take_answers(const parts *p) {
     const size_t n = p->n, D = p->D;
     for (size_t i = 0; i < n; i++) { p->over_sum[i] = p->sum[i] == 0.0 ? 0.0 : 1.0 / p->sum[i]; }
@@ -224,7 +242,6 @@ static void take_answers(const parts *p) {
         for (size_t d = 0; d < D; d++) {
             p->answer[i * D + d] -= p->over_sum[i] * p->of_kept[i * D + d];
         }
-        for (size_t j = i; j < n; j++) { p->gram[i * n + j] *= p->over_sum[i] * p->over_sum[j]; }
     }
 }
 
@@ -324,11 +341,16 @@ static bool put_keys(const parts *p, float *keys) {
     return true;
 }
 
-/* Writes the kept values plus A^T X, where what is kept has these keys [S][D]; NULL: its own.
- * Returns false where one of them is not finite. */
-static bool put_values(const parts *p, const float *keys, float *values) {
+/* Writes the kept values plus A^T X, where (A A^T + ridge) X is what is missing and what is kept
+ * has these keys [S][D]; NULL: its own. Returns false where the system is singular or a value is
+ * not finite. */
+static bool mend_by_query(const parts *p, const float *keys, float *values) {
     const ckvc_fit *f = p->f;
     const size_t n = p->n, D = p->D, S = f->n_kept;
+    for (size_t i = 0; i < n; i++) {
+        for (size_t j = i; j < n; j++) { p->gram[i * n + j] *= p->over_sum[i] * p->over_sum[j]; }
+    }
+    if (!solve(&p->run, p->gram, f->ridge, n, p->answer, D)) { return false; }
     for (size_t i = 0; i < n; i++) {
         for (size_t d = 0; d < D; d++) { p->answer[i * D + d] *= p->over_sum[i]; }
     }
@@ -348,6 +370,42 @@ static bool put_values(const parts *p, const float *keys, float *values) {
     return true;
 }
 
+/* Does the same where entries are few beside queries, by the system whose solution is what is added
+ * to the values: (A^T A + ridge) dV = A^T (what is missing). */
+static bool mend_by_entry(const parts *p, float *values) {
+    const ckvc_fit *f = p->f;
+    const size_t n = p->n, D = p->D, S = f->n_kept, m = p->m;
+    double *added = p->of_kept; /* [m][D] */
+    memset(added, 0, m * D * sizeof *added);
+    memset(p->gram, 0, m * m * sizeof *p->gram);
+    for (size_t i = 0; i < n; i += BLOCK) {
+        const size_t count = n - i < BLOCK ? n - i : BLOCK;
+        float *a = p->a + i * m;
+        for (size_t k = 0; k < count; k++) {
+            for (size_t s = 0; s < m; s++) {
+                a[k * m + s] = s < S ? a[k * m + s] * (float)p->over_sum[i + k] : 0.0f;
+                p->e[k * m + s] = (double)a[k * m + s];
+            }
+        }
+        p->run.product(added, m, D, D, (fit_factor){p->e, 1, m, 1.0}, p->answer + i * D, count);
+        for (size_t s = 0; s < m; s += BLOCK) {
+            p->run.product_of_floats(p->gram + s * m + s, m - s < BLOCK ? m - s : BLOCK, m - s, m,
+                                     (fit_floats){a + s, 1, m, 1.0}, a + s, count);
+        }
+    }
+    /* the diagonals of both systems add up to the same */
+    if (!solve(&p->run, p->gram, f->ridge * (double)m / (double)n, m, added, D)) { return false; }
+    for (size_t s = 0; s < S; s++) {
+        const float *own = f->values + (size_t)f->kept[s] * D;
+        for (size_t d = 0; d < D; d++) {
+            const double value = (double)own[d] + added[s * D + d];
+            if (!isfinite(value)) { return false; }
+            values[s * D + d] = within(&f->attending, value);
+        }
+    }
+    return true;
+}
+
 static void copy_entries(const ckvc_fit *f, float *keys, float *values) {
     const size_t D = f->head_dim;
     for (size_t s = 0; s < f->n_kept; s++) {
@@ -357,9 +415,14 @@ static void copy_entries(const ckvc_fit *f, float *keys, float *values) {
 }
 
 int ckvc_fit_entries(const ckvc_fit *f, void *scratch, float *keys, float *values) {
+    const size_t S = f->n_kept;
     parts p = {.f = f, .run = ckvc_fit_loops(0), .n = f->n_queries, .D = f->head_dim};
     if (f->ridge > 0.0 && f->n_kept > 0 && f->n_kept < f->n_tokens && f->n_queries > 0) {
         lay_out(&p, scratch);
+        /* where A^T A and A fit into the memory of A A^T, their system takes less time, too */
+        p.m = (S + TILE - 1) / TILE * TILE;
+        p.by_entry = p.m * (2 * p.m + p.n) <= 2 * p.n * p.n;
+        p.a = (float *)(p.gram + p.m * p.m);
         for (size_t i = 0; i < p.n; i++) {
             for (size_t d = 0; d < p.D; d++) {
                 const double number = f->attending.scale * (double)f->queries[i * p.D + d];
@@ -375,8 +438,7 @@ int ckvc_fit_entries(const ckvc_fit *f, void *scratch, float *keys, float *value
             const float *held = f->hold_keys ? keys : NULL;
             if (held) { answer_from_kept(&p, held); }
             take_answers(&p);
-            if (solve(&p.run, p.gram, f->ridge, p.n, p.answer, p.D) &&
-                put_values(&p, held, values)) {
+            if (p.by_entry ? mend_by_entry(&p, values) : mend_by_query(&p, held, values)) {
                 return 1;
             }
         }

@@ -9,12 +9,12 @@
 #include "lib/base/bytes.h"
 #include "lib/policy/policy_parts.h"
 
-enum { T = 83, D = 8, N = 21, S_MOST = T };
+enum { T = 83, D = 8, N = 21, N_MOST = 90, S_MOST = T };
 
 typedef struct rig {
-    float keys[T * D], values[T * D], queries[N * D];
+    float keys[T * D], values[T * D], queries[N_MOST * D];
     float fitted_keys[S_MOST * D], fitted[S_MOST * D];
-    uint32_t positions[N], kept[S_MOST];
+    uint32_t positions[N_MOST], kept[S_MOST];
     ckvc_fit f;
     void *scratch;
 } rig;
@@ -32,8 +32,10 @@ static void open_rig(rig *r, double ridge) {
         r->keys[i] = (float)(3 * uniform(&state));
         r->values[i] = (float)uniform(&state);
     }
-    for (size_t i = 0; i < (size_t)N * D; i++) { r->queries[i] = (float)(2 * uniform(&state)); }
-    for (uint32_t i = 0; i < N; i++) { r->positions[i] = T + 4 * i; }
+    for (size_t i = 0; i < (size_t)N_MOST * D; i++) {
+        r->queries[i] = (float)(2 * uniform(&state));
+    }
+    for (uint32_t i = 0; i < N_MOST; i++) { r->positions[i] = T + 4 * i; }
     for (uint32_t t = 0; t < T; t++) {
         if (t % 3 == 0 || t < 4) { r->kept[r->f.n_kept++] = t; }
     }
@@ -43,7 +45,7 @@ static void open_rig(rig *r, double ridge) {
     r->f.positions = r->positions;
     r->f.kept = r->kept;
     r->f.attending = (ckvc_attending){.scale = 0.5};
-    r->scratch = malloc(ckvc_fit_bytes(N, D));
+    r->scratch = malloc(ckvc_fit_bytes(N_MOST, D));
 }
 
 static int fit(rig *r) { return ckvc_fit_entries(&r->f, r->scratch, r->fitted_keys, r->fitted); }
@@ -100,7 +102,7 @@ static void check_keys(const rig *r) {
     uint32_t all[T];
     double a[D * D] = {0}, b[D * D] = {0}, w[T], trace = 0;
     for (uint32_t t = 0; t < T; t++) { all[t] = t; }
-    for (uint32_t i = 0; i < N && r->f.attending.cap == 0; i++) {
+    for (uint32_t i = 0; i < r->f.n_queries && r->f.attending.cap == 0; i++) {
         const float *q = r->queries + i * D;
         const double lost = log(softmax(r, i, all, T, w)),
                      left = log(softmax(r, i, r->kept, r->f.n_kept, w));
@@ -125,12 +127,12 @@ static void check_keys(const rig *r) {
 
 /* Checks r->fitted and r->fitted_keys against the definition. */
 static void check_definition(const rig *r) {
-    const uint32_t S = r->f.n_kept;
+    const uint32_t S = r->f.n_kept, n = r->f.n_queries;
     uint32_t all[T];
-    double *w = calloc((size_t)N * S, sizeof *w), *a = calloc((size_t)S * S, sizeof *a),
-           *b = calloc((size_t)S * D, sizeof *b), full[T], missing[N][D] = {{0}}, diagonal = 0;
+    double *w = calloc((size_t)n * S, sizeof *w), *a = calloc((size_t)S * S, sizeof *a),
+           *b = calloc((size_t)S * D, sizeof *b), full[T], missing[N_MOST][D] = {{0}}, diagonal = 0;
     for (uint32_t t = 0; t < T; t++) { all[t] = t; }
-    for (uint32_t i = 0; i < N; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         softmax(r, i, all, T, full);
         softmax(r, i, r->kept, S, w + (size_t)i * S);
         for (uint32_t d = 0; d < D; d++) {
@@ -141,10 +143,10 @@ static void check_definition(const rig *r) {
                 missing[i][d] -= w[i * S + s] * (double)r->values[r->kept[s] * D + d];
             }
         }
-        for (uint32_t s = 0; s < S; s++) { diagonal += w[i * S + s] * w[i * S + s] / N; }
+        for (uint32_t s = 0; s < S; s++) { diagonal += w[i * S + s] * w[i * S + s] / n; }
     }
     for (uint32_t s = 0; s < S; s++) {
-        for (uint32_t i = 0; i < N; i++) {
+        for (uint32_t i = 0; i < n; i++) {
             for (uint32_t u = 0; u < S; u++) { a[s * S + u] += w[i * S + s] * w[i * S + u]; }
             for (uint32_t d = 0; d < D; d++) { b[s * D + d] += w[i * S + s] * missing[i][d]; }
         }
@@ -172,6 +174,26 @@ static void test_definition(void **state) {
     for (size_t i = 0; i < sizeof ridges / sizeof *ridges; i++) {
         rig r;
         open_rig(&r, ridges[i]);
+        assert_int_equal(fit(&r), 1);
+        check_definition(&r);
+        close_rig(&r);
+    }
+}
+
+/* Many queries, so that they go in several blocks; entries from few, whose own system is solved, to
+ * nearly all of the prompt. */
+static void test_many_queries(void **state) {
+    static const uint32_t kept[] = {1, 15, 16, 17, 40, 63, 64, 65, 80};
+    (void)state;
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
+        rig r;
+        open_rig(&r, 0.1);
+        r.f.n_queries = N_MOST;
+        r.f.n_kept = kept[i];
+        for (uint32_t s = 0; s < kept[i]; s++) { r.kept[s] = s * T / kept[i]; }
+        assert_int_equal(fit(&r), 1);
+        check_definition(&r);
+        r.f.attending.window = 100; /* most queries see nothing at all */
         assert_int_equal(fit(&r), 1);
         check_definition(&r);
         close_rig(&r);
@@ -351,11 +373,12 @@ static void test_held_keys(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_definition),     cmocka_unit_test(test_window_and_cap),
-        cmocka_unit_test(test_one_entry),      cmocka_unit_test(test_nothing_to_mend),
-        cmocka_unit_test(test_not_finite),     cmocka_unit_test(test_singular),
-        cmocka_unit_test(test_whole_is_known), cmocka_unit_test(test_range),
-        cmocka_unit_test(test_too_many_bytes), cmocka_unit_test(test_held_keys),
+        cmocka_unit_test(test_definition),      cmocka_unit_test(test_many_queries),
+        cmocka_unit_test(test_window_and_cap),  cmocka_unit_test(test_one_entry),
+        cmocka_unit_test(test_nothing_to_mend), cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_singular),        cmocka_unit_test(test_whole_is_known),
+        cmocka_unit_test(test_range),           cmocka_unit_test(test_too_many_bytes),
+        cmocka_unit_test(test_held_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
