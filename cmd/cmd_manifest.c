@@ -11,6 +11,7 @@
 
 typedef struct build_cli {
     build_options build; /* its tokenizer and template are opened later */
+    unsigned query;      /* 1: unseen */
     const char *model, *out, *source, *encoding, *chat_template;
     unsigned keep; /* 0: kinds */
     bool chat, force, json;
@@ -150,6 +151,7 @@ static ckvc_status build(const verb_call *call, ckvc_err *err) {
     const int64_t unit = c->model ? 1 : 4;
     CKVC_AUTO(build_job_fini) build_job j = {0};
     build_options o = c->build;
+    o.unseen = c->query == 1;
     if (o.min_length == 0) { o.min_length = c->chat ? 1 : 320 * unit; }
     if (o.max_length == 0) { o.max_length = c->chat ? INT32_MAX : 448 * unit; }
     if (o.continuation < 0) { o.continuation = c->chat ? 1 : 128 * unit; }
@@ -160,6 +162,8 @@ static ckvc_status build(const verb_call *call, ckvc_err *err) {
     USAGE_IF(c->chat && (o.retrieval > 0 || c->keep || c->encoding),
              "--retrieval, --keep and --encoding are for texts, not for the conversations of "
              "--chat: leave them out");
+    USAGE_IF(o.unseen && o.retrieval <= 0,
+             "--query unseen is for the prompts of --retrieval: give --retrieval, or leave it out");
     USAGE_IF(strcmp(c->chat_template, "auto") != 0 && !(c->chat && c->model),
              "--chat-template is used by --chat with --model alone: give both, or leave it out");
     CKVC_TRY(parse_shares(&c->shares, &j, &o, err));
@@ -210,6 +214,9 @@ static const opt build_rows[] = {
                "Make this share of the prompts ask for facts that are hidden in the text."),
     OPT_TEXT("retrieval-source", build.retrieval_source, "NAME",
              "Give this source to the prompts of --retrieval.", .preset = "retrieval"),
+    OPT_ENUM("query", query, "seen|unseen",
+             "Let prompts of --retrieval end inside their first question (seen), or before it, so "
+             "that a table is compiled for questions that are not there yet (unseen)."),
     OPT_TITLE("lengths"),
     OPT_INPUT("model", model, "DIR",
               "Count lengths in this model's tokens, BOS and chat template included; without this "

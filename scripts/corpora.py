@@ -29,7 +29,7 @@ BUILD = os.environ.get("CORPORA_BUILD", ROOT + "/build")
 DEBS = BUILD + "/debs"
 CUT = {"model": str, "prompts": int, "retrieval": float, "min-length": int, "max-length": int, "continuation": int, "seed": int,
        "against": list, "sha256": str}
-MAY = {"split-share": str, "split-rest": str, "facts": int, "whole": bool, "turns": int}
+MAY = {"split-share": str, "split-rest": str, "facts": int, "whole": bool, "turns": int, "query": str}
 
 
 def say(text):
@@ -87,6 +87,7 @@ def recipe(name):
         for key in c:
             want(c[key], f"cuts.{cut}.{key}", {**CUT, **MAY}[key])
         want("facts" in c, f"cuts.{cut}: facts", bool, lambda x: x == ("wordings" in r) >= ("turns" in c), "facts beside wordings, and turns with them")
+        want(c.get("query", "seen"), f"cuts.{cut}.query", str, ("seen", *(() if "turns" in c else ("unseen",))).__contains__, "seen or, without turns, unseen")
         digest(c["sha256"], f"cuts.{cut}.sha256")
     return r
 
@@ -239,15 +240,16 @@ def scattered(prompt, fact, n, behind):
     return "".join(out) + text[done:], asked
 
 
-def asking(prompt, wording, n, source):
-    """A prompt with n facts that ends with the question for one of them; its continuation is the answer and the other questions with theirs."""
+def asking(prompt, wording, n, source, unseen):
+    """A prompt with n facts that ends with the question for one of them, or before it (unseen); its continuation is the rest of the questions, and the answers."""
     fact, question, answer = wording
 
     def ask(x):
         return f"\n\nQuestion: {question.format(**x)}"
-    text, asked = scattered(prompt, fact, n, lambda facts: len(ask(facts[0])))
-    return {**prompt, "id": "asking-" + prompt["id"], "source": source, "text": text + ask(asked[0]),
-            "continuation": "".join(answer.format(**x) + q for x, q in zip(asked, [*map(ask, asked[1:]), ""]))}
+    text, asked = scattered(prompt, fact, n, lambda facts: 0 if unseen else len(ask(facts[0])))
+    first, *others = map(ask, asked)
+    return {**prompt, "id": "asking-" + prompt["id"], "source": source, "text": text if unseen else text + first,
+            "continuation": (first if unseen else "") + "".join(answer.format(**x) + q for x, q in zip(asked, [*others, ""]))}
 
 
 # ---- conversations ----
@@ -304,8 +306,8 @@ def build(ckvc, name, r, cut, newer, out):
 
     def packages(which):
         return [unpacked(deb(p, where, newer)[0]) for p in r["packages"] if "library" in p] if which == "library" else folders[which]
-    given = {key: cut[key] for key in cut if key not in ("against", "sha256", "retrieval", "facts", "whole", "turns")} | {"model": model}
     own = "wordings" in r
+    given = {key: cut[key] for key in cut if key not in ("against", "sha256", "retrieval", "facts", "whole", "turns", *(["query"] if own else []))} | {"model": model}
 
     def manifest_build(path, what, **changes):
         options = [f"--{key}={value}" for key, value in (given | changes).items() if value is not None]
@@ -351,7 +353,7 @@ def build(ckvc, name, r, cut, newer, out):
                                           **{"prompts": 0, "split-share": None, "split-rest": split})
             prompts.sort(key=lambda p: p["id"][-12:])
         elif own:
-            prompts = [asking(p, wording, facts, name + "-retrieval") if for_facts else p for p, wording, facts, for_facts in asked]
+            prompts = [asking(p, wording, facts, name + "-retrieval", cut.get("query") == "unseen") if for_facts else p for p, wording, facts, for_facts in asked]
     if own:
         with open(out + "-all.jsonl", "w") as f:
             f.writelines(json.dumps(p, sort_keys=True, separators=(",", ":")) + "\n" for p in prompts)

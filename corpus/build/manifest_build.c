@@ -346,6 +346,7 @@ static ckvc_status draw_facts(const builder *b, ckvc_rng rng, int64_t wanted, re
         ckvc_rng again = rng;
         int64_t tail = 0, length;
         retrieval_draw(plan, &again, &b->words, n_facts);
+        plan->unseen = b->o->unseen;
         CKVC_TRY(enough_answers(b, plan, answers, &tail));
         retrieval_prompt(plan, "", 0, &bare);
         CKVC_TRY(measure_length(b, (const char *)bare.data, bare.size, true, &length));

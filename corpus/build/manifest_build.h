@@ -32,6 +32,7 @@ typedef struct build_options {
     int64_t continuation;
     double retrieval;             /* which share of the prompts are retrieval prompts */
     const char *retrieval_source; /* the name of their source */
+    bool unseen;                  /* they end before their first question, not inside it */
     /* Each split gets a share of the documents, or of their parts, with all prompts that are cut
      * from them; the rest goes to split_rest. A document's place is a number from 0 to 1, (first 8
      * bytes, big-endian, of SHA-256(seed as decimal, LF, source, LF, name)) / 2^64. If that leaves

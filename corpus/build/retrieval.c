@@ -175,7 +175,9 @@ void retrieval_prompt(const retrieval_plan *plan, const char *filler, size_t n, 
     }
     while (done < n && filler[done] == ' ') { done++; }
     ckvc_buffer_append(out, filler + done, n - done);
-    fill_in(p->question, plan->key[plan->asked[0]], plan->value[plan->asked[0]], out);
+    if (!plan->unseen) {
+        fill_in(p->question, plan->key[plan->asked[0]], plan->value[plan->asked[0]], out);
+    }
 }
 
 void retrieval_answers(const retrieval_plan *plan, int n_questions, ckvc_buffer *out) {
@@ -183,7 +185,7 @@ void retrieval_answers(const retrieval_plan *plan, int n_questions, ckvc_buffer 
     out->size = 0;
     for (int i = 0; i < n_questions; i++) {
         const char *key = plan->key[plan->asked[i]], *value = plan->value[plan->asked[i]];
-        if (i) { fill_in(p->question, key, value, out); }
+        if (i || plan->unseen) { fill_in(p->question, key, value, out); }
         fill_in(p->answer, key, value, out);
     }
 }

@@ -1,8 +1,9 @@
 /* Retrieval prompts of our own, which test whether far-off facts are kept. Facts (a key and its
  * value each) are stated in real text, as one list or scattered, and asked for at the end. The
  * prompt ends inside the first question. The continuation is its answer, followed by more questions
- * and answers. Every value that the continuation asks for stands in the prompt exactly once, beside
- * its key. */
+ * and answers. Where questions are unseen, the prompt ends before the first one, and the
+ * continuation begins with it. Every value that the continuation asks for stands in the prompt
+ * exactly once, beside its key. */
 #pragma once
 
 #include "corpus/texts.h"
@@ -32,6 +33,7 @@ void vocabulary_fini(vocabulary *v);
 typedef struct retrieval_plan { /* everything that is drawn at random; rendering draws nothing */
     int phrasing;
     bool scattered; /* true: facts are spread; false: one list, somewhere in the first half */
+    bool unseen;    /* the first question stands in the continuation, not in the prompt */
     int n_facts;
     char key[RETRIEVAL_MAX_FACTS][RETRIEVAL_WORD_BYTES];
     char value[RETRIEVAL_MAX_FACTS][2 * RETRIEVAL_WORD_BYTES];
@@ -40,11 +42,11 @@ typedef struct retrieval_plan { /* everything that is drawn at random; rendering
     int asked[RETRIEVAL_MAX_FACTS]; /* the order of the questions, a permutation of the facts */
 } retrieval_plan;
 
-/* Draws a plan. words must hold at least RETRIEVAL_MIN_WORDS, and n_facts is 1 ...
- * RETRIEVAL_MAX_FACTS. */
+/* Draws a plan whose questions are seen. words must hold at least RETRIEVAL_MIN_WORDS, and n_facts
+ * is 1 ... RETRIEVAL_MAX_FACTS. */
 void retrieval_draw(retrieval_plan *plan, ckvc_rng *rng, const vocabulary *words, int n_facts);
 /* Both replace what is in out. The first writes the prompt, with the first n bytes of filler (n
- * must be at a cut). The second writes the answer to the first question, then the next
- * n_questions-1 questions with their answers. */
+ * must be at a cut). The second writes the answer to the first question, behind the question itself
+ * where it is unseen, then the next n_questions-1 questions with their answers. */
 void retrieval_prompt(const retrieval_plan *plan, const char *filler, size_t n, ckvc_buffer *out);
 void retrieval_answers(const retrieval_plan *plan, int n_questions, ckvc_buffer *out);

@@ -47,6 +47,28 @@ for name, n in ("long", 900), ("short", 300):
     [[ $output != *note:* ]]
 }
 
+@test "manifest build --query unseen: prompts end before their questions, which the continuations begin with" {
+    check '
+word = lambda i: "abcdefghij"[i % 10] * 2 + "klmnopqrst"[i // 10 % 10] * 2
+with open(sys.argv[1] + "/words.txt", "w") as out:
+    for i in range(0, 1000, 4):
+        out.write("The %s of %s was known to %s and to nobody but %s in the town of year %d.\n\n" % (*map(word, range(i, i + 4)), i))' "$DIR"
+    for query in seen unseen; do
+        "$CKVC" manifest build "$DIR/words.txt" --prompts 6 --retrieval 1 --query $query --min-length 900 --max-length 1000 --continuation 100 --out "$DIR/$query.jsonl"
+    done
+    check '
+import re
+questions = "What is the special|Q: key |Tell me the|The value|\S+:"
+seen, unseen = ([json.loads(x) for x in open("%s/%s.jsonl" % (sys.argv[1], q))] for q in ("seen", "unseen"))
+assert len(seen) == len(unseen) == 6
+for p in seen:
+    assert re.match(questions, p["text"].rstrip().splitlines()[-1]) or p["text"].endswith("A:"), p
+for p in unseen:
+    assert re.match("\n(%s)" % questions, p["continuation"]) and not re.match(questions, p["text"].splitlines()[-1]), p
+    assert 900 <= len(p["text"]) <= 1000 and len(p["continuation"]) >= 100, p' "$DIR"
+    says 64 "--query unseen is for the prompts of --retrieval" "$CKVC" manifest build "$DIR/words.txt" --query unseen --out "$DIR/none.jsonl"
+}
+
 @test "prompts that are each their own: the same tables and intervals with their documents named and without" {
     check '
 plain, own, shared = (json.load(open("%s/%s.json" % (sys.argv[1], m))) for m in ("prompts", "own", "shared"))

@@ -73,6 +73,11 @@ def toy(folder):
     for p in asking:  # the fact that is asked for stands in the text, and the continuation begins with its answer
         who = re.search(r"Question: Where is (\w+)\? \1 is in$", p["text"])[1]
         assert f"{who} is in{p['continuation'].split('.')[0]}." in p["text"], p
+    assert run(folder, *build, "query=unseen")[0] == 0  # the same questions for the same facts, but none of them in the prompt
+    for line in open(f"{folder}/out/toy.jsonl"):
+        p = json.loads(line)
+        who = p["source"] == "toy-retrieval" and re.match(r"\n\nQuestion: Where is (\w+)\? \1 is in ", p["continuation"])[1]
+        assert not who or "Question" not in p["text"] and f"{who} is in{p['continuation'].split('.')[0].rsplit(' is in', 1)[1]}." in p["text"], p
     assert run(folder, *build, "prompts=4")[1].endswith("compared with nothing, as its cut is another")
     others(folder, recipe, cut, {p["document"]: p["split"] for p in prompts})
     # what the recipe says, and what it is held against

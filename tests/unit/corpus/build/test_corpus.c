@@ -373,6 +373,31 @@ TEST(retrieval_answers_are_right) {
     for (int i = 0; i < 6; i++) { assert_true(phrasings[i]); }
 }
 
+/* The first question moves to the continuation, and nothing else does. */
+TEST(unseen_questions_begin_the_continuation) {
+    CKVC_AUTO(vocabulary_fini) vocabulary words = {0};
+    CKVC_AUTO_FREE char *text = story(1, 40);
+    vocabulary_add(&words, text, strlen(text), false);
+    for (uint64_t round = 0; round < 50; round++) {
+        ckvc_rng rng = rng_of(1, round, 0);
+        retrieval_plan plan;
+        CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer seen = {0}, rest = {0}, bare = {0}, unseen = {0};
+        retrieval_draw(&plan, &rng, &words, 4);
+        retrieval_prompt(&plan, text, 100, &seen);
+        retrieval_answers(&plan, 3, &rest);
+        ckvc_buffer_append(&seen, rest.data, rest.size);
+        plan.unseen = true;
+        retrieval_prompt(&plan, text, 100, &bare);
+        retrieval_answers(&plan, 3, &unseen);
+        assert_memory_equal(bare.data + bare.size - 5, text + 95, 5); /* it ends with the text */
+        assert_true(strstr((char *)unseen.data, plan.key[plan.asked[0]]) <
+                    strstr((char *)unseen.data, plan.value[plan.asked[0]]));
+        assert_int_equal(seen.size, bare.size + unseen.size);
+        assert_memory_equal(seen.data, bare.data, bare.size);
+        assert_memory_equal(seen.data + bare.size, unseen.data, unseen.size);
+    }
+}
+
 TEST(check_finds_repeats) {
     const char *path =
         put_text("r.jsonl", "{\"id\":\"a\",\"text\":\"x-y\"}\n{\"id\":\"b\",\"tokens\":[1,2]}\n"
