@@ -307,7 +307,7 @@ def build(ckvc, name, r, cut, newer, out):
     def packages(which):
         return [unpacked(deb(p, where, newer)[0]) for p in r["packages"] if "library" in p] if which == "library" else folders[which]
     own = "wordings" in r
-    given = {key: cut[key] for key in cut if key not in ("against", "sha256", "retrieval", "facts", "whole", "turns", *(["query"] if own else []))} | {"model": model}
+    given = {key: cut[key] for key in cut if key not in ("against", "sha256", "retrieval", "facts", "whole", "turns", *(["query"] if own or not cut["retrieval"] else []))} | {"model": model}
 
     def manifest_build(path, what, **changes):
         options = [f"--{key}={value}" for key, value in (given | changes).items() if value is not None]
