@@ -343,3 +343,33 @@ assert [r["policy"] for r in rows[:4]] == ["full", "random", "table", "table"] a
     done
     [ "$(wc -l <"$DIR/backbone/costs.csv")" -eq 21 ]; [ -e "$DIR/backbone/report/report.html" ]
 }
+
+@test "scripts/kvpress_ruler.sh: every press, ratio and query once, what fails by name, and the means over tasks" {
+    # stands for a Python with kvpress: of a run, two tasks' scores in the folder that evaluate.py would make; KVzap finds no weights
+    cat >"$DIR/stub" <<'EOF'
+#!/usr/bin/env bash
+[[ $1 == */harness_kvpress.py ]] || exec python3 "$@"
+echo "$*" >>"$CALLS"
+while [ $# -gt 0 ]; do
+    case $1 in
+    --press_name) press=$2 ;;
+    --output_dir) out=$2 ;;
+    esac
+    shift
+done
+[ "$press" != kvzap_mlp_layer ] || { echo "no weights here"; exit 1; }
+mkdir "$out/some" && echo '{"a": {"string_match": 100.0}, "b": {"string_match": 50.0}}' >"$out/some/metrics.json"
+EOF
+    chmod +x "$DIR/stub"
+    export CKVC KVPRESS=$DIR PYTHON=$DIR/stub CALLS=$DIR/calls TASKS=niah-single-1 LENGTHS=128 COUNT=1 RATIOS="0.5 0.875" PRESSES="ckvc kvzap_mlp_layer"
+    echo >"$DIR/any.ckvt"
+    says 64 "usage: scripts/kvpress_ruler.sh MODEL TABLE.ckvt OUTDIR" scripts/kvpress_ruler.sh "$MODEL"
+    says 66 "nonesuch is not there" scripts/kvpress_ruler.sh "$MODEL" "$DIR/nonesuch" "$DIR/harness"
+    says 1 "unseen, kvzap_mlp_layer, ratio 0.5 is left out (runs/unseen/kvzap_mlp_layer/0.5/log): no weights here" scripts/kvpress_ruler.sh "$MODEL" "$DIR/any.ckvt" "$DIR/harness"
+    [[ $output == *$'query\tpress\t0\t0.5\t0.875'*$'seen\tckvc\t-\t0.750\t0.750'* ]]
+    [ "$(wc -l <"$DIR/harness/items.jsonl")" -eq 1 ] && [ "$(wc -l <"$DIR/harness/scores.tsv")" -eq 13 ]
+    [ "$(wc -l <"$CALLS")" -eq 10 ] && [ "$(grep -c -- "--query_aware True" "$CALLS")" -eq 5 ]
+    rm -r "$DIR/harness/runs/seen/ckvc/0.5"
+    run -1 scripts/kvpress_ruler.sh "$MODEL" "$DIR/any.ckvt" "$DIR/harness" # what has ended is not made again
+    [ "$(wc -l <"$CALLS")" -eq 15 ]
+}
