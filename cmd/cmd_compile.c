@@ -150,8 +150,9 @@ static const char summary_form[] =
     "tables of every pass: {out}/tables; held-out scores: {out}/heldout; records: {out}/"
     "{probe=grid-search?grid}{probe=grid-search!pass-*}\n"
     "{verdict&verdict: with the table the model loses {loss:.4f} nats per token more than with its "
-    "whole cache; it loses " GAIN_FORM " less than {name}, the best of the rules above: the table "
-    "is {lo>0?better}{lo>0!{hi<0?worse}{hi<0!not shown to differ}}\n}";
+    "whole cache, in the mean over its budgets; {name}, the best of the rules above, "
+    "loses " GAIN_FORM " more: the table is "
+    "{lo>0?better}{lo>0!{hi<0?worse}{hi<0!not shown to differ}}\n}";
 
 /* The table beside the rule that comes nearest to it; NULL where nothing judged. New reference. */
 static json_t *verdict_json(const compile_pass *p) {
@@ -354,7 +355,7 @@ static ckvc_status end_with_table(const compile_cli *c, const run_setup *j, ckvc
     CKVC_AUTO(table_file_free_at) table_file *table = NULL;
     CKVC_TRY(table_file_read(path, &table, err));
     if (!c->setup.inputs.quiet) {
-        table_uses_say(table, path, c->setup.inputs.model, c->setup.out,
+        table_uses_say(table, path, c->setup.inputs.model,
                        2.0 * 2 * s->n_layers * s->n_kv_heads * s->head_dim);
         say("next: ckvc report %s %s --out report\n", path, c->setup.out);
     }

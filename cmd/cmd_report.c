@@ -118,11 +118,10 @@ static ckvc_status write_card(const report_cli *c, const char *table, char *repo
     json_t *runs = json_object_get(all, "runs");
     json_auto_t *beside = json_pack(
         "{s:s, s:s*, s:o, s:O*, s:O*, s:I, s:o, s:o}", "licence", c->licence, "base_model",
-        c->base_model, "uses",
-        table_uses(f, "table.ckvt", c->base_model ? c->base_model : "MODEL", "RUN"), "runs", runs,
-        "ckvc_version", json_object_get(all, "ckvc_version"), "bytes", (json_int_t)bytes.size,
-        "sketch", json_sprintf("%.*s", (int)strcspn(sketch, "`"), sketch), "writer",
-        json_sprintf("%u.%u.%u", version >> 16, version >> 8 & 255, version & 255));
+        c->base_model, "uses", table_uses(f, "table.ckvt", c->base_model ? c->base_model : "MODEL"),
+        "runs", runs, "ckvc_version", json_object_get(all, "ckvc_version"), "bytes",
+        (json_int_t)bytes.size, "sketch", json_sprintf("%.*s", (int)strcspn(sketch, "`"), sketch),
+        "writer", json_sprintf("%u.%u.%u", version >> 16, version >> 8 & 255, version & 255));
     add_lengths(beside, runs);
     ckvc_form_fill(&text, card_form, json_array_get(json_object_get(all, "tables"), 0), beside);
     return ckvc_publish_bytes(c->card, text.data, text.size, c->report.force, err);

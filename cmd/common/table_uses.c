@@ -39,7 +39,7 @@ static char *what_is_kept(const table_file *f, uint32_t b) {
                       : ckvc_format("%g tokens in every layer", budget);
 }
 
-json_t *table_uses(const table_file *f, const char *path, const char *model, const char *run) {
+json_t *table_uses(const table_file *f, const char *path, const char *model) {
     const ckvc_table *t = f->table;
     const uint32_t b = 0; /* the lines are of the first budget */
     const double budget = t->budgets[b];
@@ -58,12 +58,12 @@ json_t *table_uses(const table_file *f, const char *path, const char *model, con
                                             "{\"table\": \"%s\", \"budget\": %g}}'",
                                             gguf ? "DIR" : model, path, budget),
                         *llama = ckvc_format("ckvc.llama.compact(llm, 0, \"%s\", budget=%g)", path,
-                                             budget),
-                        *other = ckvc_format(
-                            "%s: ckvc fit %s --features 2 --mode lengths --out other.ckvt",
-                            bare ? "vLLM holds a table of one length per layer"
-                                 : "vLLM and llama.cpp hold a table that reads no attention",
-                            run);
+                                             budget);
+    const char *other =
+        bare ? "vLLM holds one length per layer: compile again with --mode lengths --classes 2"
+             : "vLLM and llama.cpp show no attention: compile again with --features 2, for vLLM "
+               "also "
+               "with --mode lengths --classes 2, for llama.cpp with --kept-floor 1";
     json_object_set_new(o, "keeps", keeps);
     json_object_set_new(o, "python", json_string(python));
     if (bare && fits_pages(t, b)) {
@@ -75,11 +75,10 @@ json_t *table_uses(const table_file *f, const char *path, const char *model, con
     return o;
 }
 
-void table_uses_say(const table_file *f, const char *path, const char *model, const char *run,
-                    double token_bytes) {
+void table_uses_say(const table_file *f, const char *path, const char *model, double token_bytes) {
     struct stat info = {0};
     if (stat(path, &info) != 0) { info.st_size = 0; }
-    json_auto_t *said = JSON_NUMBERS(table_uses(f, path, model, run),
-                                     {"table", (double)info.st_size}, {"token", token_bytes});
+    json_auto_t *said = JSON_NUMBERS(table_uses(f, path, model), {"table", (double)info.st_size},
+                                     {"token", token_bytes});
     form_print(stderr, uses_form, said, NULL);
 }

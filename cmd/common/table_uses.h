@@ -8,9 +8,8 @@
 /* The lines for a table, as a new object. `keeps` lists for each budget what it keeps of a cache.
  * `python`, `vllm` and `llama` use the first budget of the table at `path` with the model at
  * `model`; the last two are there only where that engine can hold the table. `other`, where one of
- * them cannot, says how a table is made for it from the run at `run`. */
-json_t *table_uses(const table_file *t, const char *path, const char *model, const char *run);
+ * them cannot, says how a table is compiled for it. */
+json_t *table_uses(const table_file *t, const char *path, const char *model);
 /* Says on stderr how many bytes the table at `path` and what it keeps of a cache have, and
  * those lines. A token's keys and values have `token_bytes` bytes. */
-void table_uses_say(const table_file *t, const char *path, const char *model, const char *run,
-                    double token_bytes);
+void table_uses_say(const table_file *t, const char *path, const char *model, double token_bytes);

@@ -100,11 +100,11 @@ assert len(lines) == 12 and len(own) == 6, lines' "$DIR/both/prompts.jsonl"
     [[ $output == *"verdict: with the table the model loses "*" nats per token more than with its whole cache"* ]]
     [[ $output == *"bytes: the table has "*" kB a token in 16 bits, it keeps a share of 0.25"* ]]
     [[ $output == *"with ckvc.hf.compress(model, \"$DIR/said/table.ckvt\", budget=0.25): model.generate(...)"* ]]
-    [[ $output != *"vllm serve"* && $output == *"vLLM and llama.cpp hold a table that reads no attention: ckvc fit $DIR/said --features 2 --mode lengths --out other.ckvt"* ]]
-    "$CKVC" fit "$DIR/said" --features 2 --mode lengths --out "$DIR/other.ckvt" -q
+    [[ $output != *"vllm serve"* && $output == *"compile again with --features 2, for vLLM also with --mode lengths --classes 2, for llama.cpp with --kept-floor 1"* ]]
+    "$CKVC" compile "${FEW[@]}" --features 2 --mode lengths --classes 2 -q --out "$DIR/classes"
     # where the ranking reads no attention: llama.cpp; where a layer has one length, too: vLLM
     run -0 "$CKVC" compile "${FEW[@]}" --features 2 --out "$DIR/bare"
-    [[ $output != *"vllm serve"* && $output == *"vLLM holds a table of one length per layer"* ]]
+    [[ $output != *"vllm serve"* && $output == *"vLLM holds one length per layer: compile again with --mode lengths --classes 2"* ]]
     run -0 "$CKVC" compile "${FEW[@]}" --features 2 --mode lengths --budget 32 --out "$DIR/paged"
     if [[ $("$CKVC" inspect "$DIR/paged/table.ckvt" --json | check 'print(json.load(sys.stdin)["score"][0]["score"])') == learned ]]; then
         [[ $output == *"ckvc.llama.compact(llm, 0, \"$DIR/paged/table.ckvt\", budget=32)"* ]]
