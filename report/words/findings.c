@@ -161,7 +161,7 @@ static const char *say_leak(const json_t *leaks) {
 }
 
 static const char *word_of(const char *word, double needed) {
-    return needed > 0 ? say("needs about %.0f more prompts", needed) : word;
+    return needed > 0 ? say("needs about %.0f more prompts that judge", needed) : word;
 }
 
 /* "0.484 better (0.353 to 0.615)" */

@@ -146,7 +146,7 @@ TEST(words) {
          {" Against matched (no table) 0.750 better (0.630 to 0.870). 20 prompts."}},
         {SCORED(20, 1, -0.5, 0.25, "do not deploy", NAN), {": 0.500 worse (0.380 to 0.620)."}},
         {SCORED(20, 1, 0.025, 0.25, "needs more prompts", 450),
-         {"needs about 450 more prompts: T1 t: ",
+         {"needs about 450 more prompts that judge: T1 t: ",
           ": +0.025 (\u22120.095 to +0.145), which decides nothing."}},
         {SCORED(20, 1, 0.025, 0.25, "deploy", 0, .kl = true),
          {" over the full cache (KL 0.100) where snapkv, ",
