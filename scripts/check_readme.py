@@ -6,6 +6,7 @@ the score lines and answers of docs/results/MODEL (docs/results/README.md). The 
 compared with what `make demo` has found in the folder DEMO (DEMO/recovered.md). Another kind of CPU rounds the demo's numbers otherwise,
 and may choose otherwise where choices are near: so a number may be off by a tenth of itself and two of its last digit, and the answer
 says so. Exit code 1 means that the pages do not say what was found. With --write they say it from then on."""
+import functools
 import json
 import lzma
 import os
@@ -103,6 +104,7 @@ def without_bank():
     return "\n".join(lines)
 
 
+@functools.cache
 def by_bytes(model):
     """What a report says of the model's table, of the whole cache and of PICTURE by the bytes that they keep. Returns its rows and the picture of them."""
     with tempfile.TemporaryDirectory() as temp:

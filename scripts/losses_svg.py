@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Draws what policies lose: scripts/losses_svg.py [--bytes] REPORT.json >PICTURE.svg
 
-The picture is the first figure of a report's page (scores.losses of its report.json), or with --bytes what is lost against the bytes that
-are kept (scores.bytes), both on a logarithmic scale. Colours need no page around the picture. docs/losses.svg is one with --bytes."""
+The picture is the first figure of a report's page (scores.losses of its report.json). With --bytes it is what is lost against the bytes
+that are kept (scores.bytes), on two logarithmic axes. Colours need no page around the picture. docs/losses.svg is one with --bytes."""
 import json
 import math
 import sys
@@ -99,7 +99,7 @@ def by_bytes(report):
             text(left - 4, y(kl) + 3.5, f"{kl:g}", 10, "end", f' fill="{PALE}"')
     text((left + right) / 2, bottom + 28, "bytes kept, of the whole cache in 16 bits", 10.5, "middle")
     text(left, top - 6, "KL from the whole cache, nats per token", 10.5)
-    lines = [sorted((r for r in rows if r["label"] == label), key=lambda r: r["share"]) for label in {r["label"] for r in rows}]
+    lines = [sorted((r for r in rows if r["label"] == label), key=lambda r: r["share"]) for label in dict.fromkeys(r["label"] for r in rows)]
     last = -math.inf
     halo = ' paint-order="stroke" stroke="#fff" stroke-width="3"'
     labels, dots = [], []  # above all lines

@@ -46,7 +46,7 @@ typedef struct parts {
      * its rows and those of A^T A have m numbers: S, and zeros up to whole tiles. */
     bool by_entry;
     size_t m;
-    float *a; /* [n][m] */
+    float *a; /* [n][m]; else NULL */
 } parts;
 
 /* Places `count` numbers of `size` bytes, which divides 8. */
@@ -421,8 +421,8 @@ int ckvc_fit_entries(const ckvc_fit *f, void *scratch, float *keys, float *value
         lay_out(&p, scratch);
         /* where A^T A and A fit into the memory of A A^T, their system takes less time, too */
         p.m = (S + TILE - 1) / TILE * TILE;
-        p.by_entry = p.m * (2 * p.m + p.n) <= 2 * p.n * p.n;
-        p.a = (float *)(p.gram + p.m * p.m);
+        p.by_entry = p.m <= p.n && p.m * (2 * p.m + p.n) <= 2 * p.n * p.n;
+        p.a = p.by_entry ? (float *)(p.gram + p.m * p.m) : NULL;
         for (size_t i = 0; i < p.n; i++) {
             for (size_t d = 0; d < p.D; d++) {
                 const double number = f->attending.scale * (double)f->queries[i * p.D + d];

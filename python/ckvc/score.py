@@ -403,16 +403,17 @@ def compiled(a: Any, model: PreTrainedModel, tokenizer: Any) -> str:
     floors, said = sorted({max(o.floor, f) for f in (0, 0.2, 0.4)}), [""]
     choosing, judging = [x for x in prompts if x.select], [x for x in prompts if x.heldout and not x.select]
     if choosing:
-        mixes = {w: fit(os.path.join(a.out, "tables", f"mix-{w:g}.ckvt"), "--mix", f"{w:g}") for w in (0.0, *MIXES)}
-        ways = WAYS if mixes[0.0].bank is not None else WAYS[:1]
+        def of_mix(w: float) -> Table:
+            return fit(os.path.join(a.out, "tables", f"mix-{w:g}.ckvt"), "--mix", f"{w:g}")
 
-        def of_mix(w: float) -> Sequence[Tuple[str, float, float]]:
-            return [("learned", f, 0) for f in sorted({floors[0], floors[-1]})] if len(ways) == 1 else (("bank", floors[0], 0.1), ("learned", floors[0], 0.1)) if w <= 0.5 else ()
-
-        tried = [*(("window", f, 0, 0) for f in sorted({floors[-1], 1.0})), *((kind, f, 0, r) for f in floors for kind, r in ways), ("paper", floors[-1], 0, 0),
-                 *((kind, f, w, r) for w in MIXES for kind, f, r in of_mix(w))]
+        of_demand = {0.0: of_mix(0.0)}
+        ends, bank = sorted({floors[0], floors[-1]}), of_demand[0.0].bank is not None
+        mixed = [(kind, floors[0], w, 0.1) for w in MIXES if w <= 0.5 for kind in ("bank", "learned")] if bank else [("learned", f, w, 0.0) for w in MIXES for f in ends]
+        tried = [*(("window", f, 0.0, 0.0) for f in sorted({floors[-1], 1.0})), *((kind, f, 0.0, r) for f in floors for kind, r in (WAYS if bank else WAYS[:1])),
+                 ("paper", floors[-1], 0.0, 0.0), *mixed]
         tried = [x for x in tried if x[0] in BY_FEATURES or a.features == "1"]
-        table = fit(chosen, "--choose", scored(select, choosing, [recommending(mixes[w], kind, f, r) for kind, f, w, r in tried]))
+        of_demand.update((w, of_mix(w)) for w in sorted({x[2] for x in tried} - {0.0}))
+        table = fit(chosen, "--choose", scored(select, choosing, [recommending(of_demand[w], kind, f, r) for kind, f, w, r in tried]))
     else:
         table = fit(chosen)
         said.append("no held-out prompt is in the split select, so the table recommends what was fitted last")
