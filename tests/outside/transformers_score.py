@@ -274,7 +274,7 @@ def refused():
     cut = damaged("cut", lambda x: os.truncate(x / "model.safetensors", 100000))
     none = damaged("none-at-all", lambda x: (x / "config.json").write_text((x / "config.json").read_text().replace('"num_attention_heads": 6', '"num_attention_heads": 0')))
     scored, table = ["score", MODELS[0], "--manifest", short.name, "--window", 32, "--device", "cpu", "--out"], tmp / "learned-ckvc-tiny-4l.ckvt"
-    return sum((missed("is for 4 layers x 3 KV heads, the model has 8", "score", MODELS[1], *scored[2:], tmp / "no", "--table", table),
+    return sum((missed("this model is ckvc-tiny-8l, and their shapes differ; `ckvc transfer` maps a table to another model", "score", MODELS[1], *scored[2:], tmp / "no", "--table", table),
                 missed("its window is 32, asked for is 64: say --window 32", *scored[:4], "--device", "cpu", "--out", tmp / "no", "--table", table),
                 missed("SnapKV: want full, top-k, snapkv, adakv, or a class of kvpress", *scored, tmp / "no", "--policy", "SnapKV", "--budget", 0.25),
                 missed("give --table, or --policy and --budget", *scored, tmp / "no", "--policy", "snapkv"),
