@@ -316,6 +316,17 @@ static void append_line(scorer *s, lane *x, size_t i, uint32_t b, const policy_k
     sum->kept_mean += (double)kept->entries / s->L / s->G;
 }
 
+/* Returns whether policy i was just rolled out, under the budget before, as it is under budget
+ * number b: the whole cache is the same at every budget where its formats are. Its losses are then
+ * still in each worker's scratch. */
+static bool is_rolled_out(const policy_choice *choice, size_t i, uint32_t b) {
+    const asked_policy *policy = &choice->list[i];
+    if (b == 0 || policy->kind != POLICY_FULL || policy->skip >> (b - 1) & 1) { return false; }
+    const cache_formats before = policy_formats(choice, i, b - 1),
+                        now = policy_formats(choice, i, b);
+    return before.keys == now.keys && before.values == now.values;
+}
+
 /* Scores lanes 0 ... n - 1 under policy i and budget number b. */
 static ckvc_status score_policy_of(scorer *s, int64_t n, size_t i, uint32_t b, ckvc_err *err) {
     rollout_job jobs[SESSIONS_TOGETHER];
@@ -327,7 +338,9 @@ static ckvc_status score_policy_of(scorer *s, int64_t n, size_t i, uint32_t b, c
         jobs[n_jobs] = measured_rollout(&x->measures, x->w, kept[k]);
         n_jobs += x->p->n_continuation > 0;
     }
-    if (n_jobs > 0) { CKVC_TRY(sessions_rollouts(jobs, n_jobs, err)); }
+    if (n_jobs > 0 && !is_rolled_out(&s->o->choice, i, b)) {
+        CKVC_TRY(sessions_rollouts(jobs, n_jobs, err));
+    }
     for (int64_t k = 0; k < n; k++) {
         lane *x = &s->lanes[k];
         const uint32_t later = x->p->n_later, C = x->p->n_continuation - later;
