@@ -110,6 +110,23 @@ static ckvc_status print_forecast(const score_job *j, const calibrate_inputs *in
     return CKVC_OK;
 }
 
+/* --attention-error reads the whole cache's keys and values beside those that are kept, in f32. */
+static ckvc_status check_measured(const policy_choice *choice, ckvc_err *err) {
+    for (size_t i = 0; i < choice->n; i++) {
+        for (uint32_t b = 0; b < choice->setting.budgets.n; b++) {
+            const cache_formats held = policy_formats(choice, i, b);
+            char formats[CACHE_FORMATS_TEXT];
+            USAGE_IF(!cache_is_plain(held),
+                     "--attention-error measures what is left out of a cache in f32, and %s is "
+                     "held in %s: leave out --cache-keys and --cache-values, policies in another "
+                     "format, as in full@q8_0, and --bytes; or give --cache-keys f32 "
+                     "--cache-values f32",
+                     asked_policy_name(&choice->list[i]), cache_formats_name(held, formats));
+        }
+    }
+    return CKVC_OK;
+}
+
 ckvc_status score_run(const score_cli *c, ckvc_err *err) {
     CKVC_AUTO(job_fini) score_job j = {0};
     USAGE_IF(c->resume && !c->out, "--resume goes on with an --out FILE; name it");
@@ -123,9 +140,6 @@ ckvc_status score_run(const score_cli *c, ckvc_err *err) {
     if (c->score.vectors) { CKVC_TRY(ckvc_publish_check(c->score.vectors, c->score.force, err)); }
     USAGE_IF(c->score.attention_error && c->inputs.setting.compress_after == SETTING_TURN_FIRST,
              "--attention-error measures a continuation alone: leave out --compress-after first");
-    USAGE_IF(c->score.attention_error && !cache_is_plain(setting_formats(&c->inputs.setting)),
-             "--attention-error measures what is left out of a cache in f32: leave out "
-             "--cache-keys and --cache-values");
     CKVC_TRY(inputs_open_model(&c->inputs, &j.e, err));
     CKVC_TRY(policies_open_kvzip(&c->of, &c->inputs, &j.e, err));
     j.e.short_too = true;
@@ -153,6 +167,7 @@ ckvc_status score_run(const score_cli *c, ckvc_err *err) {
     o.memory = c->inputs.memory;
     o.choice.setting.budgets = j.of.budgets;
     o.choice.setting.layer_budgets = by_layer;
+    if (o.attention_error) { CKVC_TRY(check_measured(&o.choice, err)); }
     if (c->dry_run) { return print_forecast(&j, &inputs, &o, c->inputs.json, err); }
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer lines = {0};
     j.checkpoint = (durable_output){.out = c->out,

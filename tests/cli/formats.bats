@@ -109,6 +109,7 @@ for kind in ("at_equal_tokens", "against_identity"):
     fails 65 "the least is" "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 8 --table "$DIR/t.ckvt" \
         --nearest-budget --budget 0.5,1 -q
     fails 64 "--attention-error measures what is left out of a cache in f32" score --policy snapkv --attention-error --cache-keys f16
+    fails 64 "and full is held in q8_0" score --policy snapkv,full@q8_0 --attention-error
     fails 64 "name one, or --policy full" "$CKVC" generate --model "$MODEL" --prompt Once --cache-keys q8_0
     score --policy snapkv --limit 2 --out "$DIR/part.jsonl"
     run -0 score --policy snapkv --cache-keys bf16 --cache-values bf16 --model "$DIR/odd" --limit 1
