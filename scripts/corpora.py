@@ -15,6 +15,7 @@ import json
 import os
 import random
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -143,7 +144,12 @@ def unpacked(path):
     if not os.path.exists(folder):
         part = tempfile.mkdtemp(dir=BUILD + "/unpacked")
         subprocess.run(["dpkg-deb", "-x", path, part], check=True)
-        os.rename(part, folder)
+        try:
+            os.rename(part, folder)
+        except OSError:  # another corpora.py has put it there meanwhile
+            shutil.rmtree(part)
+            if not os.path.exists(folder):
+                raise
     return folder
 
 
