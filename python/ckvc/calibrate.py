@@ -382,7 +382,7 @@ def _check(o: Options, prompts: List[Prompt], config: Any, limits: Limits) -> No
 
 def _header(o: Options, g: Any, model: PreTrainedModel, tokenizer: Any, manifest: str) -> Dict[str, Any]:
     """The attributes of the shards, except the plan's hash. Settings that have their neutral value are left out (formats/setting)."""
-    folder = os.path.normpath(folder_of(model) or type(model).__name__)
+    folder = os.path.normpath(folder_of(model.config) or type(model).__name__)
     of_hub = os.path.basename(os.path.dirname(folder)) == "snapshots"
     counts = dict(n_layers=g.n_layers, n_heads=g.n_query_heads, n_kv_heads=g.n_kv_heads, window=o.window, continuation=o.continuation, keep_window=0,
                   positions=o.positions, features=1, n_features=FIXED + g.head_dim, **{k: getattr(o, k) for k in ("recent", "queries") if getattr(o, k)})

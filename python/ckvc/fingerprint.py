@@ -7,18 +7,20 @@ folder's safetensors files, or those of the model as it is loaded."""
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import hashlib
 import json
 import math
 import os
+import re
 import sys
 import weakref
-from typing import Any, Iterable, List, MutableMapping, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, MutableMapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import torch
 from safetensors import safe_open
-from transformers import PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 from transformers.utils import cached_file
 
 from .json_text import canonical, sha256
@@ -38,6 +40,7 @@ Line = Tuple[str, str, List[int], str]
 # signs of tensors begin; by how much a type rounds, in 1/10000; and the value that says that this is not known.
 NUMBERS, LAYERS, STEPS, TENSOR, ROUNDING, NO_MATRICES = 24, 16, 8192, 1 << 24, {torch.float32: 0, torch.float16: 3, torch.bfloat16: 15}, 0xFFFF
 FLOATS = ("rms_eps", "rope_theta", "rope_factor", "rope_low_freq", "rope_high_freq")
+ALL = slice(None)
 _sketches: MutableMapping[PreTrainedModel, List[str]] = weakref.WeakKeyDictionary()
 
 
@@ -82,27 +85,31 @@ def _line(name: str, kind: str, t: torch.Tensor) -> Line:
     return name, kind, list(t.shape), hashlib.sha256(data).hexdigest()
 
 
-def folder_of(model: PreTrainedModel) -> Optional[str]:
-    """The folder that the model was loaded from, which may be in the hub's cache. None if it was not loaded from one."""
-    name = model.config._name_or_path
+def folder_of(config: PretrainedConfig) -> Optional[str]:
+    """The folder that a model with this configuration was loaded from, which may be in the hub's cache. None if it was not loaded from one."""
+    name = config._name_or_path
     if not name or os.path.isdir(name):
         return name or None
     try:
-        return os.path.dirname(cached_file(name, "config.json", revision=getattr(model.config, "_commit_hash", None), local_files_only=True))
+        return os.path.dirname(cached_file(name, "config.json", revision=getattr(config, "_commit_hash", None), local_files_only=True))
     except (OSError, ValueError):
         return None
 
 
+def _files_of(folder: Optional[str]) -> List[str]:
+    """The paths of a folder's safetensors files. Empty if it has none, or if there is no folder."""
+    one, index = (os.path.join(folder or "", name) for name in ("model.safetensors", "model.safetensors.index.json"))
+    if folder and os.path.exists(one):
+        return [one]
+    if folder and os.path.exists(index):
+        with open(index, encoding="utf-8") as f:
+            return [os.path.join(folder, name) for name in sorted(set(json.load(f)["weight_map"].values()))]
+    return []
+
+
 def fingerprint(model: PreTrainedModel) -> str:
     """The model's fingerprint in hex. If it was loaded from a folder, the files are hashed, so that weights which were changed afterwards are not noticed."""
-    folder, config = folder_of(model), model.config.get_text_config()
-    one, index = (os.path.join(folder or "", name) for name in ("model.safetensors", "model.safetensors.index.json"))
-    files: List[str] = []
-    if folder and os.path.exists(one):
-        files = [one]
-    elif folder and os.path.exists(index):
-        with open(index, encoding="utf-8") as f:
-            files = [os.path.join(folder, name) for name in sorted(set(json.load(f)["weight_map"].values()))]
+    files, config = _files_of(folder_of(model.config)), model.config.get_text_config()
     tensors: List[Line] = []
     for path in files:  # some tensors at a time in parallel, because hashing takes long
         with safe_open(path, "pt") as f, concurrent.futures.ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
@@ -131,43 +138,93 @@ def _digest(lines: Iterable[str]) -> str:
     return hashlib.sha256(text.encode()).digest()[5::-1].hex() if text else "0" * 12
 
 
-def sketch(model: PreTrainedModel, tokenizer: Any = None) -> str:
-    """The sketch of a model in torch, as lib/model/model_sketch.c computes it. "" if the weights cannot be read. It is taken once of each model, so that what
-    is trained later is not noticed."""
-    if model not in _sketches:
-        sums, counts, rounding, L = np.zeros((2, NUMBERS)), [0, 0], 0, model.config.get_text_config().num_hidden_layers
-        layers = next((m for m in model.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == L), ())
-        columns = _signs(0, max((n for layer in layers for t in layer.parameters() for n in t.shape), default=0))
-        for layer in (layers[i * L // min(L, LAYERS)] for i in range(min(L, LAYERS)) if layers):
-            named = {k.replace(".base_layer", ""): t for k, t in layer.named_parameters() if ".lora_" not in k}
-            for kind, t in ((t.ndim - 1, t) for k, t in sorted(named.items()) if k.endswith((".weight", ".bias")) and 0 < t.ndim < 3):
-                if t.dtype not in ROUNDING or t.is_meta:  # the weights are in a format of some library, or not in memory
-                    rounding = NO_MATRICES
-                    continue
-                rows = t.detach()[(2 * torch.arange(NUMBERS, device=t.device) + 1) * t.shape[0] // (2 * NUMBERS)] if kind else t.detach()[None]
-                w = rows.float().cpu().numpy().astype(float)
-                norm = np.sqrt((w * w).sum(1))
-                sums[kind] += (w * columns[:, : w.shape[1]]).sum(1) / np.where(norm > 0, norm, 1) * _signs(TENSOR + counts[kind], 1)[:, 0]
-                counts[kind] += 1
-                rounding = max(rounding, ROUNDING[t.dtype] * kind)
-        steps = np.clip(np.rint(sums / np.sqrt(np.maximum(counts, 1))[:, None] * STEPS) + STEPS * 4, 0, 8 * STEPS - 1).astype(int)
-        same = {"family": "", "vocab": "0", "tied": None}  # what a container may change without changing the model; other numbers are rounded as in GGUF
-        lines = [(k, same.get(k, f"{float(v):.6g}" if k in FLOATS else v))
-                 for k, v in (x.split("=") for x in (_shape_lines(model.config) or "").splitlines()[1:])]
-        _sketches[model] = [f"{rounding if counts[1] else NO_MATRICES:04x}", _digest(f"{k}={v}" for k, v in lines if v is not None),
-                            *("".join(f"{x:04x}" for x in of) for of in steps)] if counts[0] else []
-    if not _sketches[model]:
+class _Weights(NamedTuple):
+    """A tensor of a layer, as a sketch reads it. dtype: None if its numbers are not there. rows: gives these rows of a matrix, or for `ALL` a vector."""
+    shape: Sequence[int]
+    dtype: Optional[torch.dtype]
+    rows: Callable[[Union[slice, List[int]]], torch.Tensor]
+
+
+def _in_memory(t: torch.Tensor) -> _Weights:
+    return _Weights(t.shape, None if t.is_meta else t.dtype, lambda at: t.detach()[at])
+
+
+def _in_file(t: Any) -> _Weights:
+    """The same for a slice of a safetensors file, of which no more than these rows are read."""
+    kinds = {name: kind for kind, name in NAMES.items()}
+    return _Weights(t.get_shape(), kinds.get(t.get_dtype()), lambda at: t[at] if isinstance(at, slice) else torch.cat([t[i:i + 1] for i in at]))
+
+
+def _sketched(config: PretrainedConfig, layers: Sequence[Mapping[str, _Weights]]) -> List[str]:
+    """A sketch's numbers, without the tokenizer's, as lib/model/model_sketch.c computes them: how coarse the weights are, the digest of the shape, the numbers
+    of vectors and those of matrices. Empty if no weights can be read. layers: those that count, as _sampled chooses them; their tensors by name."""
+    sums, counts, rounding = np.zeros((2, NUMBERS)), [0, 0], 0
+    columns = _signs(0, max((n for layer in layers for t in layer.values() for n in t.shape), default=0))
+    for layer in layers:
+        for kind, t in ((len(t.shape) - 1, t) for k, t in sorted(layer.items()) if k.endswith((".weight", ".bias")) and 0 < len(t.shape) < 3):
+            if t.dtype not in ROUNDING:  # the weights are in a format of some library, or not in memory
+                rounding = NO_MATRICES
+                continue
+            w = t.rows([(2 * i + 1) * t.shape[0] // (2 * NUMBERS) for i in range(NUMBERS)] if kind else ALL)
+            w = w.float().cpu().numpy().astype(float).reshape(-1, t.shape[-1])
+            norm = np.sqrt((w * w).sum(1))
+            sums[kind] += (w * columns[:, : w.shape[1]]).sum(1) / np.where(norm > 0, norm, 1) * _signs(TENSOR + counts[kind], 1)[:, 0]
+            counts[kind] += 1
+            rounding = max(rounding, ROUNDING[t.dtype] * kind)
+    steps = np.clip(np.rint(sums / np.sqrt(np.maximum(counts, 1))[:, None] * STEPS) + STEPS * 4, 0, 8 * STEPS - 1).astype(int)
+    same = {"family": "", "vocab": "0", "tied": None}  # what a container may change without changing the model; other numbers are rounded as in GGUF
+    lines = [(k, same.get(k, f"{float(v):.6g}" if k in FLOATS else v))
+             for k, v in (x.split("=") for x in (_shape_lines(config) or "").splitlines()[1:])]
+    return [f"{rounding if counts[1] else NO_MATRICES:04x}", _digest(f"{k}={v}" for k, v in lines if v is not None),
+            *("".join(f"{x:04x}" for x in of) for of in steps)] if counts[0] else []
+
+
+def _sampled(n_layers: int) -> List[int]:
+    """The layers of n_layers that a sketch reads."""
+    return [i * n_layers // min(n_layers, LAYERS) for i in range(min(n_layers, LAYERS))]
+
+
+def _text_of(sketched: List[str], tokenizer: Any) -> str:
+    """The text of a sketch. "" if there is none."""
+    if not sketched:
         return ""
-    rounding, shape, vectors, matrices = _sketches[model]
+    rounding, shape, vectors, matrices = sketched
     added = tokenizer.added_tokens_decoder if tokenizer else {}
     words = _digest(f"{i} {t}" for i, t in sorted((i, t) for t, i in (tokenizer.get_vocab() if tokenizer else {}).items()) if i not in added and t != f"[PAD{i}]")
     return f"1 {rounding} {words} {shape} {vectors} {matrices}"
 
 
-def same_model(table: Table, model: PreTrainedModel, tokenizer: Any = None) -> Tuple[Optional[bool], str]:
-    """Whether the table was made for this model, even if from another file, as sketch_same of lib/base/sketch.c decides. None if it is not known. The text
-    says why."""
-    a, b = table.sketch.split(), sketch(model, tokenizer).split()
+def sketch(model: PreTrainedModel, tokenizer: Any = None) -> str:
+    """The sketch of a model in torch, as lib/model/model_sketch.c computes it. "" if the weights cannot be read. It is taken once of each model, so that what
+    is trained later is not noticed."""
+    if model not in _sketches:
+        L = model.config.get_text_config().num_hidden_layers
+        layers = next((m for m in model.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == L), ())
+        _sketches[model] = _sketched(model.config, [{k.replace(".base_layer", ""): _in_memory(t) for k, t in layers[i].named_parameters() if ".lora_" not in k}
+                                                    for i in (_sampled(L) if layers else ())])
+    return _text_of(_sketches[model], tokenizer)
+
+
+def sketch_of_files(config: PretrainedConfig, tokenizer: Any = None) -> str:
+    """The sketch of the model that lies in the folder of this configuration, without loading it: some rows of its safetensors files are read. "" if there are no
+    such files, or if the model is of a family whose layers may have other tensors in memory than in files."""
+    files, L = _files_of(folder_of(config)), config.get_text_config().num_hidden_layers
+    if not files or _shape_lines(config) is None:
+        return ""
+    wanted: Dict[str, Dict[str, _Weights]] = {f"model.layers.{l}.": {} for l in _sampled(L)}
+    with contextlib.ExitStack() as opened:
+        for f in (opened.enter_context(safe_open(path, "pt")) for path in files):
+            for name in f.keys():
+                layer = re.match(r"model\.layers\.\d+\.", name)
+                if layer and layer[0] in wanted:
+                    wanted[layer[0]][name[layer.end():]] = _in_file(f.get_slice(name))
+        return _text_of(_sketched(config, list(wanted.values())), tokenizer)
+
+
+def same_model(table: Table, ours: str) -> Tuple[Optional[bool], str]:
+    """Whether the table was made for the model with the sketch `ours`, even if from another file, as sketch_same of lib/base/sketch.c decides. None if it is
+    not known. The text says why."""
+    a, b = table.sketch.split(), ours.split()
     if len(a) != 6 or len(b) != 6 or a[0] != b[0]:
         return None, "one of them has no sketch of its model"
     for i, what in ((3, "shapes"), (2, "tokenizers")):
@@ -184,9 +241,21 @@ def check_model(table: Table, model: PreTrainedModel, tokenizer: Any = None, nam
     """An Error if a table is known to be for another model. If it is for this model in another file, a line on stderr says so. name: the model's fingerprint,
     if it is known. Of a table without a sketch nothing is known here; Table.check_model compares its shape."""
     made = table.meta.get("fingerprint")
-    same, why = (None, "") if not made or made == name else same_model(table, model, tokenizer)
+    same, why = (None, "") if not made or made == name else same_model(table, sketch(model, tokenizer))
     ours = os.path.basename(model.config._name_or_path.rstrip("/")) or type(model).__name__
-    what = f"{table.name}: was made for {table.meta.get('model_name')} ({str(made)[:12]}...)"
-    refuse(same is False, f"{what}, this model is {ours}, and {why}; `ckvc transfer` maps a table to another model")
+    _refuse_other(table, same, why, ours)
     if same and (name or table.sketch.split()[4:] != sketch(model).split()[4:]):
-        print(f"{what}; {ours} is taken for the same model in another file: {why}", file=sys.stderr)
+        print(f"{_made_for(table)}; {ours} is taken for the same model in another file: {why}", file=sys.stderr)
+
+
+def check_files(table: Table, config: PretrainedConfig, tokenizer: Any = None) -> None:
+    """An Error if a table is known to be for another model than the one in the folder of this configuration, which is not loaded."""
+    _refuse_other(table, *same_model(table, sketch_of_files(config, tokenizer)), os.path.basename(config._name_or_path.rstrip("/")))
+
+
+def _made_for(table: Table) -> str:
+    return f"{table.name}: was made for {table.meta.get('model_name')} ({str(table.meta.get('fingerprint'))[:12]}...)"
+
+
+def _refuse_other(table: Table, same: Optional[bool], why: str, ours: str) -> None:
+    refuse(same is False, f"{_made_for(table)}, this model is {ours}, and {why}; `ckvc transfer` maps a table to another model")

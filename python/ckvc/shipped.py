@@ -9,7 +9,7 @@ from typing import Any, Dict, List
 from transformers import PreTrainedModel
 
 from .files import Error, read, refuse
-from .fingerprint import same_model
+from .fingerprint import same_model, sketch
 from .hf_model import geometry_of
 from .table import Table
 
@@ -33,7 +33,7 @@ def table_for(model: PreTrainedModel) -> Table:
             table.check_model(g.n_layers, g.n_query_heads, g.n_kv_heads, g.head_dim)
         except Error:
             continue
-        same, why = same_model(table, model)
+        same, why = same_model(table, sketch(model))
         if same:
             print(f"ckvc: takes its own table {entry['name']}, which was made for {entry['model']}", file=sys.stderr)
             return table

@@ -167,6 +167,8 @@ def prepare(config: Any, settings: Settings) -> None:
     import vllm
     from vllm.logger import init_logger
 
+    from .fingerprint import check_files
+
     say = init_logger("vllm.ckvc")
     minor = ".".join(re.split(r"[.+-]", vllm.__version__)[:2])
     refuse(minor not in TESTED and not settings.untested, f"vLLM {vllm.__version__}: ckvc was tested with {', '.join(TESTED)}; "
@@ -176,6 +178,7 @@ def prepare(config: Any, settings: Settings) -> None:
     what = refusal(config)
     refuse(what, f"ckvc does not serve {what}")
     hybrid_off = settings.lengths and config.scheduler_config.disable_hybrid_kv_cache_manager
+    check_files(read_table(settings.table), config.model_config.hf_config)
     refuse(hybrid_off, "ckvc: a length per layer needs KV cache groups: leave --disable-hybrid-kv-cache-manager out, or set \"lengths\": false")
     scheduler = config.scheduler_config
     scheduler.scheduler_cls = f"ckvc.vllm.{'AsyncScheduler' if scheduler.async_scheduling else 'Scheduler'}"

@@ -18,7 +18,7 @@ hub, tmp = contextlib.ExitStack(), outside.scratch()
 os.environ.update(HF_ENDPOINT=hub.enter_context(serving()), HF_HOME=str(tmp / "home"), HF_HUB_OFFLINE="0", NO_PROXY="127.0.0.1", no_proxy="127.0.0.1")
 a, (torch, transformers, *_), _, ids = outside.by_torch()
 import ckvc.hf  # noqa: E402  (its folder was added above)
-from ckvc import shipped  # noqa: E402
+from ckvc import fingerprint, shipped  # noqa: E402
 
 SMALL, LARGE = outside.ROOT / "models/ckvc-tiny-4l", outside.ROOT / "models/ckvc-tiny-8l"
 manifest = outside.manifest({"id": f"f{i}", "tokens": ids[10000 + 200 * i : 10200 + 200 * i]} for i in range(4))
@@ -55,6 +55,11 @@ wrong += outside.missed(lambda: ckvc.hf.compress(model, budget=0.25), "is not th
 describe("large")
 other = transformers.AutoModelForCausalLM.from_config(model.config)  # of the same shape, with other weights
 wrong += outside.missed(lambda: ckvc.hf.compress(other, budget=0.25), "large has its shape, but their")
+files = model.config  # what vLLM's engine has before the weights are loaded
+in_files, in_memory = (of.split() for of in (fingerprint.sketch_of_files(files), fingerprint.sketch(model)))
+wrong += in_files[2:] != in_memory[2:] or (in_files[1], in_memory[1]) != ("000f", "0000")  # bfloat16 there, float32 here
+fingerprint.check_files(ckvc.Table.read(tmp / "large" / "table.ckvt"), files)
+wrong += outside.missed(lambda: fingerprint.check_files(ckvc.Table.read(tmp / "small" / "table.ckvt"), files), "and their shapes differ")
 Hub.repositories = {f"org/{n}": ({"main": "1" * 40}, {"1" * 40: {"table.ckvt": (tmp / n / "table.ckvt").read_bytes()}}) for n in ("small", "large")}
 (from_hub, said), (pinned, nothing) = taken("org/large"), taken("org/large@" + "1" * 40)
 wrong += from_hub != given or pinned != given or f"ckvc: takes org/large as of commit {'1' * 40}" not in said or nothing != ""
@@ -66,4 +71,4 @@ shutil.rmtree(tmp / "large")
 (tmp / "tables.json").unlink()
 wrong += outside.missed(lambda: ckvc.hf.compress(model, budget=0.25), "no table that comes with ckvc")
 assert not wrong, wrong
-print("compress without a table, or with one of a hub: takes the one that fits, as if given; 7 refusals in one line: 0 wrong")
+print("compress without a table, or with one of a hub: takes the one that fits, as if given; 8 refusals in one line: 0 wrong")

@@ -373,11 +373,15 @@ def part_refused():
         cases += [("reads attention", {**good, "table": tables["attention"]}, {}), ("which has a sliding window", good, dict(model=other_model("sliding"))),
                   ("which has logits that are capped", good, dict(model=other_model("capped"))),
                   ("the model has", good, dict(model=str(outside.ROOT / "models/ckvc-tiny-4l"))),
+                  ("and their norms differ", good, dict(model=other_model("trained anew"))),
                   ("a length per layer needs KV cache groups", {**good, "table": tables["lengths"]}, dict(disable_hybrid_kv_cache_manager=True))]
+    # What is refused of another model behind the check by its files, which can only be told for some families and files.
+    of_layers = "which has a sliding window", "the model has"
     for words, settings, options in cases:
         said = ""
+        by_files = mock.patch("ckvc.fingerprint.check_files") if words in of_layers else contextlib.nullcontext()
         try:
-            with engine(settings, **options):
+            with by_files, engine(settings, **options):
                 pass
         except Exception as problem:  # vLLM wraps some
             said = str(problem)
@@ -387,7 +391,9 @@ def part_refused():
 def other_model(kind):
     """The folder of a small random model that ckvc does not serve."""
     common = dict(hidden_size=192, intermediate_size=256, num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=3, head_dim=32, vocab_size=4096)
-    if kind == "sliding":
+    if kind == "trained anew":  # the same model, with other weights
+        config = transformers.AutoConfig.from_pretrained(a.model)
+    elif kind == "sliding":
         config = transformers.MistralConfig(**common, sliding_window=64)
     else:
         config = transformers.Gemma2Config(**common, sliding_window=4096, layer_types=["full_attention"] * 2)
