@@ -164,53 +164,51 @@ static const char *word_of(const char *word, double needed) {
     return needed > 0 ? say("needs about %.0f more prompts that judge", needed) : word;
 }
 
-/* "0.484 better (0.353 to 0.615)" */
+/* "the table is 0.484 better (0.353 to 0.615)" */
 static const char *judged_by(const interval *d) {
-    if (d->lo > 0) {
-        return say("%s better (%s to %s)", say_fixed(d->mean, 3), say_fixed(d->lo, 3),
-                   say_fixed(d->hi, 3));
+    if (d->lo > 0 || d->hi < 0) {
+        const bool better = d->lo > 0;
+        return say("the table is %s %s (%s to %s)", say_fixed(fabs(d->mean), 3),
+                   better ? "better" : "worse", say_fixed(better ? d->lo : -d->hi, 3),
+                   say_fixed(better ? d->hi : -d->lo, 3));
     }
-    if (d->hi < 0) {
-        return say("%s worse (%s to %s)", say_fixed(-d->mean, 3), say_fixed(-d->hi, 3),
-                   say_fixed(-d->lo, 3));
-    }
-    return say("%s%s", SAY_INTERVAL(*d, 3), d->lo < d->hi ? ", which decides nothing" : "");
+    return say("the difference is %s%s", SAY_INTERVAL(*d, 3),
+               d->lo < d->hi ? ", which decides nothing" : "");
 }
 
-/* Says a difference by KL where every line has it; then, for example, "0.484 by loss; by KL,
- * which decides, 0.412 better (...)". */
-static const char *say_difference(const difference *of) {
-    if (!of->by_kl) { return judged_by(&of->d); }
-    return say("%s by loss; by KL, which decides, %s", say_signed(of->d.mean, 3),
-               judged_by(&of->kl));
+/* Says what the base of a comparison loses and how far the table is from it, by KL where every
+ * line has it: "snapkv (KL 0.243): the table is 0.125 better (0.092 to 0.158)". `after` stands
+ * between the two. */
+static const char *say_beside(const char *base, const comparison *c, const char *after) {
+    const difference *of = &c->all;
+    return of->by_kl ? say("%s (KL %s)%s %s", base, say_fixed(series_loss(&c->base, true).mean, 3),
+                           after, judged_by(&of->kl))
+                     : say("%s (%s above the full cache)%s %s", base,
+                           say_fixed(-of->reward_base, 3), after, judged_by(&of->d));
 }
 
 static const char *say_against_identity(const verdict_need *need) {
-    return !need->by ? "It was not scored beside identity (no table)."
+    return !need->by ? "It was not scored beside identity, which needs no table."
            : !need->by->all.equal_tokens
                ? "It was not scored beside identity at as many entries: add matched to --policy."
-               : say("Against %s (no table) %s.", need->by->base.policy,
-                     say_difference(&need->by->all));
+               : say("Against %s.",
+                     say_beside(say("%s, which needs no table", need->by->base.policy), need->by,
+                                ","));
 }
 
 static const char *against_reference(const verdict_need *need) {
     if (!need->by) {
-        return ". No simple reference was scored at as many entries: `ckvc score --policy "
+        return "No simple reference was scored at as many entries: `ckvc score --policy "
                "snapkv,adakv`, with --equal-tokens where the table keeps fewer than it may.";
     }
-    const difference *of = &need->by->all;
-    return say(" where %s, the best simple reference at as many entries %s, loses %s: %s.",
-               need->by->base.policy, difference_equal_in(of), say_fixed(-of->reward_base, 3),
-               say_difference(of));
+    return say("The best simple reference at as many entries %s is %s.",
+               difference_equal_in(&need->by->all),
+               say_beside(need->by->base.policy, need->by, ":"));
 }
 
 /* Says what fitting entries brings, where this was scored. */
 static const char *say_unfitted(const comparison *c) {
-    if (!c) { return ""; }
-    const double kl = series_loss(&c->base, true).mean;
-    return say(" Against the same entries as they were, which lose %s%s, %s.",
-               say_fixed(series_loss(&c->base, false).mean, 3),
-               isnan(kl) ? "" : say(" (KL %s)", say_fixed(kl, 3)), say_difference(&c->all));
+    return c ? say(" Against %s.", say_beside("the same entries without fitting", c, ",")) : "";
 }
 
 /* Says how a table at one budget stands against the whole cache in few bits; "": nobody scored
@@ -250,15 +248,19 @@ static const char *say_reason(const verdict_at *x) {
     const ckvc_mode mode = x->of->setting.mode;
     const comparison *by = x->reference.by ? x->reference.by : x->gain.by;
     const size_t documents = by ? by->all.n_documents : 0;
-    return say("at %s%s it loses %s nats per token over the full cache%s%s %s%s%s %.0f prompts%s.",
+    return say("at %s%s it loses %s nats per token more than the full cache%s, on %.0f prompts%s. "
+               "%s %s%s%s",
                say_size(x), mode == CKVC_MODE_HEADS ? "" : say(" in mode %s", ckvc_mode_name(mode)),
                say_fixed(x->loss.mean, 3),
-               isnan(x->kl.mean) ? "" : say(" (KL %s)", say_fixed(x->kl.mean, 3)),
-               against_reference(&x->reference), say_against_identity(&x->gain),
-               say_unfitted(x->unfitted), say_bytes(x), x->prompts,
+               isnan(x->kl.mean) ? ""
+                                 : say(", and the KL, which decides, is %s",
+                                       say_fixed(x->kl.mean, 3)),
+               x->prompts,
                documents && documents < by->all.n
                    ? say(" of %zu document%s", documents, documents > 1 ? "s" : "")
-                   : "");
+                   : "",
+               against_reference(&x->reference), say_against_identity(&x->gain),
+               say_unfitted(x->unfitted), say_bytes(x));
 }
 
 /* Says what stands against a table whatever its scores are; "" means that nothing does. */

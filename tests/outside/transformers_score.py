@@ -93,7 +93,7 @@ def parity(model, name, *options):
 def report(run, table, scores):
     """1 where `ckvc report` does not read the lines."""
     out = outside.run(a.ckvc, "report", table, run, "--scores", scores, "--out", tmp / "report", "--force").decode()
-    return int("the best simple reference" not in out)
+    return int("best simple reference" not in out)
 
 
 def choices(*options):
@@ -105,7 +105,7 @@ def choices(*options):
     p, q = (t.meta["select"] for t in (x, y))
     kl = max(abs(u - v) for c, d in zip(p["candidates"], q["candidates"]) for u, v in zip(c["kl"], d["kl"]) if u is not None)
     wrong = [[(c["score"], c["floor"], c.get("mix"), c.get("ridge")) for c in s["candidates"]] for s in (p, q)]
-    want = ("KL from the full cache on 2 prompts of split select (* the least: recommended)", "the best simple reference", f"wrote {ours}/table.ckvt, content id {y.content_id}")
+    want = ("KL from the full cache on 2 prompts of split select (* the least: recommended)", "best simple reference", f"wrote {ours}/table.ckvt, content id {y.content_id}")
     return kl, (wrong[0] != wrong[1]) + (p["chosen"] != q["chosen"]) + (x.score != y.score) + sum(w not in said for w in want) + report(ours / "demand", ours / "table.ckvt", ours / "heldout.jsonl")
 
 

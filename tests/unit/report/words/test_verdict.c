@@ -138,19 +138,21 @@ TEST(words) {
         const char *said[4];
     } cases[] = {
         {SCORED(20, 1, 0.5, 0.25, "deploy", 0),
-         {"deploy: T1 t: at 32 entries a head in mode shared it loses 3.000 nats per token over "
-          "the full cache where snapkv, the best simple reference at as many entries in each "
-          "layer of each prompt, loses 3.500: 0.500 better (0.380 to 0.620). Against identity (no "
-          "table) 1.000 better (0.880 to 1.120). 20 prompts."}},
+         {"deploy: T1 t: at 32 entries a head in mode shared it loses 3.000 nats per token more "
+          "than the full cache, on 20 prompts. The best simple reference at as many entries in "
+          "each layer of each prompt is snapkv (3.500 above the full cache): the table is 0.500 "
+          "better (0.380 to 0.620). Against identity, which needs no table (4.000 above the full "
+          "cache), the table is 1.000 better (0.880 to 1.120)."}},
         {SCORED(20, 1, 0.5, 0.25, "deploy", 0, .matched = 0.25),
-         {" Against matched (no table) 0.750 better (0.630 to 0.870). 20 prompts."}},
-        {SCORED(20, 1, -0.5, 0.25, "do not deploy", NAN), {": 0.500 worse (0.380 to 0.620)."}},
+         {" Against matched, which needs no table (3.750 above the full cache), the table is 0.750 "
+          "better (0.630 to 0.870)."}},
+        {SCORED(20, 1, -0.5, 0.25, "do not deploy", NAN), {": the table is 0.500 worse (0.380 to 0.620)."}},
         {SCORED(20, 1, 0.025, 0.25, "needs more prompts", 450),
          {"needs about 450 more prompts that judge: T1 t: ",
-          ": +0.025 (\u22120.095 to +0.145), which decides nothing."}},
+          ": the difference is +0.025 (\u22120.095 to +0.145), which decides nothing."}},
         {SCORED(20, 1, 0.025, 0.25, "deploy", 0, .kl = true),
-         {" over the full cache (KL 0.100) where snapkv, ",
-          ": +0.025 by loss; by KL, which decides, 0.200 better (0.200 to 0.200)."}},
+         {" more than the full cache, and the KL, which decides, is 0.100, on 20 prompts. ",
+          " is snapkv (KL 0.300): the table is 0.200 better (0.200 to 0.200)."}},
         {SCORED(20, 1, 0.5, 0.25, "do not deploy", NAN, .policy = "kvzip"),
          {"No simple reference was scored at as many entries"}},
         {SCORED(20, 1, 0.5, 0.25, "do not deploy", NAN, .leak = CHECKED("3")),
