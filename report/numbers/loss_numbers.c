@@ -1,5 +1,5 @@
 /* Computes what every policy loses against what it keeps. Each table and each reference has one
- * row, that in which it loses least. */
+ * row, that in which its KL is least, or its loss where lines without KL are among them. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -9,13 +9,14 @@ typedef struct loss_row {
     const char *label, *table; /* the table's tag, NULL: none */
     double budget;
     interval loss, kl; /* over the full cache, nats per token; kl NaN: lines without it */
+    double deciding;   /* the mean of kl where every row of the list has it, else that of loss */
     double kept;       /* entries of a KV head, mean */
     size_t n;
 } loss_row;
 
-static int by_loss(const void *pa, const void *pb) {
+static int by_deciding(const void *pa, const void *pb) {
     const loss_row *a = pa, *b = pb;
-    return (a->loss.mean > b->loss.mean) - (a->loss.mean < b->loss.mean);
+    return (a->deciding > b->deciding) - (a->deciding < b->deciding);
 }
 
 const table_numbers *series_table(const report_numbers *n, const score_series *s) {
@@ -48,7 +49,7 @@ const char *series_label(const report_numbers *n, const score_series *s) {
                                    : s->policy;
 }
 
-static loss_row row_of(const report_numbers *n, const score_series *s) {
+static loss_row row_of(const report_numbers *n, const score_series *s, bool by_kl) {
     const table_numbers *t = s->kind == POLICY_TABLE ? series_table(n, s) : NULL;
     const char *label = series_label(n, s);
     loss_row o = {.label = series_has_formats(s)
@@ -58,6 +59,7 @@ static loss_row row_of(const report_numbers *n, const score_series *s) {
                   .budget = s->budget,
                   .loss = series_loss(s, false),
                   .kl = series_loss(s, true),
+                  .deciding = series_loss(s, by_kl).mean,
                   .n = s->n};
     for (size_t i = 0; i < s->n; i++) { o.kept += score_row_kept(s->rows[i]) / (double)s->n; }
     return o;
@@ -81,37 +83,44 @@ static const char *setting_of(const report_numbers *n, const score_series *like,
                             : arena_text(&n->in->arena, "%g tokens%s", like->budget, of);
 }
 
-/* Adds the rows of one setting, ordered by loss. */
-static void add_loss_rows(const report_numbers *n, const score_series *like, json_t *list) {
+static bool has_row(const score_series *s) {
+    return series_is_shown(s) || (s->kind == POLICY_FULL && series_has_formats(s));
+}
+
+/* Adds the rows of one setting, the least loss or KL first. */
+static void add_loss_rows(const report_numbers *n, const score_series *like, bool by_kl,
+                          json_t *list) {
     const table_numbers *table = NULL;
     loss_row *rows = NEW(n, n->scores.n_series, loss_row);
     size_t k = 0;
     EACH(score_series, s, n->scores.series, n->scores.n_series) {
-        const bool whole = s->kind == POLICY_FULL && series_has_formats(s);
-        if (!(series_is_shown(s) || whole) || !series_of_one_setting(s, like)) { continue; }
-        const loss_row row = row_of(n, s);
+        if (!has_row(s) || !series_of_one_setting(s, like)) { continue; }
+        const loss_row row = row_of(n, s, by_kl);
         size_t at = k;
         for (size_t i = 0; i < k; i++) { at = strcmp(rows[i].label, row.label) == 0 ? i : at; }
-        if (!isfinite(row.loss.mean) || (at < k && rows[at].loss.mean <= row.loss.mean)) {
-            continue;
-        }
+        if (!isfinite(row.loss.mean) || (at < k && rows[at].deciding <= row.deciding)) { continue; }
         rows[at] = row;
         k += at == k;
         table = table ? table : series_table(n, s);
     }
     const char *of = setting_of(n, like, table);
-    qsort(rows, k, sizeof *rows, by_loss);
+    qsort(rows, k, sizeof *rows, by_deciding);
     for (size_t i = 0; i < k; i++) { json_array_append_new(list, row_json(&rows[i], of)); }
 }
 
 void loss_numbers_make(report_numbers *n) {
     const score_numbers *s = &n->scores;
     json_t *list = json_object_get(json_object_get(n->json, "scores"), "losses");
+    bool by_kl = true;
+    EACH(score_series, x, s->series, s->n_series) {
+        by_kl &= !has_row(x) || !isfinite(series_loss(x, false).mean) ||
+                 isfinite(series_loss(x, true).mean);
+    }
     EACH(score_series, x, s->series, s->n_series) {
         bool first = series_is_shown(x);
         for (const score_series *y = s->series; y < x; y++) {
             first &= !(series_is_shown(y) && series_of_one_setting(x, y));
         }
-        if (first) { add_loss_rows(n, x, list); }
+        if (first) { add_loss_rows(n, x, by_kl, list); }
     }
 }

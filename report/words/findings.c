@@ -252,9 +252,9 @@ static const char *say_reason(const verdict_at *x) {
                "%s %s%s%s",
                say_size(x), mode == CKVC_MODE_HEADS ? "" : say(" in mode %s", ckvc_mode_name(mode)),
                say_fixed(x->loss.mean, 3),
-               isnan(x->kl.mean) ? ""
-                                 : say(", and the KL, which decides, is %s",
-                                       say_fixed(x->kl.mean, 3)),
+               isnan(x->kl.mean)
+                   ? ""
+                   : say(", and the KL, which decides, is %s", say_fixed(x->kl.mean, 3)),
                x->prompts,
                documents && documents < by->all.n
                    ? say(" of %zu document%s", documents, documents > 1 ? "s" : "")

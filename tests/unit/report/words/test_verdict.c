@@ -146,7 +146,8 @@ TEST(words) {
         {SCORED(20, 1, 0.5, 0.25, "deploy", 0, .matched = 0.25),
          {" Against matched, which needs no table (3.750 above the full cache), the table is 0.750 "
           "better (0.630 to 0.870)."}},
-        {SCORED(20, 1, -0.5, 0.25, "do not deploy", NAN), {": the table is 0.500 worse (0.380 to 0.620)."}},
+        {SCORED(20, 1, -0.5, 0.25, "do not deploy", NAN),
+         {": the table is 0.500 worse (0.380 to 0.620)."}},
         {SCORED(20, 1, 0.025, 0.25, "needs more prompts", 450),
          {"needs about 450 more prompts that judge: T1 t: ",
           ": the difference is +0.025 (\u22120.095 to +0.145), which decides nothing."}},
