@@ -1,5 +1,6 @@
 /* ckvc manifest build cuts texts into a manifest of prompts; ckvc manifest check reads one. */
 #include "cmd/common/json_text.h"
+#include "cmd/common/made_prompts.h"
 #include "cmd/common/manifest_leaks.h"
 #include "cmd/common/opened_inputs.h"
 #include "cmd/verbs.h"
@@ -155,7 +156,7 @@ static ckvc_status build(const verb_call *call, ckvc_err *err) {
     if (o.min_length == 0) { o.min_length = c->chat ? 1 : 320 * unit; }
     if (o.max_length == 0) { o.max_length = c->chat ? INT32_MAX : 448 * unit; }
     if (o.continuation < 0) { o.continuation = c->chat ? 1 : 128 * unit; }
-    USAGE_IF(call->n == 0, "no PATH to take text from; see --help");
+    USAGE_IF(call->n == 0 && c->chat, "no PATH to take conversations from; see --help");
     USAGE_IF(!c->out, "--out FILE is needed");
     USAGE_IF(o.min_length > o.max_length, "--min-length %lld is above --max-length %lld",
              (long long)o.min_length, (long long)o.max_length);
@@ -181,6 +182,8 @@ static ckvc_status build(const verb_call *call, ckvc_err *err) {
     for (size_t i = 0; i < call->n; i++) {
         CKVC_TRY(add_input(c, &j.documents, call->items[i], err));
     }
+    o.even_splits = call->n == 0; /* so the prompts are those of compile */
+    if (call->n == 0) { CKVC_TRY(default_texts_add(&j.documents, err)); }
     CKVC_TRY(manifest_build(&j.documents, &o, &j.built, err));
     built_manifest_write(&j.built, &j.bytes);
     CKVC_TRY(ckvc_publish_bytes(c->out, j.bytes.data, j.bytes.size, c->force, err));
@@ -248,7 +251,7 @@ static const opt build_rows[] = {
 const verb verb_manifest_build = {
     .name = "manifest build",
     .summary = "cut text files into prompts",
-    .usage = "ckvc manifest build [SOURCE=]PATH... --out FILE [options]",
+    .usage = "ckvc manifest build [[SOURCE=]PATH...] --out FILE [options]",
     .examples =
         "  ckvc manifest build notes.txt --out prompts.jsonl\n"
         "  ckvc manifest build --model models/ckvc-tiny-8l --prompts 100 "
@@ -256,9 +259,12 @@ const verb verb_manifest_build = {
         "  ckvc manifest build --min-length 320 --max-length 448 --continuation 64 "
         "--retrieval 0.25 --split-share heldout=0.3 ... \n"
         "  ckvc manifest build --chat --model DIR requests.jsonl --out chat.jsonl\n"
+        "  ckvc manifest build --model DIR --retrieval 0.5 --out prompts.jsonl\n"
+        "    # of the texts that come along\n"
         "\nPATH is a file or a folder of plain text or reStructuredText, which may be .gz; "
         "scripts/plain_text.py makes text of HTML, man\n"
-        "pages and info. Any language is read, as UTF-8. Of text only prose is used: short "
+        "pages and info. Without a PATH the prompts are made of the texts that come with ckvc. "
+        "Any language is read, as UTF-8. Of text only prose is used: short "
         "documents, repeated paragraphs and spans that\n"
         "are no prose are left out and named. Code, data and Markdown are used as they stand. With "
         "--chat one conversation becomes one\n"
@@ -390,7 +396,7 @@ static ckvc_status no_verb(const verb_call *call, ckvc_err *err) {
 const verb verb_manifest = {
     .name = "manifest",
     .about = "build prompt manifests from text, and check them",
-    .usage = "ckvc manifest build [SOURCE=]PATH... --out FILE | ckvc manifest check FILE",
+    .usage = "ckvc manifest build [[SOURCE=]PATH...] --out FILE | ckvc manifest check FILE",
     .examples = "  ckvc manifest build --help\n"
                 "  ckvc manifest check --help\n",
     .work = no_verb};

@@ -74,13 +74,12 @@ static ckvc_status read_lengths(const texts_options *o, const inputs_options *in
 
 /* ---- texts ---- */
 
-/* Adds the texts that come with the program; each of their folders is a source. */
-static ckvc_status add_default_texts(corpus *c, ckvc_err *err) {
+ckvc_status default_texts_add(corpus *c, ckvc_err *err) {
     static const char *const sources[] = {DEFAULT_TEXTS};
     CKVC_AUTO_FREE char *home = opt_shipped_path(".", "default-texts");
     FAIL_IF(!home, CKVC_E_NOINPUT,
             "the default texts are not beside this program (share/ckvc/default-texts of where it "
-            "is installed): give --texts DIR --default-texts no, or --manifest FILE");
+            "is installed): give texts of your own (compile: --texts DIR --default-texts no)");
     for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
         CKVC_AUTO_FREE char *path = ckvc_path_join(home, sources[i]);
         CKVC_TRY(corpus_add(c, sources[i], path, err));
@@ -130,7 +129,7 @@ static ckvc_status build_prompts(const texts_options *o, const build_options *b,
         FAIL_IF(st != CKVC_OK, st, "%s", why.text);
     }
     if (!defaults) { return CKVC_OK; }
-    CKVC_TRY(add_default_texts(&shipped, err));
+    CKVC_TRY(default_texts_add(&shipped, err));
     return build_of(&shipped, b, o->prompts - (int64_t)made[0].n_entries, &made[1], err);
 }
 

@@ -6,6 +6,7 @@
 
 #include "cmd/common/opened_inputs.h"
 #include "cmd/common/options.h"
+#include "corpus/build/documents.h"
 #include "lib/base/json.h"
 
 typedef struct texts_options {
@@ -19,6 +20,10 @@ extern const opt opts_texts[]; /* rows of texts_options */
  * in turns, and a quarter of them is of languages other than English (default-texts/README.md). */
 #define DEFAULT_TEXTS                                                                              \
     "prose", "plays", "manuals", "python", "programs", "data", "european", "scripts"
+
+/* Adds the texts that come with the program to a collection. CKVC_E_NOINPUT: they are not where the
+ * program is installed. */
+ckvc_status default_texts_add(corpus *c, ckvc_err *err) CKVC_MUST_CHECK;
 
 /* The files of a run that hold its prompts and the record of their leak check. */
 #define MADE_PROMPTS_FILE "prompts.jsonl"

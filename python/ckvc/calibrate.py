@@ -464,7 +464,7 @@ def parser(verb: str, description: str, options: Sequence[str]) -> Parser:
     """The parser of `python3 -m ckvc VERB MODEL ...`. options: the names of those members of Options that are options of the verb."""
     p = Parser(prog=f"python3 -m ckvc {verb}", description=description)
     p.add_argument("model", help="Load this model: a Hugging Face folder, or a name that transformers loads.")
-    p.add_argument("--manifest", required=True)
+    p.add_argument("--manifest", required=verb != "compile", help="Read prompts from this file; `ckvc manifest build` makes one. compile makes its own without this option, of the texts that come with ckvc.")
     p.add_argument("-B", "--budget", type=numbers_of, metavar="B,...", required=verb != "score", help="Keep so many entries per layer and KV head on average; a number below 1 is a share of the prompt.")
     p.add_argument("-o", "--out", required=True, help="Write to this path.")
     p.add_argument("--dtype", default="auto", help="Hold weights and cache in float32, bfloat16 or float16; auto takes what the model has.")

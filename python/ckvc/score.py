@@ -27,7 +27,7 @@ from .calibrate import MIXES, OPTIONS, calibrate, check_layers, limits_of, loade
 from .command_line import Usage
 from .exchange import imported, needed, run
 from .files import Error, check, owned, publish, read, refuse, regular
-from .fingerprint import check_model, fingerprint
+from .fingerprint import check_model, fingerprint, folder_of
 from .hf import Compression
 from .hf_model import device_of, geometry_of, with_cache
 from .json_text import canonical
@@ -379,6 +379,21 @@ def kvzap_model(folder: Optional[str], model: PreTrainedModel) -> Optional[PreTr
     return out.to(device_of(model)).eval()
 
 
+def make_prompts(a: Any, model: PreTrainedModel) -> Tuple[str, str]:
+    """Makes the prompts of `compile` where no manifest is given, as `ckvc compile` does: of the texts that come with the C program, half of them retrieval, split
+    into fit, select and heldout by document. Prompts to fit that share text with others are left out. Returns the paths of the manifest and of the record of
+    that check, both in a.out. A run that goes on keeps its prompts."""
+    manifest, record = (os.path.join(a.out, name) for name in ("prompts.jsonl", "prompts-check.json"))
+    if not (a.resume and os.path.exists(manifest) and os.path.exists(record)):
+        of_model, whole = ("--model", folder_of(model.config) or a.model), manifest + ".all"
+        os.makedirs(a.out, exist_ok=True)
+        run(a.ckvc, "manifest", "build", *of_model, "--prompts", str(a.prompts), "--retrieval", "0.5", "--min-length", str(4 * a.lengths // 5),
+            "--max-length", str(a.lengths), "--continuation", str(a.continuation), "--split-share", "select=0.2,heldout=0.2", "--force", "--out", whole)
+        run(a.ckvc, "manifest", "check", whole, "--against", whole, *of_model, "--clean", manifest, "--force", "--out", record)
+        os.remove(whole)
+    return manifest, record
+
+
 def compiled(a: Any, model: PreTrainedModel, tokenizer: Any) -> str:
     """Does `compile`: calibrates, runs `ckvc fit`, scores candidates on split select, runs `ckvc fit --choose`, scores the table on split heldout, and runs
     `ckvc report`. Returns what was tried, and the report's words. The C program drops losing candidates early; here each is scored on every prompt of
@@ -449,14 +464,20 @@ def main(verb: str, words: List[str]) -> str:
         p.add_argument("--mode", default="heads", choices=("heads", "layers", "lengths"), help="Make a table of this mode (ckvc fit).")
         p.add_argument("--classes", metavar="K", help="With --mode lengths, put the layers into K classes of one length each (ckvc fit).")
         p.add_argument("--leak-check", metavar="CHECK.json", help="Keep this record of ckvc manifest check in the table.")
+        p.add_argument("--lengths", type=int, default=1024, metavar="N", help="Without --manifest, make prompts of at most N tokens; without this option %(default)s.")
+        p.add_argument("--prompts", type=int, default=48, metavar="N", help="Without --manifest, make N prompts; without this option %(default)s.")
         p.add_argument("--ckvc", default=os.environ.get("CKVC", "ckvc"), help="Run this as the C program; without this option %(default)s.")
         p.set_defaults(kvzap=None)
     a = p.parse_args(words)
     refuse(a.kvzap and not set(KVZAP).intersection(a.policy), f"--kvzap: goes with --policy {' or '.join(KVZAP)}", Usage)
     refuse("DMSPress" in a.policy and not a.kvzap, "DMSPress: keeps by a threshold: want python3 -m ckvc score --kvzap FOLDER, which scripts/kvzap.py makes", Usage)
     if not scores:
+        refuse(a.leak_check and not a.manifest, "--leak-check: is the record of a --manifest", Usage)
         run(a.ckvc, "--version")
-        return compiled(a, *loaded(a))
+        model, tokenizer = loaded(a)
+        if not a.manifest:
+            a.manifest, a.leak_check = make_prompts(a, model)
+        return compiled(a, model, tokenizer)
     refuse(not 0 <= (a.kept_floor or 0) <= 1, f"--kept-floor: got {a.kept_floor}, wanted 0 to 1", Usage)
     tables = list({t.content_id: recommending(t, a.ranking, a.kept_floor) for t in map(Table.read, a.table)}.values())
     refuse(not tables and not (a.policy and a.budget), "give --table, or --policy and --budget", Usage)

@@ -58,6 +58,14 @@ assert 160 <= d["shortest"] and d["longest"] <= 200, d'
     "$CKVC" compile --model "$MODEL" --window 16 --continuation 16 --shard-prompts 2 -q --manifest "$DIR/run/prompts.jsonl" --leak-check "$DIR/run/prompts-check.json" --out "$DIR/run" --resume
 }
 
+@test "manifest build without a path takes the default texts, and makes the prompts of compile" {
+    "$CKVC" manifest build --model "$MODEL" --prompts 12 --retrieval 0.5 --min-length 160 --max-length 200 --continuation 16 --split-share select=0.2,heldout=0.2 \
+        --out "$DIR/built.jsonl" 2>/dev/null
+    "$CKVC" manifest check "$DIR/built.jsonl" --against "$DIR/built.jsonl" --model "$MODEL" --clean "$DIR/clean.jsonl" --out "$DIR/clean-check.json" >/dev/null 2>&1
+    cmp "$DIR/clean.jsonl" "$DIR/run/prompts.jsonl"
+    fails 64 "no PATH to take conversations from" "$CKVC" manifest build --chat --out "$DIR/none.jsonl"
+}
+
 @test "a dry run makes the same prompts and writes nothing; several lengths take turns" {
     run -0 "$CKVC" compile "${FEW[@]}" --dry-run
     [[ $output == *"texts: 12 prompts (6 retrieval): "*"prompts:        12"* ]]
@@ -132,7 +140,8 @@ assert len(lines) == 12 and len(own) == 6, lines' "$DIR/both/prompts.jsonl"
     fails 64 "no tokenizer" "$CKVC" compile --model "$DIR/mute" --no-repeat -q --out "$DIR/x" --window 16
     # a program far from its texts
     mkdir "$DIR/far" && cp "$CKVC" "$DIR/far/ckvc"
-    fails 66 "the default texts are not beside this program*give --texts DIR --default-texts no, or --manifest FILE" "$DIR/far/ckvc" compile "${FEW[@]}" -q --out "$DIR/x"
+    fails 66 "the default texts are not beside this program*give texts of your own (compile: --texts DIR --default-texts no)" "$DIR/far/ckvc" compile "${FEW[@]}" -q --out "$DIR/x"
+    fails 66 "the default texts are not beside this program" "$DIR/far/ckvc" manifest build --out "$DIR/x"
     [ ! -e "$DIR/x" ]
     # a context of 2,048 does not hold 1,024 and its repetition, which are built in: prompts become shorter; of some scripts a tokenizer makes bytes
     run -0 "$CKVC" compile --model models/ckvc-tiny-4l --dry-run

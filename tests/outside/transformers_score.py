@@ -323,6 +323,12 @@ if smollm2.is_dir():
         parity(smollm2, name, *common, *options)
 else:
     print(f"no {smollm2}: its prompts are compared where `make model-smollm2` made it")
+few = [*COMMON, "--lengths", 320, "--prompts", 16, "--budget", 0.25]  # prompts of the texts that come along
+outside.run(a.ckvc, "compile", "--model", MODELS[0], *few, "--out", tmp / "theirs", "-q", "-t", 1)
+once, again = (ckvc.score.main("compile", list(map(str, [MODELS[0], *few, "--ckvc", a.ckvc, "--device", "cpu", "--quiet", "--out", tmp / "ours", *more])))
+               for more in ((), ("--resume",)))
+differ = sum((tmp / "ours" / x).read_bytes() != (tmp / "theirs" / x).read_bytes() for x in ("prompts.jsonl", "prompts-check.json")) + (once != again)
+outside.at_most("compile without --manifest: prompts and record beside ckvc compile, and words after --resume, that differ", differ, 0)
 for options in (), ("--mode", "lengths", "--classes", 3):
     kl, wrong = choices(*options)
     outside.at_most(f"compile {' '.join(map(str, options))}: divergences of what is tried, beside ckvc compile", kl, 1e-5)
