@@ -159,8 +159,9 @@ void ckvc_linear_form(uint32_t n_tokens, uint32_t n_features, const double *f, c
 }
 
 void ckvc_score_bank(uint32_t n_tokens, const double *attention, const double *norm, double *s) {
+    const double least = CKVC_BANK_LEAST / (double)n_tokens;
     for (uint32_t t = 0; t < n_tokens; t++) {
-        const double of_bank = log(fmax(attention[t], 1e-30)) + log(norm[t]);
+        const double of_bank = log(fmax(attention[t], least)) + log(norm[t]);
         s[t] = (1.0 - CKVC_BANK_PART) * s[t] + CKVC_BANK_PART * of_bank;
     }
 }

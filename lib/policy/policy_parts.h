@@ -239,9 +239,14 @@ void ckvc_score_learned(uint32_t n_tokens, double mass, const double *norm, doub
 
 /* The part of the ranking `bank` that is the bank's attention (docs/method.md, section 2). */
 #define CKVC_BANK_PART 0.25
+/* The least that the bank's attention counts as, as a part of 1 / T, which is attention that is
+ * spread evenly. The bank asks as typical prompts do; that it does not ask for a position says
+ * little (docs/findings.md, "The bank in the ranking"). */
+#define CKVC_BANK_LEAST 0.3
 /* Mixes the bank's attention into the learned log score s [T], in place: (1 - p) * s[t] + p *
- * log(max(attention[t], 1e-30) * norm[t]), where p is CKVC_BANK_PART and attention [T] is the
- * root of the mean square attention of the bank's queries. norm [T] has the norms of the values. */
+ * log(max(attention[t], a / T) * norm[t]), where p is CKVC_BANK_PART, a is CKVC_BANK_LEAST, and
+ * attention [T] is the root of the mean square attention of the bank's queries. norm [T] has the
+ * norms of the values. */
 void ckvc_score_bank(uint32_t n_tokens, const double *attention, const double *norm, double *s);
 
 /* Chooses the set of one head or layer. The last `recent` positions and position 0 come first,

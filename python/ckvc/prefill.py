@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from .table import BY_FEATURES, BY_HEAD, FEATURES, Array, Table, bin_index, budget_tokens
 
 BANK_PART = 0.25  # the part of the ranking `bank` that is the attention of the bank's queries
+BANK_LEAST = 0.3  # the least that this attention counts as, as a part of evenly spread attention
 MOST_LEFT = 1280  # in features (T - t)/1024 and log²(T - t), positions farther back count as this far
 
 
@@ -191,7 +192,7 @@ def bank_attention(queries: torch.Tensor, keys: torch.Tensor, scaling: float, he
 
 def _with_bank(scores: torch.Tensor, attention: torch.Tensor, norms: torch.Tensor) -> torch.Tensor:
     """The learned log scores [G, T] with the bank's attention mixed in, as ckvc_score_bank in lib/policy does it. norms [G, T]: those of the values."""
-    return (1 - BANK_PART) * scores + BANK_PART * (attention.clamp(min=1e-30).log() + norms.log())
+    return (1 - BANK_PART) * scores + BANK_PART * (attention.clamp(min=BANK_LEAST / attention.shape[-1]).log() + norms.log())
 
 
 def _form(table: Table, geometry: Geometry, row: int, head: int, rows: Optional[torch.Tensor], keys: torch.Tensor, norm: torch.Tensor,
