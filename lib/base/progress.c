@@ -94,6 +94,22 @@ static void say_rest(double now) {
     fputc('\n', stderr);
 }
 
+/* Writes how far the prompt after the finished ones is, " (the next: 26 rollouts in 12 s)", if
+ * anything is known of it. layers: those that were passed in place of units; 0: units count. */
+static void say_next(double now, double layers) {
+    const double since = now - job.prompt_s;
+    const bool slow = job.done < job.total && since >= FIRST_S, any = job.inside > 0 || layers > 0;
+    if (!slow && !any) { return; }
+    fputs(" (the next: ", stderr);
+    if (job.inside > 0) {
+        fprintf(stderr, "%llu %s", (unsigned long long)job.inside, job.unit);
+    } else if (layers > 0) {
+        fprintf(stderr, "%.1f layers", layers);
+    }
+    if (slow) { fprintf(stderr, "%s%.0f s", any ? " in " : "", since); }
+    fputc(')', stderr);
+}
+
 /* Shows the line. whole: it is a lasting line with everything that is known. */
 static void show_line(double now, bool whole) {
     const uint64_t units = job.units + job.inside;
@@ -103,14 +119,7 @@ static void show_line(double now, bool whole) {
     if (is_quiet) { return; }
     fprintf(stderr, "%s%s: %llu of %llu %s", job.terminal ? "\r\033[K" : "", job.what,
             (unsigned long long)job.done, (unsigned long long)job.total, job.things);
-    if (job.inside > 0) {
-        fprintf(stderr, " and %llu %s", (unsigned long long)job.inside, job.unit);
-    } else if (layers > 0) {
-        fprintf(stderr, " and %.1f layers", layers);
-    }
-    if (job.done < job.total && now - job.prompt_s >= FIRST_S) {
-        fprintf(stderr, ", at the next for %.0f s", now - job.prompt_s);
-    }
+    say_next(now, layers);
     if (isfinite(rate) && rate > 0) {
         fprintf(stderr, ", %.*f %s/s", rate < 0.1 ? 3 : 1, rate, layers > 0 ? "layers" : job.unit);
     }

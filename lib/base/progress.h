@@ -4,12 +4,12 @@
  * line that is redrawn. Besides there are lines that stay: on a terminal one every ten minutes,
  * elsewhere also sooner, and one at the end. These read
  *
- *     scan: 120 of 4000 prompts, at the next for 5 s, 3.4 prompts/s, ETA 0:19:01 (2026-11-23
- *     01:14), 1.2 of about 40.0 MB written, 120.3 GB free, memory 812.0 MB
+ *     scan: 120 of 4000 prompts (the next: 5 s), 3.4 prompts/s, ETA 0:19:01 (2026-11-23 01:14),
+ *     1.2 of about 40.0 MB written, 120.3 GB free, memory 812.0 MB
  *
  * where the memory is the resident memory without mapped files. Until the first unit of work is
  * done, layers are counted in its place, so that every model shows progress from the first seconds
- * on: "0 of 12 prompts and 12.4 layers, at the next for 6 s, 2.1 layers/s". A prompt passes through
+ * on: "0 of 12 prompts (the next: 12.4 layers in 6 s), 2.1 layers/s". A prompt passes through
  * each layer several times. If the disk will not hold what is still to be written, a warning
  * follows the line, also with -q. */
 #pragma once
