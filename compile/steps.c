@@ -297,8 +297,11 @@ ckvc_status steps_give_out(steps *s, ckvc_err *err) {
     size_t n;
     steps_file(file, "tables", r->last_pass[r->best] + 1, "ckvt");
     CKVC_TRY(run_read_file(s->run, file, &bytes, &n, err));
+    CKVC_AUTO_FREE char *path = ckvc_path_join(run_path(s->run), "table.ckvt");
     if (!run_has_file(s->run, "table.ckvt")) {
         CKVC_TRY(run_checkpoint_file(s->run, "table.ckvt", bytes, n, err));
+    } else if (!ckvc_file_exists(path)) { /* the user has moved it away */
+        CKVC_TRY(run_publish_file(s->run, "table.ckvt", bytes, n, err));
     }
     const json_int_t number = (json_int_t)r->best + 1;
     if (has_note(s->run, "table", number)) { return CKVC_OK; }

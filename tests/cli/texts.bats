@@ -53,6 +53,10 @@ assert 160 <= d["shortest"] and d["longest"] <= 200, d'
     sed -i '/"name":"prompts/d' "$DIR/lost/journal.jsonl"
     from_texts "$DIR/lost" --resume
     diff <(run_sums "$DIR/run") <(run_sums "$DIR/lost")
+    # a table that was moved away is there again
+    mv "$DIR/lost/table.ckvt" "$DIR/moved.ckvt"
+    from_texts "$DIR/lost" --resume
+    cmp "$DIR/lost/table.ckvt" "$DIR/moved.ckvt"
     # other prompts are another plan; by its manifest a run goes on without the texts
     fails 65 "prompts*" "$CKVC" compile "${FEW[@]}" -q --out "$DIR/run" --resume --prompts 14
     "$CKVC" compile --model "$MODEL" --window 16 --continuation 16 --shard-prompts 2 -q --manifest "$DIR/run/prompts.jsonl" --leak-check "$DIR/run/prompts-check.json" --out "$DIR/run" --resume
