@@ -207,7 +207,7 @@ def sketch(model: PreTrainedModel, tokenizer: Any = None) -> str:
 
 def sketch_of_files(config: PretrainedConfig, tokenizer: Any = None) -> str:
     """The sketch of the model that lies in the folder of this configuration, without loading it: some rows of its safetensors files are read. "" if there are no
-    such files, or if the model is of a family whose layers may have other tensors in memory than in files."""
+    such files, if they lack layers, or if the model is of a family whose layers may have other tensors in memory than in files."""
     files, L = _files_of(folder_of(config)), config.get_text_config().num_hidden_layers
     if not files or _shape_lines(config) is None:
         return ""
@@ -218,7 +218,7 @@ def sketch_of_files(config: PretrainedConfig, tokenizer: Any = None) -> str:
                 layer = re.match(r"model\.layers\.\d+\.", name)
                 if layer and layer[0] in wanted:
                     wanted[layer[0]][name[layer.end():]] = _in_file(f.get_slice(name))
-        return _text_of(_sketched(config, list(wanted.values())), tokenizer)
+        return _text_of(_sketched(config, list(wanted.values())), tokenizer) if all(wanted.values()) else ""
 
 
 def same_model(table: Table, ours: str) -> Tuple[Optional[bool], str]:

@@ -23,7 +23,7 @@ from .command_line import Parser
 from .exchange import needed
 from .files import Error, FilePath, check, publish, read, refuse
 from .gguf_file import Bytes, read_gguf
-from .table import FEATURES, Array, Score, budget_tokens
+from .table import Array, Score, budget_tokens
 
 MAGIC, FILE_MAGIC, VERSION = 0xAF143CD8, 0x67677371, 3  # magic of a state in memory; magic of a file ("ggsq"), and the version of its layout
 BLOCK = 32  # numbers that share a scale in ggml's quantised types
@@ -153,7 +153,7 @@ def score_of(table: library.Table, budget: float, n_tokens: int) -> Score:
     refuse(not 0 < budget < 2**32, f"{table.name}: the budget is {budget}, want tokens from 1 up, or a share of the prompt below 1")
     score = table.score[table.nearest_budget(budget, n_tokens)]
     features = table.score[0].features if table.theta is not None else 0
-    refuse(not features or FEATURES[features][1], f"{table.name}: its score ({score.kind}{f', features of version {features}' if features else ''}) "
+    refuse(table.reads_attention, f"{table.name}: its score ({score.kind}{f', features of version {features}' if features else ''}) "
            "reads attention, which a state of llama.cpp does not have: make a table by `ckvc fit RUN --features 2`, of the same run")
     return Score("bank" if score.kind == "bank" else "learned", 0, 0, False, features, "heads")
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import Any, Dict, List
+from typing import Any, Dict, Iterator, List, Tuple
 
-from transformers import PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 
 from .files import Error, read, refuse
-from .fingerprint import same_model, sketch
+from .fingerprint import same_model, sketch, sketch_of_files
 from .hf_model import geometry_of
 from .table import Table
 
@@ -22,22 +22,45 @@ def descriptions() -> List[Dict[str, Any]]:
     return json.loads(read(path, 1 << 20)) if os.path.exists(path) else []
 
 
+def _tables() -> Iterator[Tuple[Dict[str, Any], str, Table]]:
+    """Each table's description, its path and the table. An Error says that it is not the one that is described."""
+    for entry in descriptions():
+        path = os.path.join(FOLDER, entry["name"], "table.ckvt")
+        table = Table.read(path)
+        refuse(table.content_id != entry["content_id"], f"{table.name}: is not the table that tables.json describes; install the package again")
+        yield entry, path, table
+
+
+def _say_taken(entry: Dict[str, Any]) -> None:
+    print(f"ckvc: takes its own table {entry['name']}, which was made for {entry['model']}", file=sys.stderr)
+
+
 def table_for(model: PreTrainedModel) -> Table:
     """The first of these tables that is known to be for this model, by its shape and by the sketch of its weights; a line on stderr says which. An Error of
     one line if none is."""
     g, but = geometry_of(model), ""
-    for entry in descriptions():
-        table = Table.read(os.path.join(FOLDER, entry["name"], "table.ckvt"))
-        refuse(table.content_id != entry["content_id"], f"{table.name}: is not the table that tables.json describes; install the package again")
+    for entry, _, table in _tables():
         try:
             table.check_model(g.n_layers, g.n_query_heads, g.n_kv_heads, g.head_dim)
         except Error:
             continue
         same, why = same_model(table, sketch(model))
         if same:
-            print(f"ckvc: takes its own table {entry['name']}, which was made for {entry['model']}", file=sys.stderr)
+            _say_taken(entry)
             return table
         but += f"; {entry['name']} has its shape, but {why}"
     source = model.config._name_or_path or "DIR"
     raise Error(f"no table that comes with ckvc is known to be for the model {source}{but}; make one with `ckvc compile --model {source} --out run` "
                 "and give run/table.ckvt")
+
+
+def path_without_attention(config: PretrainedConfig) -> str:
+    """The path of the first of these tables that reads no attention, and is known to be for the model in the folder of this configuration; a line on stderr
+    says which. An Error of one line if none is."""
+    ours = sketch_of_files(config)
+    for entry, path, table in _tables():
+        if not table.reads_attention and same_model(table, ours)[0]:
+            _say_taken(entry)
+            return path
+    raise Error(f"no table that comes with ckvc reads no attention and is known to be for the model {config._name_or_path}; make one with `ckvc compile --model "
+                f"{config._name_or_path} --features 2 --mode lengths --classes 2 --out run`, and give run/table.ckvt")

@@ -357,6 +357,11 @@ class Table:
         except Error as problem:
             raise Error(f"{self.name}: {problem}")
 
+    @property
+    def reads_attention(self) -> bool:
+        """Whether the table ranks by attention of the prompt's last rows, which the caches of engines do not hold: its learned ranking does, or it has none."""
+        return self.theta is None or bool(FEATURES[self.score[0].features][1])
+
     def check_model(self, n_layers: int, n_query_heads: int, n_kv_heads: int, head_dim: int) -> None:
         """An Error, in the words of the C library, if the table is for another model, or is a probe's, which nobody should deploy."""
         self._refuse(self.operator != "paper" and not (self.has_shares and self.operator == "no-threshold"),

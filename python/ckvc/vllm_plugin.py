@@ -10,11 +10,11 @@ from __future__ import annotations
 import functools
 import os
 import re
-from typing import Any, Container, NamedTuple, Optional
+from typing import Any, Callable, Container, NamedTuple, Optional
 
 from .files import Error, plain, refuse
 from .hub import table_file
-from .table import FEATURES, Table, budget_tokens
+from .table import Table, budget_tokens
 
 TESTED = ("0.32",)  # minor versions of vLLM for which tests/outside/vllm_engine.py has passed
 WORKERS = ("vllm.v1.worker.cpu_worker.CPUWorker", "vllm.v1.worker.gpu_worker.Worker")  # those that ckvc.vllm.Worker can be
@@ -43,9 +43,10 @@ def read_table(path: str) -> Table:
         raise Error(f"{path}: {problem.strerror}; additional_config has it as ckvc.table")
 
 
-def settings_of(additional_config: Any) -> Optional[Settings]:
-    """The settings that an additional_config asks for, with `lengths` decided and the table's path made absolute. None if it has no key `ckvc`. An Error says
-    which setting is wrong, or that the table cannot be served."""
+def settings_of(additional_config: Any, model_config: Optional[Callable[[], Any]] = None) -> Optional[Settings]:
+    """The settings that an additional_config asks for, with `lengths` decided and the table's path made absolute. None if it has no key `ckvc`. If no table is
+    named, it is the one that comes with ckvc for the model, whose configuration (a PretrainedConfig) model_config gives. An Error says which setting is wrong,
+    or that the table cannot be served."""
     asked = additional_config.get("ckvc") if isinstance(additional_config, dict) else None
     if asked is None:
         return None
@@ -54,8 +55,11 @@ def settings_of(additional_config: Any) -> Optional[Settings]:
         refuse(name not in KINDS, f"additional_config: ckvc.{plain(name)} is no setting; they are {', '.join(KINDS)}")
         kind, want = KINDS[name]
         refuse(not isinstance(value, kind) or (isinstance(value, bool) and bool not in kind), f"additional_config: ckvc.{name} is {plain(value)}, want {want}")
-    for name in ("table", "budget"):
-        refuse(name not in asked, f"additional_config: ckvc.{name} is missing")
+    refuse("budget" not in asked, "additional_config: ckvc.budget is missing")
+    if "table" not in asked:
+        refuse(not model_config, "additional_config: ckvc.table is missing")
+        from .shipped import path_without_attention
+        asked = {**asked, "table": path_without_attention(model_config())}
     settings = Settings(**{**asked, "table": os.path.abspath(table_file(asked["table"]))})
     table = read_table(settings.table)
     _check_table(table, settings.budget)
@@ -72,8 +76,8 @@ def _check_table(table: Table, budget: float) -> None:
     """An Error if the table's ranking reads attention, which vLLM's cache does not hold, or if the budget is none."""
     table.check_budget(budget)
     table.begin(budget, table.window, "shared")  # refuses what is no budget
-    features = table.score[0].features if table.theta is not None else 0
-    if not features or FEATURES[features][1]:
+    if table.reads_attention:
+        features = table.score[0].features if table.theta is not None else 0
         raise Error(f"{table.name}: its score ({table.score[0].kind}{f', features of version {features}' if features else ''}) reads attention, which vLLM's "
                     "cache does not hold: make a table by `ckvc fit RUN --features 2`, of the same run")
     for b in range(table.n_budgets):
@@ -197,7 +201,7 @@ def register() -> None:
         return
 
     def create_engine_config(self: Any, *args: Any, **kwargs: Any) -> Any:
-        settings = settings_of(self.additional_config)
+        settings = settings_of(self.additional_config, lambda: self.create_model_config().hf_config)
         if settings is None:
             return create(self, *args, **kwargs)
         self.enable_prefix_caching = False  # what is compacted in place must not be found by others

@@ -18,7 +18,7 @@ hub, tmp = contextlib.ExitStack(), outside.scratch()
 os.environ.update(HF_ENDPOINT=hub.enter_context(serving()), HF_HOME=str(tmp / "home"), HF_HUB_OFFLINE="0", NO_PROXY="127.0.0.1", no_proxy="127.0.0.1")
 a, (torch, transformers, *_), _, ids = outside.by_torch()
 import ckvc.hf  # noqa: E402  (its folder was added above)
-from ckvc import fingerprint, shipped  # noqa: E402
+from ckvc import fingerprint, shipped, vllm_plugin  # noqa: E402
 
 SMALL, LARGE = outside.ROOT / "models/ckvc-tiny-4l", outside.ROOT / "models/ckvc-tiny-8l"
 manifest = outside.manifest({"id": f"f{i}", "tokens": ids[10000 + 200 * i : 10200 + 200 * i]} for i in range(4))
@@ -60,6 +60,15 @@ in_files, in_memory = (of.split() for of in (fingerprint.sketch_of_files(files),
 wrong += in_files[2:] != in_memory[2:] or (in_files[1], in_memory[1]) != ("000f", "0000")  # bfloat16 there, float32 here
 fingerprint.check_files(ckvc.Table.read(tmp / "large" / "table.ckvt"), files)
 wrong += outside.missed(lambda: fingerprint.check_files(ckvc.Table.read(tmp / "small" / "table.ckvt"), files), "and their shapes differ")
+# what vLLM serves where no table is named: one that reads no attention
+wrong += outside.missed(lambda: shipped.path_without_attention(files), "--features 2 --mode lengths --classes 2 --out run")
+(tmp / "bare").mkdir()
+outside.run(a.ckvc, "fit", tmp / "demand-large", "--features", "2", "-q", "--out", tmp / "bare" / "table.ckvt")
+describe("small", "large", "bare")
+with contextlib.redirect_stderr(io.StringIO()) as said:
+    settings = vllm_plugin.settings_of({"ckvc": {"budget": 0.25}}, lambda: files)
+wrong += settings.table != str(tmp / "bare" / "table.ckvt") or "takes its own table bare, which was made for the bare one" not in said.getvalue()
+describe("large")
 Hub.repositories = {f"org/{n}": ({"main": "1" * 40}, {"1" * 40: {"table.ckvt": (tmp / n / "table.ckvt").read_bytes()}}) for n in ("small", "large")}
 (from_hub, said), (pinned, nothing) = taken("org/large"), taken("org/large@" + "1" * 40)
 wrong += from_hub != given or pinned != given or f"ckvc: takes org/large as of commit {'1' * 40}" not in said or nothing != ""
@@ -71,4 +80,4 @@ shutil.rmtree(tmp / "large")
 (tmp / "tables.json").unlink()
 wrong += outside.missed(lambda: ckvc.hf.compress(model, budget=0.25), "no table that comes with ckvc")
 assert not wrong, wrong
-print("compress without a table, or with one of a hub: takes the one that fits, as if given; 8 refusals in one line: 0 wrong")
+print("compress without a table, or with one of a hub: takes the one that fits, as if given; 9 refusals in one line: 0 wrong")

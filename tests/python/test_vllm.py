@@ -38,7 +38,7 @@ def config(**changed):
     """A configuration that ckvc serves, as far as it reads one."""
     c = types.SimpleNamespace(
         model_config=types.SimpleNamespace(use_mla=False, is_hybrid=False, has_inner_state=False, is_encoder_decoder=False, uses_mrope=False,
-                                           runner_type="generate"),
+                                           runner_type="generate", hf_config="the model's"),
         parallel_config=types.SimpleNamespace(decode_context_parallel_size=1, prefill_context_parallel_size=1, pipeline_parallel_size=1, data_parallel_size=1,
                                               use_ubatching=False, worker_cls="vllm.v1.worker.cpu_worker.CPUWorker"),
         scheduler_config=types.SimpleNamespace(scheduler_cls=None, async_scheduling=False, disable_hybrid_kv_cache_manager=False),
@@ -50,10 +50,18 @@ def config(**changed):
 
 
 def fake_vllm(version="0.32.0"):
-    """Modules in vLLM's place, with an EngineArgs whose create_engine_config returns `made`."""
+    """Modules in vLLM's place, with an EngineArgs whose create_engine_config returns `made`; and in place of those of the package that need torch, which
+    tests/outside/transformers_tables.py tests."""
+    def check_files(table, model):
+        if model != "the model's":
+            raise ckvc.Error(f"{table.name}: was made for another model than {model}")
+
     class EngineArgs:
         def __init__(self, additional_config, made):
             self.additional_config, self.made, self.enable_prefix_caching = additional_config, made, None
+
+        def create_model_config(self):
+            return self.made.model_config
 
         def create_engine_config(self, usage=None):
             self.made.additional_config = self.additional_config
@@ -62,7 +70,9 @@ def fake_vllm(version="0.32.0"):
     say = lambda text, *args: said.append(text % args)  # noqa: E731
     log = types.SimpleNamespace(info=say, warning=say)
     modules = {"vllm": types.ModuleType("vllm"), "vllm.logger": types.ModuleType("vllm.logger"), "vllm.engine": types.ModuleType("vllm.engine"),
-               "vllm.engine.arg_utils": types.ModuleType("vllm.engine.arg_utils")}
+               "vllm.engine.arg_utils": types.ModuleType("vllm.engine.arg_utils"), "ckvc.fingerprint": types.ModuleType("ckvc.fingerprint"),
+               "ckvc.shipped": types.ModuleType("ckvc.shipped")}
+    modules["ckvc.fingerprint"].check_files, modules["ckvc.shipped"].path_without_attention = check_files, {"the model's": LENGTHS}.get
     modules["vllm"].__version__, modules["vllm.logger"].init_logger, modules["vllm.engine.arg_utils"].EngineArgs = version, lambda name: log, EngineArgs
     return mock.patch.dict(sys.modules, modules), EngineArgs
 
@@ -180,6 +190,10 @@ def test_plugin():
         args = EngineArgs({"ckvc": {"table": LEARNED, "budget": 0.5}}, config(async_scheduling=True, worker_cls="vllm.v1.worker.gpu_worker.Worker"))
         assert args.create_engine_config().scheduler_config.scheduler_cls == "ckvc.vllm.AsyncScheduler"
         assert args.made.parallel_config.worker_cls == "ckvc.vllm.Worker"
+        args = EngineArgs({"ckvc": {"budget": 0.25}}, config())  # the table that comes along for this model
+        assert args.create_engine_config().additional_config["ckvc"]["table"] == os.path.abspath(LENGTHS)
+        args = EngineArgs({"ckvc": {"table": LEARNED, "budget": 0.5}}, config(hf_config="another"))
+        refused("was made for another model than another", args.create_engine_config)
         args = EngineArgs({"ckvc": {"table": LEARNED, "budget": 0.5}}, config(cache_dtype="fp8"))
         refused("ckvc does not serve a quantised cache", args.create_engine_config)
         args = EngineArgs({"ckvc": {"table": LENGTHS, "budget": 0.25}},
