@@ -15,7 +15,7 @@ typedef struct tables_cli {
 
 static const char list_form[] =
     "{.#{name}: for {model} ({model_licence}), made from {made_from}\n"
-    "{serves?  for {serves}\n}"
+    "{serves?  served by {serves}\n}"
     "  {bytes} bytes, licence {licence}, content id {content_id:.12s}...\n"
     "  from prompts of {lengths.0} to {lengths.1} tokens, by scripts/tables.sh:\n    {made}\n"
     "{losses#  budget {budget:-7g} KL {kl:.3f} on {prompts} prompts"
