@@ -260,15 +260,16 @@ const verb verb_manifest_build = {
         "--retrieval 0.25 --split-share heldout=0.3 ... \n"
         "  ckvc manifest build --chat --model DIR requests.jsonl --out chat.jsonl\n"
         "  ckvc manifest build --model DIR --retrieval 0.5 --out prompts.jsonl\n"
-        "    # of the texts that come along\n"
+        "    # makes prompts of the texts that come with ckvc\n"
         "\nPATH is a file or a folder of plain text or reStructuredText, which may be .gz; "
         "scripts/plain_text.py makes text of HTML, man\n"
-        "pages and info. Without a PATH the prompts are made of the texts that come with ckvc. "
-        "Any language is read, as UTF-8. Of text only prose is used: short "
-        "documents, repeated paragraphs and spans that\n"
-        "are no prose are left out and named. Code, data and Markdown are used as they stand. With "
-        "--chat one conversation becomes one\n"
-        "prompt; tools and roles that the template does not know are refused by name.\n",
+        "pages and info. Without a PATH the prompts are made of the texts that come with ckvc, "
+        "whose documents are spread evenly over the\n"
+        "splits. Any language is read, as UTF-8. Of text only prose is used: short documents, "
+        "repeated paragraphs and spans that are no\n"
+        "prose are left out and named. Code, data and Markdown are used as they stand. With --chat "
+        "one conversation becomes one prompt;\n"
+        "tools and roles that the template does not know are refused by name.\n",
     .common =
         " out keep chat model prompts min-length max-length continuation retrieval split-share "
         "seed force ",

@@ -118,8 +118,8 @@ static ckvc_status check_measured(const policy_choice *choice, ckvc_err *err) {
             char formats[CACHE_FORMATS_TEXT];
             USAGE_IF(!cache_is_plain(held),
                      "--attention-error measures what is left out of a cache in f32, and %s is "
-                     "held in %s: leave out --cache-keys and --cache-values, policies in another "
-                     "format, as in full@q8_0, and --bytes; or give --cache-keys f32 "
+                     "held in %s: leave out --bytes, --cache-keys, --cache-values and formats "
+                     "behind @. If the formats are the table's, give --cache-keys f32 "
                      "--cache-values f32",
                      asked_policy_name(&choice->list[i]), cache_formats_name(held, formats));
         }

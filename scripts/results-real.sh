@@ -6,10 +6,10 @@
 # them, or it takes the prompts of FROM for all corpora. Then the table and every rule (RULES) are scored on FRESH prompts of the corpus's
 # fresh recipe, which chose nothing, at T/16, T/8 and T/4. OUTDIR/report compares them, and the shares of the tables. TABLES, with commas
 # between them, stand for a compiled table: this is for prompts of lengths from which it was not made. Finished parts are not made again,
-# and parts that have begun go on. BUDGETS are the table's in place of these, and COMPILE more options for compile, such as "--features 2
-# --mode lengths --classes 2". A rule with +fit needs a table with a bank. HF, the model's directory for transformers, adds Attention
-# Matching with the head budgets of the (first) table, by the Python that PYTHON names: half a minute for each prompt and budget of a 135M
-# model.
+# and parts that have begun go on. BUDGETS replaces these budgets of the table, 0.0625,0.125,0.25, and COMPILE has further options for
+# compile, such as "--features 2 --mode lengths --classes 2". A rule with +fit needs a table with a bank. HF, the model's directory for
+# transformers, adds Attention Matching with the head budgets of the (first) table, by the Python that PYTHON names: half a minute for each
+# prompt and budget of a 135M model.
 set -euo pipefail
 ckvc=$(realpath "${1:?usage: results-real.sh CKVC MODEL OUTDIR CORPUS...}")
 model=$(realpath "${2:?usage: results-real.sh CKVC MODEL OUTDIR CORPUS...}")
@@ -34,7 +34,7 @@ for corpus; do
     [ -e "fresh-$corpus.jsonl" ] || "$root/scripts/corpora.py" --cut "${CUT:-qwen2.5-coder-1k}" "$ckvc" . $([ "$given" ] || echo "$from") "fresh-$corpus"
     if [ ! -e "${of%%,*}" ]; then
         { few fit "${FIT:-10}" "$from.jsonl" && few select "${SELECT:-5}" "$from.jsonl"; } >"few-$from.jsonl"
-        # shellcheck disable=SC2046 # a word or none
+        # shellcheck disable=SC2046,SC2086 # words or none
         "$ckvc" compile --model "$model" --manifest "few-$from.jsonl" -C "$continuation" -B "${BUDGETS:-0.0625,0.125,0.25}" --label "$from" --out "$run" \
             $(resume "$run/run.json") ${COMPILE:-}
     fi
@@ -48,7 +48,7 @@ for corpus; do
     [ "$hf" ] || continue
     # shellcheck disable=SC2046
     [ -e "matching-$corpus.jsonl" ] || "${PYTHON:-python3}" "$root/scripts/attention_matching.py" "$hf" --manifest "few-fresh-$corpus.jsonl" --continuation "$continuation" \
-        -B 0.0625,0.125,0.25 --shares "${of%%,*}" --beside "scores-$corpus.jsonl" --dtype float32 --out "matching-$corpus.jsonl" $(resume "matching-$corpus.jsonl.checkpoint")
+        -B "${BUDGETS:-0.0625,0.125,0.25}" --shares "${of%%,*}" --beside "scores-$corpus.jsonl" --dtype float32 --out "matching-$corpus.jsonl" $(resume "matching-$corpus.jsonl.checkpoint")
     scores+=,matching-$corpus.jsonl
 done
 "$ckvc" report "${tables[@]}" --scores "$scores" --force --out report

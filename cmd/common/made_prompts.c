@@ -79,7 +79,8 @@ ckvc_status default_texts_add(corpus *c, ckvc_err *err) {
     CKVC_AUTO_FREE char *home = opt_shipped_path(".", "default-texts");
     FAIL_IF(!home, CKVC_E_NOINPUT,
             "the default texts are not beside this program (share/ckvc/default-texts of where it "
-            "is installed): give texts of your own (compile: --texts DIR --default-texts no)");
+            "is installed): give texts of your own, as PATH to manifest build, or by --texts DIR "
+            "--default-texts no to compile");
     for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
         CKVC_AUTO_FREE char *path = ckvc_path_join(home, sources[i]);
         CKVC_TRY(corpus_add(c, sources[i], path, err));

@@ -321,7 +321,7 @@ static void append_line(scorer *s, lane *x, size_t i, uint32_t b, const policy_k
  * still in each worker's scratch. */
 static bool is_rolled_out(const policy_choice *choice, size_t i, uint32_t b) {
     const asked_policy *policy = &choice->list[i];
-    if (b == 0 || policy->kind != POLICY_FULL || policy->skip >> (b - 1) & 1) { return false; }
+    if (b == 0 || policy->kind != POLICY_FULL || policy->skip) { return false; }
     const cache_formats before = policy_formats(choice, i, b - 1),
                         now = policy_formats(choice, i, b);
     return before.keys == now.keys && before.values == now.values;

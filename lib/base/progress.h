@@ -7,11 +7,11 @@
  *     scan: 120 of 4000 prompts (the next: 5 s), 3.4 prompts/s, ETA 0:19:01 (2026-11-23 01:14),
  *     1.2 of about 40.0 MB written, 120.3 GB free, memory 812.0 MB
  *
- * where the memory is the resident memory without mapped files. Until the first unit of work is
- * done, layers are counted in its place, so that every model shows progress from the first seconds
- * on: "0 of 12 prompts (the next: 12.4 layers in 6 s), 2.1 layers/s". A prompt passes through
- * each layer several times. If the disk will not hold what is still to be written, a warning
- * follows the line, also with -q. */
+ * where the time of the next prompt is how long ago it began, and the memory is the resident memory
+ * without mapped files. Until the first unit of work is done, layers are counted in its place, so
+ * that every model shows progress from the first seconds on: "0 of 12 prompts (the next: 12.4
+ * layers in 6 s), 2.1 layers/s". A prompt passes through each layer several times. If the disk will
+ * not hold what is still to be written, a warning follows the line, also with -q. */
 #pragma once
 
 #include <stdbool.h>

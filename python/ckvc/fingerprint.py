@@ -19,10 +19,11 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, MutableMapping,
 
 import numpy as np
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from transformers import PretrainedConfig, PreTrainedModel
 from transformers.utils import cached_file
 
+from .files import Error
 from .json_text import canonical, sha256
 from .table import Array, Table, refuse
 
@@ -206,24 +207,32 @@ def sketch(model: PreTrainedModel, tokenizer: Any = None) -> str:
 
 
 def sketch_of_files(config: PretrainedConfig, tokenizer: Any = None) -> str:
-    """The sketch of the model that lies in the folder of this configuration, without loading it: some rows of its safetensors files are read. "" if there are no
-    such files, if they lack layers, or if the model is of a family whose layers may have other tensors in memory than in files."""
+    """The sketch of the model that lies in the folder of this configuration, without loading it: some rows of its safetensors files are read. "" if they are
+    not there, or not all of them, or if the model is of a family whose layers may have other tensors in memory than in files. An Error says that a file is
+    damaged."""
     files, L = _files_of(folder_of(config)), config.get_text_config().num_hidden_layers
-    if not files or _shape_lines(config) is None:
+    if not files or not all(map(os.path.exists, files)) or _shape_lines(config) is None:
         return ""
     wanted: Dict[str, Dict[str, _Weights]] = {f"model.layers.{l}.": {} for l in _sampled(L)}
     with contextlib.ExitStack() as opened:
-        for f in (opened.enter_context(safe_open(path, "pt")) for path in files):
-            for name in f.keys():
-                layer = re.match(r"model\.layers\.\d+\.", name)
-                if layer and layer[0] in wanted:
-                    wanted[layer[0]][name[layer.end():]] = _in_file(f.get_slice(name))
-        return _text_of(_sketched(config, list(wanted.values())), tokenizer) if all(wanted.values()) else ""
+        try:
+            for f in (opened.enter_context(safe_open(path, "pt")) for path in files):
+                for name in f.keys():
+                    layer = re.match(r"model\.layers\.\d+\.", name)
+                    if layer and layer[0] in wanted:
+                        wanted[layer[0]][name[layer.end():]] = _in_file(f.get_slice(name))
+            return _text_of(_sketched(config, list(wanted.values())), tokenizer) if all(wanted.values()) else ""
+        except (OSError, SafetensorError) as why:
+            raise Error(f"{folder_of(config)}: a safetensors file cannot be read: {why}") from None
 
 
-def same_model(table: Table, ours: str) -> Tuple[Optional[bool], str]:
-    """Whether the table was made for the model with the sketch `ours`, even if from another file, as sketch_same of lib/base/sketch.c decides. None if it is
-    not known. The text says why."""
+def same_model(table: Table, model: PreTrainedModel, tokenizer: Any = None) -> Tuple[Optional[bool], str]:
+    """Whether the table was made for this model, even if from another file. None if it is not known. The text says why."""
+    return same_sketch(table, sketch(model, tokenizer))
+
+
+def same_sketch(table: Table, ours: str) -> Tuple[Optional[bool], str]:
+    """The same for the model with the sketch `ours`, as sketch_same of lib/base/sketch.c decides."""
     a, b = table.sketch.split(), ours.split()
     if len(a) != 6 or len(b) != 6 or a[0] != b[0]:
         return None, "one of them has no sketch of its model"
@@ -241,7 +250,7 @@ def check_model(table: Table, model: PreTrainedModel, tokenizer: Any = None, nam
     """An Error if a table is known to be for another model. If it is for this model in another file, a line on stderr says so. name: the model's fingerprint,
     if it is known. Of a table without a sketch nothing is known here; Table.check_model compares its shape."""
     made = table.meta.get("fingerprint")
-    same, why = (None, "") if not made or made == name else same_model(table, sketch(model, tokenizer))
+    same, why = (None, "") if not made or made == name else same_model(table, model, tokenizer)
     ours = os.path.basename(model.config._name_or_path.rstrip("/")) or type(model).__name__
     _refuse_other(table, same, why, ours)
     if same and (name or table.sketch.split()[4:] != sketch(model).split()[4:]):
@@ -250,7 +259,7 @@ def check_model(table: Table, model: PreTrainedModel, tokenizer: Any = None, nam
 
 def check_files(table: Table, config: PretrainedConfig, tokenizer: Any = None) -> None:
     """An Error if a table is known to be for another model than the one in the folder of this configuration, which is not loaded."""
-    _refuse_other(table, *same_model(table, sketch_of_files(config, tokenizer)), os.path.basename(config._name_or_path.rstrip("/")))
+    _refuse_other(table, *same_sketch(table, sketch_of_files(config, tokenizer)), os.path.basename(config._name_or_path.rstrip("/")))
 
 
 def _made_for(table: Table) -> str:

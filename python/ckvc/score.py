@@ -381,15 +381,17 @@ def kvzap_model(folder: Optional[str], model: PreTrainedModel) -> Optional[PreTr
 
 def make_prompts(a: Any, model: PreTrainedModel) -> Tuple[str, str]:
     """Makes the prompts of `compile` where no manifest is given, as `ckvc compile` does: of the texts that come with the C program, half of them retrieval, split
-    into fit, select and heldout by document. Prompts to fit that share text with others are left out. Returns the paths of the manifest and of the record of
-    that check, both in a.out. A run that goes on keeps its prompts."""
+    into fit, select and heldout by document. Prompts to fit that share text with others are left out. Lengths are not fitted to the model's context. Returns the
+    paths of the manifest and of the record of that check, both in a.out. A run that goes on keeps its prompts. An Error says that a.out holds a run already."""
     manifest, record = (os.path.join(a.out, name) for name in ("prompts.jsonl", "prompts-check.json"))
+    refuse(not a.resume and os.path.exists(os.path.join(a.out, "demand")), f"{a.out}: holds a run already: --resume goes on with it, or choose another --out")
+    length, number, seed = a.lengths or 1024, a.prompts or 48, ("--seed", str(a.seed))
     if not (a.resume and os.path.exists(manifest) and os.path.exists(record)):
         of_model, whole = ("--model", folder_of(model.config) or a.model), manifest + ".all"
         os.makedirs(a.out, exist_ok=True)
-        run(a.ckvc, "manifest", "build", *of_model, "--prompts", str(a.prompts), "--retrieval", "0.5", "--min-length", str(4 * a.lengths // 5),
-            "--max-length", str(a.lengths), "--continuation", str(a.continuation), "--split-share", "select=0.2,heldout=0.2", "--force", "--out", whole)
-        run(a.ckvc, "manifest", "check", whole, "--against", whole, *of_model, "--clean", manifest, "--force", "--out", record)
+        run(a.ckvc, "manifest", "build", *of_model, "--prompts", str(number), "--retrieval", "0.5", "--min-length", str((4 * length + 4) // 5),
+            "--max-length", str(length), "--continuation", str(a.continuation), "--split-share", "select=0.2,heldout=0.2", *seed, "--force", "--out", whole)
+        run(a.ckvc, "manifest", "check", whole, "--against", whole, *of_model, *seed, "--clean", manifest, "--force", "--out", record)
         os.remove(whole)
     return manifest, record
 
@@ -464,8 +466,9 @@ def main(verb: str, words: List[str]) -> str:
         p.add_argument("--mode", default="heads", choices=("heads", "layers", "lengths"), help="Make a table of this mode (ckvc fit).")
         p.add_argument("--classes", metavar="K", help="With --mode lengths, put the layers into K classes of one length each (ckvc fit).")
         p.add_argument("--leak-check", metavar="CHECK.json", help="Keep this record of ckvc manifest check in the table.")
-        p.add_argument("--lengths", type=int, default=1024, metavar="N", help="Without --manifest, make prompts of at most N tokens; without this option %(default)s.")
-        p.add_argument("--prompts", type=int, default=48, metavar="N", help="Without --manifest, make N prompts; without this option %(default)s.")
+        p.add_argument("--lengths", type=int, metavar="N",
+                       help="Without --manifest, make prompts of at most N tokens and at least four fifths of that; without this option 1024.")
+        p.add_argument("--prompts", type=int, metavar="N", help="Without --manifest, make N prompts, half of them retrieval; without this option 48.")
         p.add_argument("--ckvc", default=os.environ.get("CKVC", "ckvc"), help="Run this as the C program; without this option %(default)s.")
         p.set_defaults(kvzap=None)
     a = p.parse_args(words)
@@ -473,6 +476,10 @@ def main(verb: str, words: List[str]) -> str:
     refuse("DMSPress" in a.policy and not a.kvzap, "DMSPress: keeps by a threshold: want python3 -m ckvc score --kvzap FOLDER, which scripts/kvzap.py makes", Usage)
     if not scores:
         refuse(a.leak_check and not a.manifest, "--leak-check: is the record of a --manifest", Usage)
+        refuse(a.manifest and (a.lengths or a.prompts) is not None, "--lengths and --prompts say how prompts are made, but those of --manifest are made: leave out one of the two",
+               Usage)
+        refuse(a.lengths is not None and a.lengths < 1, f"--lengths: got {a.lengths}, wanted a number of tokens", Usage)
+        refuse(a.prompts is not None and a.prompts < 8, f"--prompts: got {a.prompts}, wanted 8 or more", Usage)
         run(a.ckvc, "--version")
         model, tokenizer = loaded(a)
         if not a.manifest:

@@ -9,7 +9,7 @@ from typing import Any, Dict, Iterator, List, Tuple
 from transformers import PretrainedConfig, PreTrainedModel
 
 from .files import Error, read, refuse
-from .fingerprint import same_model, sketch, sketch_of_files
+from .fingerprint import same_model, same_sketch, sketch_of_files
 from .hf_model import geometry_of
 from .table import Table
 
@@ -44,7 +44,7 @@ def table_for(model: PreTrainedModel) -> Table:
             table.check_model(g.n_layers, g.n_query_heads, g.n_kv_heads, g.head_dim)
         except Error:
             continue
-        same, why = same_model(table, sketch(model))
+        same, why = same_model(table, model)
         if same:
             _say_taken(entry)
             return table
@@ -56,11 +56,17 @@ def table_for(model: PreTrainedModel) -> Table:
 
 def path_without_attention(config: PretrainedConfig) -> str:
     """The path of the first of these tables that reads no attention, and is known to be for the model in the folder of this configuration; a line on stderr
-    says which. An Error of one line if none is."""
-    ours = sketch_of_files(config)
+    says which. An Error of one line if none is, or if the folder's weights are not there."""
+    ours, but, source = sketch_of_files(config), "", config._name_or_path
+    refuse(not ours, f"which table is for the model {source} is told from its safetensors files, which are not there or are of a family that is not known: name "
+                     "a table; files of a hub are there after `hf download`")
     for entry, path, table in _tables():
-        if not table.reads_attention and same_model(table, ours)[0]:
+        if table.reads_attention:
+            continue
+        same, why = same_sketch(table, ours)
+        if same:
             _say_taken(entry)
             return path
-    raise Error(f"no table that comes with ckvc reads no attention and is known to be for the model {config._name_or_path}; make one with `ckvc compile --model "
-                f"{config._name_or_path} --features 2 --mode lengths --classes 2 --out run`, and give run/table.ckvt")
+        but += f"; {entry['name']}: {why}"
+    raise Error(f"vLLM needs a table that reads no attention, and none that comes with ckvc is known to be for the model {source}{but}; make one with "
+                f"`ckvc compile --model {source} --features 2 --mode lengths --classes 2 --out run`, and give run/table.ckvt")

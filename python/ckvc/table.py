@@ -359,7 +359,8 @@ class Table:
 
     @property
     def reads_attention(self) -> bool:
-        """Whether the table ranks by attention of the prompt's last rows, which the caches of engines do not hold: its learned ranking does, or it has none."""
+        """Whether the table needs attention of the prompt's last rows, which the caches of engines do not hold. It does where its features read attention, and
+        where it has no learned ranking."""
         return self.theta is None or bool(FEATURES[self.score[0].features][1])
 
     def check_model(self, n_layers: int, n_query_heads: int, n_kv_heads: int, head_dim: int) -> None:

@@ -45,8 +45,8 @@ def read_table(path: str) -> Table:
 
 def settings_of(additional_config: Any, model_config: Optional[Callable[[], Any]] = None) -> Optional[Settings]:
     """The settings that an additional_config asks for, with `lengths` decided and the table's path made absolute. None if it has no key `ckvc`. If no table is
-    named, it is the one that comes with ckvc for the model, whose configuration (a PretrainedConfig) model_config gives. An Error says which setting is wrong,
-    or that the table cannot be served."""
+    named, it is the one that comes with ckvc for the model; model_config returns the model's PretrainedConfig. An Error says which setting is wrong, or that the
+    table cannot be served."""
     asked = additional_config.get("ckvc") if isinstance(additional_config, dict) else None
     if asked is None:
         return None
@@ -182,8 +182,8 @@ def prepare(config: Any, settings: Settings) -> None:
     what = refusal(config)
     refuse(what, f"ckvc does not serve {what}")
     hybrid_off = settings.lengths and config.scheduler_config.disable_hybrid_kv_cache_manager
-    check_files(read_table(settings.table), config.model_config.hf_config)
     refuse(hybrid_off, "ckvc: a length per layer needs KV cache groups: leave --disable-hybrid-kv-cache-manager out, or set \"lengths\": false")
+    check_files(read_table(settings.table), config.model_config.hf_config)
     scheduler = config.scheduler_config
     scheduler.scheduler_cls = f"ckvc.vllm.{'AsyncScheduler' if scheduler.async_scheduling else 'Scheduler'}"
     config.parallel_config.worker_cls = "ckvc.vllm.Worker"

@@ -110,12 +110,13 @@ static void add_loss_rows(const report_numbers *n, const score_series *like, boo
 
 void loss_numbers_make(report_numbers *n) {
     const score_numbers *s = &n->scores;
-    json_t *list = json_object_get(json_object_get(n->json, "scores"), "losses");
+    json_t *all = json_object_get(n->json, "scores"), *list = json_object_get(all, "losses");
     bool by_kl = true;
     EACH(score_series, x, s->series, s->n_series) {
         by_kl &= !has_row(x) || !isfinite(series_loss(x, false).mean) ||
                  isfinite(series_loss(x, true).mean);
     }
+    json_object_set_new(all, "losses_by_kl", json_boolean(by_kl));
     EACH(score_series, x, s->series, s->n_series) {
         bool first = series_is_shown(x);
         for (const score_series *y = s->series; y < x; y++) {

@@ -172,19 +172,18 @@ static const char *judged_by(const interval *d) {
                    better ? "better" : "worse", say_fixed(better ? d->lo : -d->hi, 3),
                    say_fixed(better ? d->hi : -d->lo, 3));
     }
-    return say("the difference is %s%s", SAY_INTERVAL(*d, 3),
+    return say("the table is ahead by %s%s", SAY_INTERVAL(*d, 3),
                d->lo < d->hi ? ", which decides nothing" : "");
 }
 
 /* Says what the base of a comparison loses and how far the table is from it, by KL where every
- * line has it: "snapkv (KL 0.243): the table is 0.125 better (0.092 to 0.158)". `after` stands
- * between the two. */
+ * line has it: "snapkv, with a KL of 0.243: the table is 0.125 better (0.092 to 0.158)". `after`
+ * stands between the two. */
 static const char *say_beside(const char *base, const comparison *c, const char *after) {
     const difference *of = &c->all;
-    return of->by_kl ? say("%s (KL %s)%s %s", base, say_fixed(series_loss(&c->base, true).mean, 3),
-                           after, judged_by(&of->kl))
-                     : say("%s (%s above the full cache)%s %s", base,
-                           say_fixed(-of->reward_base, 3), after, judged_by(&of->d));
+    const double lost = of->by_kl ? series_loss(&c->base, true).mean : -of->reward_base;
+    return say("%s, with a %s of %s%s %s", base, of->by_kl ? "KL" : "loss", say_fixed(lost, 3),
+               after, judged_by(of->by_kl ? &of->kl : &of->d));
 }
 
 static const char *say_against_identity(const verdict_need *need) {
@@ -192,8 +191,7 @@ static const char *say_against_identity(const verdict_need *need) {
            : !need->by->all.equal_tokens
                ? "It was not scored beside identity at as many entries: add matched to --policy."
                : say("Against %s.",
-                     say_beside(say("%s, which needs no table", need->by->base.policy), need->by,
-                                ","));
+                     say_beside(say("%s (no table)", need->by->base.policy), need->by, ","));
 }
 
 static const char *against_reference(const verdict_need *need) {
@@ -248,17 +246,19 @@ static const char *say_reason(const verdict_at *x) {
     const ckvc_mode mode = x->of->setting.mode;
     const comparison *by = x->reference.by ? x->reference.by : x->gain.by;
     const size_t documents = by ? by->all.n_documents : 0;
-    return say("at %s%s it loses %s nats per token more than the full cache%s, on %.0f prompts%s. "
+    const bool decides =
+        (!x->reference.by || x->reference.by->all.by_kl) && (!x->gain.by || x->gain.by->all.by_kl);
+    return say("at %s%s, on %.0f prompts%s, it loses %s nats per token more than the full cache%s. "
                "%s %s%s%s",
                say_size(x), mode == CKVC_MODE_HEADS ? "" : say(" in mode %s", ckvc_mode_name(mode)),
-               say_fixed(x->loss.mean, 3),
-               isnan(x->kl.mean)
-                   ? ""
-                   : say(", and the KL, which decides, is %s", say_fixed(x->kl.mean, 3)),
                x->prompts,
                documents && documents < by->all.n
                    ? say(" of %zu document%s", documents, documents > 1 ? "s" : "")
                    : "",
+               say_fixed(x->loss.mean, 3),
+               isnan(x->kl.mean) ? ""
+                                 : say(", and its KL%s is %s", decides ? ", which decides," : "",
+                                       say_fixed(x->kl.mean, 3)),
                against_reference(&x->reference), say_against_identity(&x->gain),
                say_unfitted(x->unfitted), say_bytes(x));
 }

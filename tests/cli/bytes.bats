@@ -87,6 +87,9 @@ for r in rule:
     score --table "$DIR/run/table.ckvt" --budget 0.5 --nearest-budget | check 'assert not any("cache_keys" in json.loads(l) for l in sys.stdin)'
     score --policy full@q8_0 --budget 0.5 >"$DIR/suffix.jsonl"
     score --policy full --budget 0.5 --cache-keys q8_0 --cache-values q8_0 | cmp - "$DIR/suffix.jsonl"
+    # the whole cache is rolled out once for all budgets: the lines are those of each budget alone
+    score --policy full@q8_0,snapkv,full@q4_0 --budget 0.25,0.5 | grep '"budget":0.5,' >"$DIR/second.jsonl"
+    score --policy full@q8_0,snapkv,full@q4_0 --budget 0.5 | cmp - "$DIR/second.jsonl"
 }
 
 @test "generate and eval --bytes: the same entries and formats" {

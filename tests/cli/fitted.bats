@@ -165,7 +165,7 @@ chosen = tried[t["meta"]["select"]["chosen"][0]]
 assert all(layer[0] == chosen.get("ridge", 0) > 0 for layer in t["RIDGE"]), (chosen, t["RIDGE"])'
     # the prompts that judge are scored without fitting, too, and the report says what it brings
     "$CKVC" report "$DIR/compiled/table.ckvt" "$DIR/compiled" --out "$DIR/report" >"$DIR/said.txt" 2>/dev/null
-    grep -q "Against the same entries without fitting (KL 0.*), the table is 0.* better (0.* to 0.*)\|, the difference is " "$DIR/said.txt"
+    grep -Eq 'Against the same entries without fitting, with a KL of [0-9.]+, the table is ([0-9.]+ (better|worse) \(|ahead by )' "$DIR/said.txt"
     check '
 report, lines = load(sys.argv[1]), [l for l in rows_of(sys.argv[2]) if l["policy"] == "table"]
 with_, without = [l for l in lines if "ridge" in l], [l for l in lines if "ridge" not in l]

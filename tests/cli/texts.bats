@@ -144,7 +144,7 @@ assert len(lines) == 12 and len(own) == 6, lines' "$DIR/both/prompts.jsonl"
     fails 64 "no tokenizer" "$CKVC" compile --model "$DIR/mute" --no-repeat -q --out "$DIR/x" --window 16
     # a program far from its texts
     mkdir "$DIR/far" && cp "$CKVC" "$DIR/far/ckvc"
-    fails 66 "the default texts are not beside this program*give texts of your own (compile: --texts DIR --default-texts no)" "$DIR/far/ckvc" compile "${FEW[@]}" -q --out "$DIR/x"
+    fails 66 "the default texts are not beside this program*give texts of your own, as PATH to manifest build, or by --texts DIR --default-texts no to compile" "$DIR/far/ckvc" compile "${FEW[@]}" -q --out "$DIR/x"
     fails 66 "the default texts are not beside this program" "$DIR/far/ckvc" manifest build --out "$DIR/x"
     [ ! -e "$DIR/x" ]
     # a context of 2,048 does not hold 1,024 and its repetition, which are built in: prompts become shorter; of some scripts a tokenizer makes bytes

@@ -373,7 +373,7 @@ def part_refused():
         cases += [("reads attention", {**good, "table": tables["attention"]}, {}), ("which has a sliding window", good, dict(model=other_model("sliding"))),
                   ("which has logits that are capped", good, dict(model=other_model("capped"))),
                   ("the model has", good, dict(model=str(outside.ROOT / "models/ckvc-tiny-4l"))),
-                  ("no table that comes with ckvc reads no attention", {"budget": 0.25}, {}),
+                  ("none that comes with ckvc is known to be for the model", {"budget": 0.25}, {}),
                   ("and their norms differ", good, dict(model=other_model("trained anew"))),
                   ("a length per layer needs KV cache groups", {**good, "table": tables["lengths"]}, dict(disable_hybrid_kv_cache_manager=True))]
     # What is refused of another model behind the check by its files, which can only be told for some families and files.

@@ -138,22 +138,22 @@ TEST(words) {
         const char *said[4];
     } cases[] = {
         {SCORED(20, 1, 0.5, 0.25, "deploy", 0),
-         {"deploy: T1 t: at 32 entries a head in mode shared it loses 3.000 nats per token more "
-          "than the full cache, on 20 prompts. The best simple reference at as many entries in "
-          "each layer of each prompt is snapkv (3.500 above the full cache): the table is 0.500 "
-          "better (0.380 to 0.620). Against identity, which needs no table (4.000 above the full "
-          "cache), the table is 1.000 better (0.880 to 1.120)."}},
+         {"deploy: T1 t: at 32 entries a head in mode shared, on 20 prompts, it loses 3.000 nats "
+          "per token more than the full cache. The best simple reference at as many entries in "
+          "each layer of each prompt is snapkv, with a loss of 3.500: the table is 0.500 better "
+          "(0.380 to 0.620). Against identity (no table), with a loss of 4.000, the table is 1.000 "
+          "better (0.880 to 1.120)."}},
         {SCORED(20, 1, 0.5, 0.25, "deploy", 0, .matched = 0.25),
-         {" Against matched, which needs no table (3.750 above the full cache), the table is 0.750 "
-          "better (0.630 to 0.870)."}},
+         {" Against matched (no table), with a loss of 3.750, the table is 0.750 better (0.630 to "
+          "0.870)."}},
         {SCORED(20, 1, -0.5, 0.25, "do not deploy", NAN),
          {": the table is 0.500 worse (0.380 to 0.620)."}},
         {SCORED(20, 1, 0.025, 0.25, "needs more prompts", 450),
          {"needs about 450 more prompts that judge: T1 t: ",
-          ": the difference is +0.025 (\u22120.095 to +0.145), which decides nothing."}},
+          ": the table is ahead by +0.025 (\u22120.095 to +0.145), which decides nothing."}},
         {SCORED(20, 1, 0.025, 0.25, "deploy", 0, .kl = true),
-         {" more than the full cache, and the KL, which decides, is 0.100, on 20 prompts. ",
-          " is snapkv (KL 0.300): the table is 0.200 better (0.200 to 0.200)."}},
+         {", on 20 prompts, it loses ", ", and its KL, which decides, is 0.100. ",
+          " is snapkv, with a KL of 0.300: the table is 0.200 better (0.200 to 0.200)."}},
         {SCORED(20, 1, 0.5, 0.25, "do not deploy", NAN, .policy = "kvzip"),
          {"No simple reference was scored at as many entries"}},
         {SCORED(20, 1, 0.5, 0.25, "do not deploy", NAN, .leak = CHECKED("3")),
@@ -177,6 +177,17 @@ TEST(words) {
                         strcmp(text_at(j, "scores.losses.1.label"), "kvzip, reads twice") == 0);
         }
     }
+}
+
+/* The first figure is sorted by KL where every line has it, else by loss. The table's loss is above
+ * snapkv's, and its KL is below. */
+TEST(order_of_losses) {
+    const scored by_kl = SCORED(20, 1, -0.5, 0.25, "deploy", 0, .kl = true),
+                 by_loss = SCORED(20, 1, -0.5, 0.25, "do not deploy", NAN);
+    json_auto_t *j = make(&by_kl, NULL);
+    holds(j, "scores", "{'losses_by_kl': true, 'losses.0': {'label': 'T1 t', 'loss': 3}}");
+    json_auto_t *k = make(&by_loss, NULL);
+    holds(k, "scores", "{'losses_by_kl': false, 'losses.0': {'label': 'snapkv', 'loss': 2.5}}");
 }
 
 /* Better on one kind of prompts, the same on the other. */
