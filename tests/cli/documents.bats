@@ -123,7 +123,7 @@ assert hit and all(near(c["standard_error"], se) and c["n_documents"] == G for c
 same = [c for c in own if near(c["difference"], m)]
 assert same and all(c["n_documents"] == c["n"] for c in own) and same[0]["standard_error"] != hit[0]["standard_error"]
 b = [c["bootstrap"]["hi"] - c["bootstrap"]["lo"] for c in (hit[0], same[0])]
-assert b[0] != b[1] and "%d prompts of %d documents." % (n, G) in open(folder + "/report/report.html").read(), b
+assert b[0] != b[1] and "on %d prompts of %d documents, it loses " % (n, G) in open(folder + "/report/report.html").read(), b
 PY
     run -0 "$CKVC" fit "$DIR/shared" --ranking window --out "$DIR/again.ckvt"
     [[ $output =~ "demand: "[0-9]+" prompts of "[0-9]+" documents" ]]
