@@ -206,7 +206,7 @@ def sketch(model: PreTrainedModel, tokenizer: Any = None) -> str:
     return _text_of(_sketches[model], tokenizer)
 
 
-def sketch_of_files(config: PretrainedConfig, tokenizer: Any = None) -> str:
+def sketch_of_files(config: PretrainedConfig) -> str:
     """The sketch of the model that lies in the folder of this configuration, without loading it: some rows of its safetensors files are read. "" if they are
     not there, or not all of them, or if the model is of a family whose layers may have other tensors in memory than in files. An Error says that a file is
     damaged."""
@@ -221,7 +221,7 @@ def sketch_of_files(config: PretrainedConfig, tokenizer: Any = None) -> str:
                     layer = re.match(r"model\.layers\.\d+\.", name)
                     if layer and layer[0] in wanted:
                         wanted[layer[0]][name[layer.end():]] = _in_file(f.get_slice(name))
-            return _text_of(_sketched(config, list(wanted.values())), tokenizer) if all(wanted.values()) else ""
+            return _text_of(_sketched(config, list(wanted.values())), None) if all(wanted.values()) else ""
         except (OSError, SafetensorError) as why:
             raise Error(f"{folder_of(config)}: a safetensors file cannot be read: {why}") from None
 
@@ -257,9 +257,9 @@ def check_model(table: Table, model: PreTrainedModel, tokenizer: Any = None, nam
         print(f"{_made_for(table)}; {ours} is taken for the same model in another file: {why}", file=sys.stderr)
 
 
-def check_files(table: Table, config: PretrainedConfig, tokenizer: Any = None) -> None:
+def check_files(table: Table, config: PretrainedConfig) -> None:
     """An Error if a table is known to be for another model than the one in the folder of this configuration, which is not loaded."""
-    _refuse_other(table, *same_sketch(table, sketch_of_files(config, tokenizer)), os.path.basename(config._name_or_path.rstrip("/")))
+    _refuse_other(table, *same_sketch(table, sketch_of_files(config)), os.path.basename(config._name_or_path.rstrip("/")))
 
 
 def _made_for(table: Table) -> str:

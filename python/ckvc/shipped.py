@@ -4,12 +4,12 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from transformers import PretrainedConfig, PreTrainedModel
 
 from .files import Error, read, refuse
-from .fingerprint import same_model, same_sketch, sketch_of_files
+from .fingerprint import same_sketch, sketch, sketch_of_files
 from .hf_model import geometry_of
 from .table import Table
 
@@ -22,51 +22,49 @@ def descriptions() -> List[Dict[str, Any]]:
     return json.loads(read(path, 1 << 20)) if os.path.exists(path) else []
 
 
-def _tables() -> Iterator[Tuple[Dict[str, Any], str, Table]]:
-    """Each table's description, its path and the table. An Error says that it is not the one that is described."""
+def _known_for(ours: str, suits: Callable[[Table], bool]) -> Tuple[Optional[Tuple[str, Table]], str]:
+    """The path of the first of these tables that suits and is known to be for the model with the sketch `ours`, and the table; a line on stderr says which.
+    None if none is; the text then says why those that suit are not. An Error says that a table is not the one that is described."""
+    but = ""
     for entry in descriptions():
         path = os.path.join(FOLDER, entry["name"], "table.ckvt")
         table = Table.read(path)
         refuse(table.content_id != entry["content_id"], f"{table.name}: is not the table that tables.json describes; install the package again")
-        yield entry, path, table
-
-
-def _say_taken(entry: Dict[str, Any]) -> None:
-    print(f"ckvc: takes its own table {entry['name']}, which was made for {entry['model']}", file=sys.stderr)
+        if suits(table):
+            same, why = same_sketch(table, ours)
+            if same:
+                print(f"ckvc: takes its own table {entry['name']}, which was made for {entry['model']}", file=sys.stderr)
+                return (path, table), ""
+            but += f"; {entry['name']}: {why}"
+    return None, but
 
 
 def table_for(model: PreTrainedModel) -> Table:
     """The first of these tables that is known to be for this model, by its shape and by the sketch of its weights; a line on stderr says which. An Error of
     one line if none is."""
-    g, but = geometry_of(model), ""
-    for entry, _, table in _tables():
+    g = geometry_of(model)
+
+    def has_its_shape(table: Table) -> bool:
         try:
             table.check_model(g.n_layers, g.n_query_heads, g.n_kv_heads, g.head_dim)
         except Error:
-            continue
-        same, why = same_model(table, model)
-        if same:
-            _say_taken(entry)
-            return table
-        but += f"; {entry['name']} has its shape, but {why}"
+            return False
+        return True
+
+    found, but = _known_for(sketch(model), has_its_shape)
     source = model.config._name_or_path or "DIR"
-    raise Error(f"no table that comes with ckvc is known to be for the model {source}{but}; make one with `ckvc compile --model {source} --out run` "
-                "and give run/table.ckvt")
+    refuse(not found, f"no table that comes with ckvc is known to be for the model {source}{but}; make one with `ckvc compile --model {source} --out run` "
+                      "and give run/table.ckvt")
+    return found[1]
 
 
 def path_without_attention(config: PretrainedConfig) -> str:
     """The path of the first of these tables that reads no attention, and is known to be for the model in the folder of this configuration; a line on stderr
     says which. An Error of one line if none is, or if the folder's weights are not there."""
-    ours, but, source = sketch_of_files(config), "", config._name_or_path
+    ours, source = sketch_of_files(config), config._name_or_path
     refuse(not ours, f"which table is for the model {source} is told from its safetensors files, which are not there or are of a family that is not known: name "
                      "a table; files of a hub are there after `hf download`")
-    for entry, path, table in _tables():
-        if table.reads_attention:
-            continue
-        same, why = same_sketch(table, ours)
-        if same:
-            _say_taken(entry)
-            return path
-        but += f"; {entry['name']}: {why}"
-    raise Error(f"vLLM needs a table that reads no attention, and none that comes with ckvc is known to be for the model {source}{but}; make one with "
-                f"`ckvc compile --model {source} --features 2 --mode lengths --classes 2 --out run`, and give run/table.ckvt")
+    found, but = _known_for(ours, lambda table: not table.reads_attention)
+    refuse(not found, f"vLLM needs a table that reads no attention, and none that comes with ckvc is known to be for the model {source}{but}; make one with "
+                      f"`ckvc compile --model {source} --features 2 --mode lengths --classes 2 --out run`, and give run/table.ckvt")
+    return found[0]
