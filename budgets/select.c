@@ -170,8 +170,7 @@ static rank_interval more_than_chosen(const select_losses *s, const select_rows 
     return rank_mean_interval(more, cluster, n);
 }
 
-/* Of how many candidates the better ones stay: half, but two in any case. */
-static size_t better_half(size_t left) { return left > 4 ? (left + 1) / 2 : 2; }
+size_t select_better_half(size_t left) { return left > 4 ? (left + 1) / 2 : 2; }
 
 /* Says which candidates are in the worse half at budget b, and by how much the best of those that
  * were not chosen loses more. */
@@ -187,7 +186,7 @@ static void compare_candidates(select_losses *s, const select_rows *x, uint32_t 
         /* a candidate with the same loss most likely keeps the same sets */
         next = loss != own && loss < best ? i : next;
     }
-    const size_t half = better_half(left);
+    const size_t half = select_better_half(left);
     for (size_t i = 0; i < s->n; i++) {
         size_t better = 0; /* of equal ones those before */
         for (size_t k = 0; k < s->n; k++) {
@@ -314,7 +313,7 @@ void select_across(select_losses *s, const double *share) {
         for (size_t i = 0; i < s->n; i++) {
             const bool dropped = isnan(s->loss[i * s->n_budgets + b]);
             const size_t place = place_across(s, share, b, i, &left);
-            s->lost[i * s->n_budgets + b] = dropped || place >= better_half(left);
+            s->lost[i * s->n_budgets + b] = dropped || place >= select_better_half(left);
             chosen = !dropped && place == 0 ? i : chosen;
         }
         s->more[b] = chosen < s->n ? s->more[b] : (rank_interval){0};

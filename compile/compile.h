@@ -118,8 +118,8 @@ typedef struct compile_load {
 double compile_round_hours(const compile_load *l);
 
 /* The hours that the recommended way takes on held-out prompts. For each prompt these are a
- * prefill, and one continuation each of the full cache and, at every budget, of all that is tried
- * (as if nothing were dropped) or of what the table is compared with. */
+ * prefill, and one continuation each of the full cache and, at every budget, of all that is still
+ * tried there or of what the table is compared with. Fitting entries is not counted. */
 typedef struct budgets_hours {
     double select, heldout;
 } budgets_hours;

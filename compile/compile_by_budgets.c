@@ -160,10 +160,17 @@ static ckvc_status drop_lost(const select_losses *s, candidates *x, const char *
     return CKVC_OK;
 }
 
+/* The candidates are compared, and the worse ones dropped, after 4, 8, 16 ... prompts. Returns after
+ * how many of n prompts that is next, behind the first ones. */
+static size_t next_halving(size_t first, size_t n) {
+    const size_t end = first ? 2 * first : 4;
+    return end < n ? end : n;
+}
+
 /* Scores the candidates on the prompts that choose. What is chosen is a function of the logged
- * lines. Each prompt is prefilled once for all that is tried on it. After 4, 8, 16 ... prompts, the
- * worse half of a budget's candidates is tried no more: successive halving (Karnin, Koren and
- * Somekh, ICML 2013). */
+ * lines. Each prompt is prefilled once for all that is tried on it. The worse half of a budget's
+ * candidates is tried no more on the next prompts: successive halving (Karnin, Koren and Somekh,
+ * ICML 2013). */
 static ckvc_status try_candidates(steps *s, ckvc_err *err) {
     CKVC_AUTO(candidates_fini) candidates x = {0};
     char before[48] = "", file[48];
@@ -173,10 +180,10 @@ static ckvc_status try_candidates(steps *s, ckvc_err *err) {
     for (size_t first = 0, end; first < s->select.n; first = end) {
         CKVC_AUTO_FREE char *path = NULL;
         prompt_list some = {.items = s->select.items + first};
-        end = first ? 2 * first : 4;
-        snprintf(file, sizeof file, "select/pass-%02zu-%zu.jsonl", number, end);
-        if (end >= s->select.n) {
-            end = s->select.n;
+        end = next_halving(first, s->select.n);
+        if (end < s->select.n) {
+            snprintf(file, sizeof file, "select/pass-%02zu-%zu.jsonl", number, end);
+        } else {
             steps_file(file, "select", number, "jsonl");
         }
         while (some.n < end - first) { prompts_add(&some); }
@@ -283,10 +290,15 @@ budgets_hours compile_budgets_hours(const budgets_options *asked, const calibrat
                                     const compile_load *l) {
     select_candidate list[SELECT_MAX];
     const bool bank = asked->bank.n && made->setting.queries;
-    const double tried =
-        (double)select_candidates(asked->features, has_mixes(asked, made), bank, asked->score,
-                                  made->setting.floor, asked->c_min, list);
-    return (budgets_hours){.select = scored_hours(l, l->n_select, tried),
+    size_t left = select_candidates(asked->features, has_mixes(asked, made), bank, asked->score,
+                                    made->setting.floor, asked->c_min, list);
+    double select = 0;
+    for (size_t first = 0, end; first < l->n_select; first = end) {
+        end = next_halving(first, l->n_select);
+        select += scored_hours(l, end - first, (double)left);
+        left = select_better_half(left);
+    }
+    return (budgets_hours){.select = select,
                            .heldout = scored_hours(l, l->n_heldout - l->n_select,
                                                    REFERENCES + bank + (double)l->n_whole)};
 }

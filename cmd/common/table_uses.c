@@ -61,8 +61,8 @@ json_t *table_uses(const table_file *f, const char *path, const char *model) {
                                              budget);
     const char *other =
         bare ? "vLLM holds one length per layer: compile again with --mode lengths --classes 2"
-             : "vLLM and llama.cpp show no attention: compile again with --features 2, for vLLM "
-               "also with --mode lengths --classes 2, for llama.cpp with --kept-floor 1";
+             : "vLLM and llama.cpp show no attention: compile again with --features 2 --mode "
+               "lengths --classes 2";
     json_object_set_new(o, "keeps", keeps);
     json_object_set_new(o, "python", json_string(python));
     if (bare && fits_pages(t, b)) {

@@ -241,6 +241,11 @@ static const char *say_size(const verdict_at *x) {
                     b < 1 ? say("%.4g%% of the entries", 100 * b) : entries, o->formats);
 }
 
+/* Names a mode as --mode does; files call `uniform` `shared`. */
+static const char *say_mode(ckvc_mode mode) {
+    return mode == CKVC_MODE_SHARED ? "uniform" : ckvc_mode_name(mode);
+}
+
 /* Says why to deploy at a budget, or why not. */
 static const char *say_reason(const verdict_at *x) {
     const ckvc_mode mode = x->of->setting.mode;
@@ -250,7 +255,7 @@ static const char *say_reason(const verdict_at *x) {
         (!x->reference.by || x->reference.by->all.by_kl) && (!x->gain.by || x->gain.by->all.by_kl);
     return say("at %s%s, on %.0f prompts%s, it loses %s nats per token more than the full cache%s. "
                "%s %s%s%s",
-               say_size(x), mode == CKVC_MODE_HEADS ? "" : say(" in mode %s", ckvc_mode_name(mode)),
+               say_size(x), mode == CKVC_MODE_HEADS ? "" : say(" in mode %s", say_mode(mode)),
                x->prompts,
                documents && documents < by->all.n
                    ? say(" of %zu document%s", documents, documents > 1 ? "s" : "")

@@ -311,7 +311,7 @@ for l in shared + layers:
     assert l.get("mode", "shared") == ("layers" if l in layers and l["policy"] in ("snapkv", "cake", "table") else "shared"), l
     assert l["n_kept"] == [B] * 4 if even and l["policy"] != "identity" else all(type(n) is int for n in l["n_kept"]), l' "$DIR/demand-shared/heldout/pass-02.jsonl" "$DIR/demand-layers/heldout/pass-02.jsonl"
     run -0 "$CKVC" report "$DIR/demand-shared/table.ckvt" "$DIR/demand-shared" --out "$DIR/report-shared" -q
-    check 'said = [b["says"] for b in load(sys.argv[1])["tables"][0]["verdict"]["budgets"]]; assert len(said) == 2 and all(" in mode shared, on " in s for s in said), said' "$DIR/report-shared/report.json"
+    check 'said = [b["says"] for b in load(sys.argv[1])["tables"][0]["verdict"]["budgets"]]; assert len(said) == 2 and all(" in mode uniform, on " in s for s in said), said' "$DIR/report-shared/report.json"
     # all held out: nothing to fit; a continuation alone: all weights are one
     sed 's/}$/,"split":"heldout"}/' "$DIR/few.jsonl" >"$DIR/all-heldout.jsonl"
     fails 65 "prompts are held out: nothing is there to fit" "$CKVC" compile "${demand[@]}" --manifest "$DIR/all-heldout.jsonl" --out "$DIR/x"
@@ -334,6 +334,14 @@ assert [p["pass"] for p in d["passes"]] == ["demand"] and d["select_prompts"] ==
 assert d["select_hours"] > 0 and d["heldout_hours"] > 0, d
 assert abs((sum(p["hours"] for p in d["passes"]) + d["select_hours"] + d["heldout_hours"]) / d["hours"] - 1) < 1e-9, d
 assert d["passes"][0]["disk_bytes"] == d["disk_bytes"] > 0, d'
+    # the worse half is tried no more after four prompts: of 23 there stay 12
+    by_default "$DIR/x" --dry-run --kept-floor 0.15 --holdout 0.85 --select 0.75 --json | check '
+d = json.load(sys.stdin)
+prefill, n = d["passes"][-1]["prefill_s"], d["select_prompts"]
+assert 4 < n < 8 and d["judge_prompts"] > 0, d
+one = (d["heldout_hours"] * 3600 / d["judge_prompts"] - prefill) / (1 + 2 * 7)
+tried = ((d["select_hours"] * 3600 / n - prefill) / one - 1) / 2
+assert abs(tried - (4 * 23 + (n - 4) * 12) / n) < 1e-6, (tried, d)'
 }
 
 @test "ranking and floor are chosen by prompts that neither fit nor judge: the least of the logged losses" {

@@ -112,7 +112,7 @@ assert len(lines) == 12 and len(own) == 6, lines' "$DIR/both/prompts.jsonl"
     [[ $output == *"verdict: with the table the model loses "*" nats per token more than with its whole cache"* ]]
     [[ $output == *"bytes: the table has "*" kB a token in 16 bits, it keeps a share of 0.25"* ]]
     [[ $output == *"with ckvc.hf.compress(model, \"$DIR/said/table.ckvt\", budget=0.25): model.generate(...)"* ]]
-    [[ $output != *"vllm serve"* && $output == *"compile again with --features 2, for vLLM also with --mode lengths --classes 2, for llama.cpp with --kept-floor 1"* ]]
+    [[ $output != *"vllm serve"* && $output == *"compile again with --features 2 --mode lengths --classes 2"* ]]
     "$CKVC" compile "${FEW[@]}" --features 2 --mode lengths --classes 2 -q --out "$DIR/classes"
     # where the ranking reads no attention: llama.cpp; where a layer has one length, too: vLLM
     run -0 "$CKVC" compile "${FEW[@]}" --features 2 --out "$DIR/bare"

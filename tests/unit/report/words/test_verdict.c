@@ -138,7 +138,7 @@ TEST(words) {
         const char *said[4];
     } cases[] = {
         {SCORED(20, 1, 0.5, 0.25, "deploy", 0),
-         {"deploy: T1 t: at 32 entries a head in mode shared, on 20 prompts, it loses 3.000 nats "
+         {"deploy: T1 t: at 32 entries a head in mode uniform, on 20 prompts, it loses 3.000 nats "
           "per token more than the full cache. The best simple reference at as many entries in "
           "each layer of each prompt is snapkv, with a loss of 3.500: the table is 0.500 better "
           "(0.380 to 0.620). Against identity (no table), with a loss of 4.000, the table is 1.000 "
