@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes tables that come with the program again: scripts/tables.sh CKVC OUTDIR [NAME...], all of docs/results/tables.json without a NAME.
 #
-# Each is made in OUTDIR/NAME, of its model (scripts/models.txt), by the command that tables.json has as `made`. DRY_RUN=1 prints the
+# Each is made in OUTDIR/NAME, of its model (of scripts/models.txt, or embedded in models/), by the command that tables.json has as `made`. DRY_RUN=1 prints the
 # commands alone. Finished parts are not made again, and parts that have begun go on. A table takes hours of two cores (docs/results.md). Its
 # last line says whether it is the very table: another version of ckvc tries other candidates, and makes another one.
 set -euo pipefail
@@ -19,11 +19,12 @@ done
 while IFS=$'\t' read -r name file id made <&3; do
     [ $# -eq 0 ] || [[ " $* " == *" $name "* ]] || continue
     model=$(awk -F'\t' -v file="$file" '/^=/ && $2 == file { print substr($1, 2) }' scripts/models.txt)
-    MODEL=build/models/$model/$file OUT=$outdir/$name
+    MODEL=${model:+build/models/$model/$file} MODEL=${MODEL:-models/$file} OUT=$outdir/$name
     echo "$name: ${made//\$CKVC \$MODEL \$OUT/$CKVC $MODEL $OUT}"
     [ -z "${DRY_RUN:-}" ] || continue
-    scripts/model.sh "$model"
+    [ -z "$model" ] || scripts/model.sh "$model"
     bash -ec "$made"
-    got=$("$CKVC" inspect "$OUT"/compiled-mixed/table.ckvt --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["content_id"])')
-    echo "$name: $OUT/compiled-mixed/table.ckvt, content id $got, which is $([ "$got" = "$id" ] || echo "not ")the one of tables.json"
+    table=$(echo "$OUT"/compiled-*/table.ckvt)
+    got=$("$CKVC" inspect "$table" --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["content_id"])')
+    echo "$name: $table, content id $got, which is $([ "$got" = "$id" ] || echo "not ")the one of tables.json"
 done 3<<<"$listed"

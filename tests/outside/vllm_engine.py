@@ -7,7 +7,7 @@ by openai's client. `make test-vllm` runs it.
     vllm_engine.py --model DIR --table T.ckvt [--lengths T.ckvt] [--prompts p.jsonl] [--budget 0.5,0.25]
 
     vllm_engine.py --dtype bfloat16 --device cuda --eager 0 --gpus 2 ...    # see vllm_gpu.sh
-    vllm_engine.py --only sets,losses,chunks,storm,kinds,lora,memory,refused,serve      # some parts
+    vllm_engine.py --only sets,losses,chunks,storm,kinds,lora,memory,shipped,refused,serve      # some parts
 """
 import contextlib
 import copy
@@ -363,6 +363,18 @@ def part_memory():
     outside.at_most("a quarter: times as many requests at once that it is short of 3", 3 - most[0.25] / most[100000], 0)
 
 
+def part_shipped():
+    """Where no table is named, the one that comes along for the model is served, as if its path were given."""
+    if a.table:
+        return
+    got = []
+    for settings in ({"budget": 0.25}, {"budget": 0.25, "table": str(outside.ROOT / "docs/results/ckvc-tiny-8l-lengths/table.ckvt")}, None):
+        with engine(settings) as (llm, _):
+            got.append(answers(llm, prompts))
+    outside.at_most("no table named: answers that differ from those with the table that comes along", sum(x != y for x, y in zip(*got[:2])), 0)
+    outside.at_most("no table named: answers are the same as without ckvc", got[0] == got[2], 0)
+
+
 def part_refused():
     """What is refused when an engine starts, by name."""
     good = {"table": tables["bank"], "budget": 0.25}
@@ -373,7 +385,7 @@ def part_refused():
         cases += [("reads attention", {**good, "table": tables["attention"]}, {}), ("which has a sliding window", good, dict(model=other_model("sliding"))),
                   ("which has logits that are capped", good, dict(model=other_model("capped"))),
                   ("the model has", good, dict(model=str(outside.ROOT / "models/ckvc-tiny-4l"))),
-                  ("none that comes with ckvc is known to be for the model", {"budget": 0.25}, {}),
+                  ("none that comes with ckvc is known to be for the model", {"budget": 0.25}, dict(model=other_model("trained anew"))),
                   ("and their norms differ", good, dict(model=other_model("trained anew"))),
                   ("a length per layer needs KV cache groups", {**good, "table": tables["lengths"]}, dict(disable_hybrid_kv_cache_manager=True))]
     # What is refused of another model behind the check by its files, which can only be told for some families and files.
