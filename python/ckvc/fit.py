@@ -5,12 +5,13 @@ Shapes: G KV heads, T positions of a prompt, D head_dim, n reference queries of 
 that a head keeps at most."""
 from __future__ import annotations
 
-from typing import Optional, Tuple
+from typing import Callable, Optional, Tuple
 
 import torch
 
 from .prefill import Geometry, Kept, reference_queries
 
+Rounding = Callable[[torch.Tensor], torch.Tensor]
 KEY_RIDGE, LEAST = 0.01, 1e-13  # the ridge of the vector that is added to keys; a pivot that is this small beside the diagonal makes a system singular
 
 
@@ -33,7 +34,7 @@ def _softmax_(logits: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
 
 
 def fit_chosen(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, index: torch.Tensor, scaling: float, ridge: float,
-               there: Optional[torch.Tensor] = None, held: Optional[torch.Tensor] = None) -> Tuple[torch.Tensor, torch.Tensor]:
+               there: Optional[torch.Tensor] = None, held: Optional[torch.Tensor] = None, rounds: Optional[Rounding] = None) -> Tuple[torch.Tensor, torch.Tensor]:
     """The keys and values [G, S, D] of the positions index [G, S] that heads keep, fitted. All heads are computed in one batch. there [G, S]: False where a head
     keeps fewer than S positions and `index` only fills up; None: all are kept. The other arguments are those of fit_entries. Nothing waits for the device."""
     at = index[..., None].expand(-1, -1, keys.shape[2])
@@ -46,32 +47,37 @@ def fit_chosen(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, 
     w, left = _softmax_(logits.gather(2, index[:, None].expand(-1, x.shape[1], -1)).masked_fill_(~there[:, None], -torch.inf))
     attention, total = _softmax_(logits)
     shift, sound = _solve(x.mT @ x, KEY_RIDGE, x.mT @ (total - left).double())
+    new_keys, most = old[0].double() + shift.mT, torch.finfo(keys.dtype).max
+    if rounds is not None:  # a vector that all keys get does not change w, but rounding them does
+        read = rounds(new_keys.clamp(-most, most).to(keys.dtype)).float()
+        w, _ = _softmax_((x.float() @ read.mT).masked_fill_(~there[:, None], -torch.inf))
     missing, gram = attention @ values.float() - w @ old[1].float(), w.double()
     change, also = _solve(gram @ gram.mT, ridge, missing.double())
-    fitted = old[0].double() + shift.mT, old[1].double() + w.mT @ change.float()
+    fitted = new_keys, old[1].double() + w.mT @ change.float()
     finite = (sum(y.sum(dim=2) for y in fitted).isfinite() | ~there).all(dim=1)  # one number that is not finite makes the sum so
     whole = there.sum(dim=1) == (keys.shape[1] if held is None else held.sum(dim=1))
-    changed, most = (there & (sound & also & finite & ~whole)[:, None])[..., None], torch.finfo(keys.dtype).max
+    changed = (there & (sound & also & finite & ~whole)[:, None])[..., None]
     new = [torch.where(changed, y.clamp(-most, most).to(before.dtype), before) for y, before in zip(fitted, old)]
     return new[0], new[1]
 
 
 def fit_entries(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, kept: torch.Tensor, scaling: float, ridge: float,
-                held: Optional[torch.Tensor] = None) -> Tuple[torch.Tensor, torch.Tensor]:
+                held: Optional[torch.Tensor] = None, rounds: Optional[Rounding] = None) -> Tuple[torch.Tensor, torch.Tensor]:
     """Keys and values [G, T, D] with those of kept positions fitted, as new tensors. All heads are computed in one batch, whatever their numbers of kept
     positions. queries [G, n, D]: after rotation. keys, values [G, T, D]: as they are cached. kept [G, T]: True for kept positions. held [G, T]: the positions
-    that are there to be answered from; None: all. scaling: what a product of query and key is multiplied with. ridge: lambda, above 0.
+    that are there to be answered from; None: all. scaling: what a product of query and key is multiplied with. ridge: lambda, above 0. rounds: makes of keys
+    what will be read of them, so that values are fitted to that; None: they are held as they are.
 
     Logits, answers and what is added to values are computed in float32, sums of products and their solutions in float64. Fitted numbers that the tensors' type
     cannot hold become its largest. The entries of a head stay as they are if it keeps all that it holds, or nothing, or if its numbers are not finite."""
     index = kept.int().sort(dim=1, descending=True, stable=True).indices[:, : int(kept.sum(dim=1).max())]  # [G, S]: kept positions, and others behind fewer
-    new = fit_chosen(queries, keys, values, index, scaling, ridge, kept.gather(1, index), held)
+    new = fit_chosen(queries, keys, values, index, scaling, ridge, kept.gather(1, index), held, rounds)
     at = index[..., None].expand(-1, -1, keys.shape[2])
     return keys.scatter(1, at, new[0]), values.scatter(1, at, new[1])
 
 
 def fit_kept(kept: Kept, geometry: Geometry, row: int, keys: torch.Tensor, values: torch.Tensor, scaling: float, first_position: int = 0,
-             held: Optional[torch.Tensor] = None) -> Tuple[torch.Tensor, torch.Tensor]:
+             held: Optional[torch.Tensor] = None, rounds: Optional[Rounding] = None) -> Tuple[torch.Tensor, torch.Tensor]:
     """Keys and values [G, T, D] of a table's row, with those that `kept` says fitted as the table says. The tensors themselves are returned if the table fits
     nothing there. The other arguments are those of fit_entries and reference_queries."""
     ridge = 0.0 if kept.table is None or kept.table.bank is None or kept.whole else float(kept.table.ridge[row, kept.block])
@@ -81,4 +87,4 @@ def fit_kept(kept: Kept, geometry: Geometry, row: int, keys: torch.Tensor, value
     for of_head, positions in zip(mask, kept.positions[row]):
         of_head[torch.from_numpy(positions.astype("int64"))] = True
     queries = reference_queries(kept.table, kept.block, geometry, row, keys.shape[1], first_position, keys.device)
-    return fit_entries(queries, keys, values, mask.to(keys.device), scaling, ridge, held)
+    return fit_entries(queries, keys, values, mask.to(keys.device), scaling, ridge, held, rounds)

@@ -20,6 +20,7 @@ from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLa
 
 from .fingerprint import check_model
 from .fit import fit_kept
+from .held import Format, Packed, formats_of
 from .hf_model import IMPLEMENTATIONS, attention_of, check_attention, geometry_of, original_attention
 from .hf_model import device_of, with_cache  # noqa: F401  (callers take these from here, too)
 from .prefill import Kept, Prefill, log_softmax
@@ -31,13 +32,20 @@ REFUSED = {"prefill_chunk_size": "a prefill in chunks, of which the first would 
 
 
 class _Group(NamedTuple):
-    """Heads that keep nearly equally many positions. Their keys are one tensor and their values another, which attention reads without a copy."""
+    """Heads that keep nearly equally many positions. Their keys are one tensor and their values another, which attention reads without a copy unless what is
+    kept is held in few bits."""
     heads: List[int]  # b * G + g
     at: slice  # where these heads stand when the heads of all groups are listed, group after group
     longest: int  # rows for kept positions; the rows of new tokens follow them
     filled: Optional[torch.Tensor]  # [n, 1, 1, longest]: which rows hold a kept position; None if all do
     keys: torch.Tensor  # [n, rows, D]; the rows behind those of new tokens are for tokens to come
     values: torch.Tensor
+    packed: Optional[Tuple[Packed, Packed]]  # kept keys and values [n, longest, D] in few bits; `keys` and `values` then have rows of new tokens alone
+
+    @property
+    def first(self) -> int:
+        """The row of `keys` and `values` at which new tokens begin."""
+        return 0 if self.packed else self.longest
 
 
 class KeptLayer(DynamicLayer):
@@ -47,8 +55,8 @@ class KeptLayer(DynamicLayer):
     SPARE = 32  # rows that a group has for tokens to come
 
     def __init__(self, keys: torch.Tensor, values: torch.Tensor, positions: List[torch.Tensor], queries: torch.Tensor, owner: Compression):
-        """keys, values [B, G, T, D] of the whole prompt, of which the kept rows are copied. positions [B * G]: the kept ones of each head, ascending. queries
-        [B, H, rows, D]: those of the prompt's last tokens."""
+        """keys, values [B, G, T, D] of the whole prompt, of which the kept rows are copied, or packed in the owner's formats. positions [B * G]: the kept ones of
+        each head, ascending. queries [B, H, rows, D]: those of the prompt's last tokens."""
         self.is_initialized, self.dtype, self.device = True, keys.dtype, keys.device
         self.shape, self.owner, self.starts, self.queries, self.read = keys.shape, owner, owner.starts, queries, 0
         self._lay(positions, *([x[p] for x, p in zip(of.flatten(0, 1), positions)] for of in (keys, values)), new=0)
@@ -67,15 +75,24 @@ class KeptLayer(DynamicLayer):
                     rows[: kept[head]], rows[longest : longest + new] = of[head][: kept[head]], of[head][kept[head] :]
             lengths = torch.tensor([kept[head] for head in heads], device=self.device)
             filled = None if kept[heads[-1]] == longest else torch.arange(longest, device=self.device) < lengths[:, None, None, None]
-            self.groups.append(_Group(heads, slice(start, start + len(heads)), longest, filled, *lying))
+            packed = None
+            if self.owner.formats:
+                packed = tuple(form.pack(x[:, :longest]) for form, x in zip(self.owner.formats, lying))
+                lying = [x[:, longest:].clone() for x in lying]
+            self.groups.append(_Group(heads, slice(start, start + len(heads)), longest, filled, *lying, packed))
             start += len(heads)
         self._order = torch.tensor(order, device=self.device)  # numbers of heads, group by group
         self._place = self._order.argsort()
 
-    def _heads(self, of: str) -> List[torch.Tensor]:
-        """The attribute `of` ("keys" or "values") of each head, [B * G][kept + new, D]."""
-        out = {head: torch.cat([rows[: len(self.positions[head])], rows[group.longest : group.longest + self.new]])
-               for group in self.groups for head, rows in zip(group.heads, getattr(group, of))}
+    def _rows(self, group: _Group, of: int) -> torch.Tensor:
+        """The keys (of = 0) or values (of = 1) of a group, [n, longest + new, D]."""
+        rows = (group.keys, group.values)[of][:, : group.first + self.new]
+        return rows if group.packed is None else torch.cat([self.owner.formats[of].unpack(group.packed[of], rows.dtype), rows], dim=1)
+
+    def _heads(self, of: int) -> List[torch.Tensor]:
+        """The keys (of = 0) or values (of = 1) of each head, [B * G][kept + new, D]."""
+        out = {head: torch.cat([rows[: len(self.positions[head])], rows[group.longest :]])
+               for group in self.groups for head, rows in zip(group.heads, self._rows(group, of))}
         return [out[head] for head in range(len(out))]
 
     @torch.compiler.disable
@@ -87,7 +104,7 @@ class KeptLayer(DynamicLayer):
         self.owner.check_context(self.get_seq_length() + n)
         keys, values = (x.flatten(0, 1)[self._order] for x in (key_states, value_states))
         for i, group in enumerate(self.groups):
-            at = group.longest + self.new
+            at = group.first + self.new
             if at + n > group.keys.shape[1]:
                 room = (len(group.heads), n + self.SPARE, self.shape[3])
                 more = [torch.cat([x[:, :at], x.new_zeros(room)], dim=1) for x in (group.keys, group.values)]
@@ -106,10 +123,10 @@ class KeptLayer(DynamicLayer):
         rows = rows.transpose(1, 2) if n == 1 else rows  # the query heads of a KV head see the same keys, so that they become the rows of one product
         out = []
         for group in self.groups:
-            queries, n_rows, mask = rows[group.at], group.longest + self.new, self._seen(group, n)
-            keys, values = (x[:, None, :n_rows].expand(-1, rows.shape[1], -1, -1) for x in (group.keys, group.values))
+            queries, mask = rows[group.at], self._seen(group, n)
+            keys, values = (self._rows(group, of)[:, None].expand(-1, rows.shape[1], -1, -1) for of in (0, 1))
             if sinks is not None:  # a sink is a key of zeros, whose logit the mask adds
-                bias = queries.new_zeros(*queries.shape[:3], n_rows + 1)
+                bias = queries.new_zeros(*queries.shape[:3], group.longest + self.new + 1)
                 of_head = sinks.to(bias).view(self.shape[1], -1)[self._order[group.at] % self.shape[1]]
                 bias[..., -1] = of_head[:, None] if n == 1 else of_head[..., None]
                 if mask is not None:
@@ -132,7 +149,7 @@ class KeptLayer(DynamicLayer):
         B, G, T, D = self.shape
         keys = self.groups[0].keys.new_zeros(B * G, T + self.new, D)
         values, held = torch.zeros_like(keys), torch.zeros(keys.shape[:2], dtype=torch.bool, device=self.device)
-        for head, (p, k, v) in enumerate(zip(self.positions, self._heads("keys"), self._heads("values"))):
+        for head, (p, k, v) in enumerate(zip(self.positions, self._heads(0), self._heads(1))):
             at = torch.cat([p, torch.arange(T, T + self.new, device=self.device)])
             keys[head, at], values[head, at], held[head, at] = k, v, True
         return keys.unflatten(0, (B, G)), values.unflatten(0, (B, G)), held.unflatten(0, (B, G))
@@ -178,7 +195,7 @@ class KeptLayer(DynamicLayer):
         heads = [b * G + g for b in chosen for g in range(G)]
         self.shape, self.queries = torch.Size((len(chosen), *self.shape[1:])), self.queries[chosen]
         self.starts = [self.starts[b] for b in chosen]
-        self._lay(*([of[h] for h in heads] for of in (self.positions, self._heads("keys"), self._heads("values"))), new=self.new)
+        self._lay(*([of[h] for h in heads] for of in (self.positions, self._heads(0), self._heads(1))), new=self.new)
 
     reorder_cache = batch_select_indices
 
@@ -191,13 +208,15 @@ class Compression:
 
     kept: a Kept for each sequence of the batch, which is `whole` if the prompt was too short to cut. holds: `cut` (only kept keys and values are there,
     equally many for all heads of a layer), `ragged` (the same, but each head has its own number) or `masked` (evicted positions are hidden, and no memory is
-    saved, because this class of cache cannot be cut). kept_bytes, full_bytes: the size of the prompt's keys and values as they are held, and before.
+    saved, because this class of cache cannot be cut). kept_bytes, full_bytes: the size of the prompt's keys and values as they are held, and before. formats: in
+    which formats keys and values of the prompt are held; None: in the model's type, as those of later tokens always are.
 
     The model runs one call at a time, and another thread's call is refused. The end of the block waits for a call that still runs; if an exception ends the
     block, that call ends at its next token. The end of the block is an Error if more tokens than the table's window were read at once and no prompt was
     compressed."""
 
-    def __init__(self, model: torch.nn.Module, table: Optional[Table], budget: Optional[float] = None, mode: Optional[str] = None, fit: bool = True):
+    def __init__(self, model: torch.nn.Module, table: Optional[Table], budget: Optional[float] = None, mode: Optional[str] = None, fit: bool = True,
+                 formats: Optional[str] = None):
         models = [m for m in model.modules() if isinstance(m, PreTrainedModel)]  # the model itself, or one that PEFT, torch.compile or others have wrapped
         refuse(not models, f"{type(model).__name__}: want a model of transformers, or one that holds such a model")
         table = table_for(models[0]) if table is None else table
@@ -205,7 +224,8 @@ class Compression:
         self.geometry = g = geometry_of(self.model)
         table.check_model(g.n_layers, g.n_query_heads, g.n_kv_heads, g.head_dim)
         check_model(table, self.model)
-        table.note_formats(range(table.n_budgets))
+        self.formats: Optional[Tuple[Format, Format]] = formats_of(formats, g.head_dim) if formats else None
+        table.note_formats(range(table.n_budgets), (formats.partition("/")[0], formats.rpartition("/")[2]) if formats else None)
         self.kept: List[Kept] = []
         self.holds: Optional[str] = None
         self.kept_bytes = self.full_bytes = 0
@@ -418,6 +438,7 @@ class Compression:
         of_token = [2 * x.keys.shape[1] * x.keys.shape[3] * x.keys.element_size() for x in layers] if layers[0].keys.ndim == 4 else []
         self.full_bytes = self.kept_bytes = sum(b * self._width * B for b in of_token)
         if getattr(cache, "offloading", False) or any(type(layer) is not DynamicLayer for layer in layers):
+            refuse(self.formats, "formats: this class of cache cannot be cut, and so is not held in other formats: want a DynamicCache, or no formats")
             self.holds = "masked"
             self.fit_in_place(cache)
             cache.ckvc_hidden = hidden = torch.zeros(L, B, G, self._width, dtype=torch.bool)
@@ -437,7 +458,8 @@ class Compression:
         out = keys, values
         for b, (kept, (first, at)) in enumerate(zip(self.kept, self.starts) if self.fit else ()):
             k, v = keys[b, :, first:], values[b, :, first:]
-            fitted = fit_kept(kept, self.geometry, row, k, v, self._scaling, at, None if held is None else held[b, :, first:])
+            rounds = self.formats[0].round if self.formats else None
+            fitted = fit_kept(kept, self.geometry, row, k, v, self._scaling, at, None if held is None else held[b, :, first:], rounds)
             if fitted[0] is not k and len(keys) == 1 and first == 0:
                 return fitted[0][None], fitted[1][None]
             if fitted[0] is not k:
@@ -464,6 +486,8 @@ class Compression:
         layers = [cache.layers[l] for l in self._rows]
         of_entry = [2 * x.shape[3] * x.groups[0].keys.element_size() for x in layers]
         self.full_bytes = sum(n * x.shape[:3].numel() for n, x in zip(of_entry, layers))
+        if self.formats:
+            of_entry = [sum(form.size(x.shape[3]) for form in self.formats) for x in layers]
         self.kept_bytes = sum(n * sum(map(len, x.positions)) for n, x in zip(of_entry, layers))
         self._queries = []
         if sys.platform == "linux" and cache.layers[0].device.type == "cpu":  # without this, glibc's allocator would keep the memory of what was dropped
@@ -523,7 +547,7 @@ class Compression:
 
 
 def compress(model: torch.nn.Module, table: Union[Table, FilePath, None] = None, budget: Optional[float] = None, mode: Optional[str] = None,
-             fit: bool = True) -> Compression:
+             fit: bool = True, formats: Optional[str] = None) -> Compression:
     """A context manager. Inside it, prompts that fill an empty cache are compressed by the table, and `generate` goes on from what is kept. What comes after
     the prompt, a second turn's text included, is kept whole until `recompress`.
 
@@ -531,12 +555,13 @@ def compress(model: torch.nn.Module, table: Union[Table, FilePath, None] = None,
 
     budget: how many positions a head keeps on average: tokens from 1 up, or a share of the prompt below 1. None: the only budget of the table. mode: `heads`,
     `layers`, `lengths` or `shared`, in place of the one that the table recommends. fit: False keeps entries as they are, also where the table has a bank by
-    which they are fitted.
+    which they are fitted. formats: hold keys and values of what is kept in these formats, such as "q8_0/q4_0+rot" (held.FORMATS; one name is for both). Each step
+    then reads them into the model's type, layer by layer. None: they are held in the model's type.
 
     An Error of one line says that the table is for another model, that none of the package's is known to be for this one, or that it has no shares for the
     mode. During the prefill it says that the budget is too low, or that the model's attention implementation is neither sdpa nor eager.
     If the table's score reads no attention (`ckvc fit --features 2`), any implementation may prefill a DynamicCache; new tokens then attend by `_attention`."""
-    return Compression(model, table if table is None or isinstance(table, Table) else Table.read(table), budget, mode, fit)
+    return Compression(model, table if table is None or isinstance(table, Table) else Table.read(table), budget, mode, fit, formats)
 
 
 def calibrate(model: PreTrainedModel, tokenizer: Any, manifest: FilePath, budgets: Sequence[float], out: FilePath, **options: Any) -> None:

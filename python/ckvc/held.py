@@ -1,0 +1,81 @@
+"""Keys and values in few bits, in torch: the formats of lib/base/cache_format.h, bit for bit. What is read of them is what the C program reads.
+
+Shapes: [..., D] numbers, D head_dim. Blocks of q8_0 and q4_0 have 32 numbers and a scale."""
+from __future__ import annotations
+
+from typing import NamedTuple, Optional, Tuple
+
+import torch
+
+from .files import refuse
+from .table import FORMATS
+
+BLOCK, ROTATED = 32, 64  # numbers that share a scale; heads whose size is a multiple of this can be rotated
+TYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "fp8": torch.float8_e4m3fn}
+FP8_MAX = 448.0
+
+
+class Packed(NamedTuple):
+    """Numbers [..., D] as they are held."""
+    numbers: torch.Tensor  # [..., D] of a type, [..., D / 32, 32] int8 for q8_0, or [..., D / 32, 16] uint8 for q4_0
+    scales: Optional[torch.Tensor]  # [..., D / 32, 1] float16, for q8_0 and q4_0
+
+
+class Format(NamedTuple):
+    """How keys, or values, are held. name: one of FORMATS without "+rot". rotation: over how many numbers a row is rotated before it is rounded; 1: it is not."""
+    name: str
+    rotation: int
+
+    def pack(self, x: torch.Tensor) -> Packed:
+        x = rotated(x.float(), self.rotation)
+        if self.name in TYPES:
+            return Packed((x.clamp(-FP8_MAX, FP8_MAX) if self.name == "fp8" else x).to(TYPES[self.name]), None)
+        blocks = x.unflatten(-1, (-1, BLOCK))
+        largest = blocks.gather(-1, blocks.abs().argmax(dim=-1, keepdim=True))
+        scales = largest.abs() / 127 if self.name == "q8_0" else largest / -8
+        scaled = blocks * torch.where(scales == 0, 0.0, 1 / scales)
+        if self.name == "q8_0":
+            whole = scaled.abs().floor()  # rounds to nearest, and a half away from 0
+            return Packed((scaled.sign() * (whole + (2 * (scaled.abs() - whole)).floor())).to(torch.int8), scales.half())
+        low, high = (scaled + 8.5).clamp(0, 15).to(torch.uint8).chunk(2, dim=-1)
+        return Packed(low | high << 4, scales.half())
+
+    def unpack(self, held: Packed, dtype: torch.dtype) -> torch.Tensor:
+        x = held.numbers
+        if self.name == "q4_0":
+            x = torch.cat([x & 15, x >> 4], dim=-1).to(torch.int8) - 8
+        numbers = x.float() if held.scales is None else (x * held.scales.float()).flatten(-2)
+        return rotated(numbers, self.rotation).to(dtype)
+
+    def round(self, x: torch.Tensor) -> torch.Tensor:
+        """x as it is read when it has been held."""
+        return self.unpack(self.pack(x), x.dtype)
+
+    def size(self, head_dim: int) -> int:
+        """The bytes of head_dim numbers."""
+        blocks = head_dim // BLOCK
+        return {"q8_0": 34 * blocks, "q4_0": 18 * blocks}.get(self.name) or head_dim * torch.empty(0, dtype=TYPES[self.name]).element_size()
+
+
+def formats_of(text: str, head_dim: int) -> Tuple[Format, Format]:
+    """The formats of keys and of values from text such as "q8_0/q4_0+rot", or of both from one name. An Error says which there are, or that heads of this size
+    do not go into them."""
+    names = text.split("/") if "/" in text else [text] * 2
+    refuse(len(names) != 2 or any(n not in FORMATS for n in names), f"formats {text!r}: want one of {', '.join(FORMATS)}, or two of them with / between, of keys and of values")
+    out = []
+    for name, of_keys in zip(names, (True, False)):
+        plain, rotates = name.removesuffix("+rot"), name.endswith("+rot")
+        refuse(plain not in TYPES and head_dim % BLOCK, f"formats {text!r}: heads of {head_dim} numbers do not go into blocks of {BLOCK}: want one of {', '.join(TYPES)}")
+        refuse(rotates and head_dim % ROTATED, f"formats {text!r}: heads of {head_dim} numbers are not rotated, but those of a multiple of {ROTATED}: leave out +rot")
+        out.append(Format(plain, 1 if not rotates else head_dim & -head_dim if of_keys else ROTATED))
+    return out[0], out[1]
+
+
+def rotated(x: torch.Tensor, size: int) -> torch.Tensor:
+    """x with each `size` numbers multiplied by the orthonormal Hadamard matrix (Sylvester's), which is its own inverse. Sums are made in the C program's
+    order."""
+    shape, step = x.shape, 1
+    while step < size:
+        first, second = x.reshape(-1, 2, step).unbind(1)
+        x, step = torch.stack([first + second, first - second], dim=1), 2 * step
+    return (x * size**-0.5).reshape(shape) if size > 1 else x

@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+"""`ckvc.hf.compress(formats=...)`: what is kept is held in few bits. Numbers that are packed beside ggml's reference, bit for bit; losses of true continuations
+beside `ckvc score` with the same formats; the bytes that are held; and that batches, beams, crops, copies and later turns read the same numbers."""
+import json
+from unittest import mock
+
+import outside
+
+a, (torch, transformers, np, _), _, ids = outside.by_torch()
+(gguf,) = outside.modules("gguf")
+import ckvc.hf  # noqa: E402  (its folder was added above)
+from ckvc import held, llama  # noqa: E402
+from transformers import DynamicCache  # noqa: E402
+
+MODEL, TABLE, C = outside.ROOT / "models/ckvc-tiny-8l", outside.ROOT / "docs/results/ckvc-tiny-8l/table.ckvt", 24
+model = transformers.AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32).eval()
+prompts = [ids[500 * i : 500 * i + 400 + 7 * i] for i in range(6)]
+rest = [ids[500 * i + len(p) : 500 * i + len(p) + C] for i, p in enumerate(prompts)]
+tmp = outside.scratch()
+BOUND = 0.005  # a number between two that the format has falls to the other one where the last bits of float32 sums differ; a rounding that is left out costs 0.03
+
+
+def packed_otherwise():
+    """Of how many formats the packed numbers, or what is read of them, are not those of ggml."""
+    x, wrong = torch.randn(60, 128, generator=torch.Generator().manual_seed(1)), 0
+    x *= torch.logspace(-6, 4, 60)[:, None]
+    x[3], x[4, :32], x[5], x[6] = 0, 0, torch.arange(128) / 2 - 31.5, x[6].round()
+    for name, kind in ("q8_0", gguf.GGMLQuantizationType.Q8_0), ("q4_0", gguf.GGMLQuantizationType.Q4_0):
+        for form in held.formats_of(name, 128) + held.formats_of(name + "+rot", 128):
+            ours, theirs = form.pack(x), gguf.quants.quantize(llama.rotated(x.numpy(), form.rotation), kind)
+            bits = torch.cat([ours.scales.view(torch.uint8), ours.numbers.view(torch.uint8)], dim=-1).flatten(-2).numpy()
+            read = llama.rotated(gguf.quants.dequantize(theirs, kind), form.rotation)
+            wrong += not np.array_equal(bits, theirs) or not np.array_equal(form.unpack(ours, torch.float32).numpy(), read)
+    return wrong
+
+
+@torch.no_grad()
+def behind(prompt, continuation, formats, between=lambda cache: None):
+    """Log probabilities of each token of a true continuation, [C, V], behind a prompt that is compressed, and the Compression. between: what is done to the
+    cache before the continuation is read."""
+    with ckvc.hf.compress(model, str(TABLE), budget=0.25, formats=formats) as c:
+        cache = DynamicCache(config=model.config)
+        first = model(torch.tensor([prompt]), past_key_values=cache).logits[:, -1:]
+        between(cache)
+        later = model(torch.tensor([continuation[:-1]]), past_key_values=cache).logits
+        return torch.cat([first, later], dim=1)[0].double().log_softmax(-1), c
+
+
+def by_program(formats):
+    """The loss of each continuation by `ckvc score`."""
+    manifest = outside.manifest({"id": str(i), "tokens": p, "continuation_tokens": r} for i, (p, r) in enumerate(zip(prompts, rest)))
+    keys, _, values = formats.partition("/")
+    outside.run(a.ckvc, "score", "--model", MODEL, "--manifest", manifest.name, "--table", TABLE, "--budget", 0.25, "--continuation", C, "--cache-keys", keys,
+                "--cache-values", values or keys, "--out", tmp / "scores.jsonl", "--force", "-q", "-t", 1)
+    return [r["loss_comp"] for r in map(json.loads, open(tmp / "scores.jsonl")) if r["policy"] == "table"]
+
+
+def rounding(formats):
+    """A patch by which new tokens' keys and values are rounded as well, as the C program holds them. ckvc.hf keeps them in the model's type."""
+    update = ckvc.hf.KeptLayer.update
+
+    def rounded(layer, keys, values, *rest, **more):
+        return update(layer, *(form.round(x) for form, x in zip(held.formats_of(formats, 32), (keys, values))), *rest, **more)
+
+    return mock.patch.object(ckvc.hf.KeptLayer, "update", rounded)
+
+
+def crop(cache):
+    model(torch.tensor([ids[:3]]), past_key_values=cache)
+    cache.crop(-3)
+
+
+def reorder(cache):
+    cache.batch_repeat_interleave(2)
+    cache.batch_select_indices(torch.tensor([1]))
+
+
+def bytes_of(cache):
+    """The bytes of the tensors in which what is kept is held."""
+    return sum(x.nbytes for layer in cache.layers for group in layer.groups for packed in group.packed for x in packed if x is not None)
+
+
+@torch.no_grad()
+def later_turn(formats):
+    """A second turn behind a cut, and a second cut: the KL of the next token from that with the model's type, and how many bytes beyond kept_bytes are held."""
+    out = []
+    for these in (formats, None):
+        with ckvc.hf.compress(model, str(TABLE), budget=0.25, formats=these) as c:
+            cache = DynamicCache(config=model.config)
+            for text in (prompts[0], ids[3000:3200]):
+                model(torch.tensor([text]), past_key_values=cache)
+                c.recompress(cache)
+            held_bytes = bytes_of(cache) / c.kept_bytes if these else held_bytes
+            out.append(model(torch.tensor([ids[3200:3201]]), past_key_values=cache).logits[0, -1].double().log_softmax(-1))
+    return float((out[1].exp() * (out[1] - out[0])).sum()), held_bytes
+
+
+def in_static_cache():
+    with ckvc.hf.compress(model, str(TABLE), budget=0.25, formats="q8_0"):
+        model(torch.tensor([prompts[0]]), past_key_values=transformers.StaticCache(config=model.config, max_cache_len=600))
+
+
+outside.at_most("formats whose bits, or what is read of them, are not ggml's", packed_otherwise(), 0)
+for formats in ("q8_0", "q8_0/q4_0", "fp8", "bf16"):
+    losses, other, wrong_bytes, of_entry = [], 0.0, 0, sum(form.size(32) for form in held.formats_of(formats, 32))
+    for prompt, continuation in zip(prompts, rest):
+        with rounding(formats):
+            losses.append(-float(behind(prompt, continuation, formats)[0][range(C), continuation].mean()))
+        got, c = behind(prompt, continuation, formats)
+        for between in (crop, reorder):
+            other = max(other, float((behind(prompt, continuation, formats, between)[0] - got).abs().max()))
+        entries = sum(len(p) for of in c.kept[0].positions for p in of)
+        wrong_bytes += c.kept_bytes != of_entry * entries or c.full_bytes != 8 * 3 * 2 * 32 * 4 * len(prompt)
+    outside.at_most(f"{formats}: losses beside ckvc score", float(np.abs(np.subtract(losses, by_program(formats))).max()), BOUND)
+    outside.at_most(f"{formats}: kept_bytes and full_bytes that are wrong", wrong_bytes, 0)
+    outside.at_most(f"{formats}: log probabilities behind a cache that was reordered or cropped", other, 1e-5)
+divergence, more = later_turn("q8_0")
+outside.at_most("q8_0: the KL of the next token from that in the model's type, behind two turns that were cut again", divergence, 1e-3)
+outside.at_most("q8_0: bytes that are held, beside kept_bytes (heads are padded by at most an eighth)", more, 1.125)
+refusals = (lambda: ckvc.hf.compress(model, str(TABLE), formats="q5_0"), "want one of f32"), \
+    (lambda: ckvc.hf.compress(model, str(TABLE), formats="q8_0/q4_0+rot"), "leave out +rot"), \
+    (lambda: held.formats_of("q8_0", 80), "do not go into blocks of 32"), \
+    (in_static_cache, "want a DynamicCache")
+
+
+outside.at_most("refusals that are missing", sum(outside.missed(*one) for one in refusals), 0)
+outside.done()
