@@ -94,12 +94,13 @@ def without_bank():
     for model, title in MODELS.items():
         corpora = [c for c in (*FRONT, "mixed", "chat") if there(model, c)]
         for names in [FRONT, *((c,) for c in corpora)]:
-            found = lines_of(there(model, *names))
+            files = there(model, *names)
+            found = lines_of(files)
             tables = list(dict.fromkeys(r["table"] for r in found if r["policy"] == "table"))
             if len(tables) != 2:
                 continue
             kl = [[[r["kl"] for r in found if r["policy"] == "table" and r["table"] == t and r["budget"] == b] for t in tables] for b in (0.0625, 0.125, 0.25)]
-            name = f"{COUNT[len(names)]} together" if len(names) > 1 else names[0]
+            name = f"{COUNT[len(files)]} together" if len(files) > 1 else names[0]
             lines.append(f"| {title[3:]}, {name}, {len(kl[0][0])} | " + " | ".join(f"**{sum(new) / len(new):.3f}** for {sum(old) / len(old):.3f}" for new, old in kl) + " |")
     return "\n".join(lines)
 
