@@ -170,7 +170,7 @@ static rank_interval more_than_chosen(const select_losses *s, const select_rows 
     return rank_mean_interval(more, cluster, n);
 }
 
-size_t select_better_half(size_t left) { return left > 4 ? (left + 1) / 2 : 2; }
+size_t select_better_half(size_t left) { return left > 4 ? (left + 1) / 2 : left < 2 ? left : 2; }
 
 /* Says which candidates are in the worse half at budget b, and by how much the best of those that
  * were not chosen loses more. */

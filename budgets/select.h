@@ -66,7 +66,7 @@ ckvc_status select_read(const char *path, const ckvc_table *t, bool drops, selec
                         ckvc_err *err) CKVC_MUST_CHECK;
 void select_free(select_losses *s);
 CKVC_AUTO_OF(select_losses, select_free)
-/* Returns how many of `left` candidates are not in their worse half: half of them, but at least
+/* Returns how many of `left` candidates stay: the better half of them, at least two where there are
  * two. */
 size_t select_better_half(size_t left);
 /* Lets budgets that are ways to spend the same bytes compete. `share` [nB] says which are: those of

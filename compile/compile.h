@@ -118,8 +118,9 @@ typedef struct compile_load {
 double compile_round_hours(const compile_load *l);
 
 /* The hours that the recommended way takes on held-out prompts. For each prompt these are a
- * prefill, and one continuation each of the full cache and, at every budget, of all that is still
- * tried there or of what the table is compared with. Fitting entries is not counted. */
+ * prefill, one continuation of the full cache and, for each budget, one of every candidate that is
+ * still tried (select) or of everything that the table is compared with (heldout). Fitting entries
+ * is not counted. That budgets of one byte share drop candidates together is not counted either. */
 typedef struct budgets_hours {
     double select, heldout;
 } budgets_hours;

@@ -160,8 +160,8 @@ static ckvc_status drop_lost(const select_losses *s, candidates *x, const char *
     return CKVC_OK;
 }
 
-/* The candidates are compared, and the worse ones dropped, after 4, 8, 16 ... prompts. Returns
- * after how many of n prompts that is next, behind the first ones. */
+/* The candidates are compared, and the worse ones dropped, after 4, 8, 16 ... of n prompts. Returns
+ * how many prompts will be done at the next comparison if `first` are done. */
 static size_t next_halving(size_t first, size_t n) {
     const size_t end = first ? 2 * first : 4;
     return end < n ? end : n;

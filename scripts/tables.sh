@@ -2,7 +2,7 @@
 # Makes tables that come with the program again: scripts/tables.sh CKVC OUTDIR [NAME...], all of docs/results/tables.json without a NAME.
 #
 # Each is made in OUTDIR/NAME, of its model (of scripts/models.txt, or embedded in models/), by the command that tables.json has as `made`. DRY_RUN=1 prints the
-# commands alone. Finished parts are not made again, and parts that have begun go on. A table takes hours of two cores (docs/results.md). Its
+# commands alone. Finished parts are not made again, and parts that have begun go on. A real model's table takes hours of two cores (docs/results.md). Its
 # last line says whether it is the very table: another version of ckvc tries other candidates, and makes another one.
 set -euo pipefail
 CKVC=$(realpath "${1:?usage: tables.sh CKVC OUTDIR [NAME...]}")
@@ -24,7 +24,7 @@ while IFS=$'\t' read -r name file id made <&3; do
     [ -z "${DRY_RUN:-}" ] || continue
     [ -z "$model" ] || scripts/model.sh "$model"
     bash -ec "$made"
-    table=$(echo "$OUT"/compiled-*/table.ckvt)
+    table=$OUT/compiled-$(sed 's/.*FROM=\([a-z]*\).*/\1/' <<<"$made")/table.ckvt
     got=$("$CKVC" inspect "$table" --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["content_id"])')
     echo "$name: $table, content id $got, which is $([ "$got" = "$id" ] || echo "not ")the one of tables.json"
 done 3<<<"$listed"

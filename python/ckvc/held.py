@@ -1,4 +1,4 @@
-"""Keys and values in few bits, in torch: the formats of lib/base/cache_format.h, bit for bit. What is read of them is what the C program reads.
+"""Packs keys and values into the cache formats of lib/base/cache_format.h, and unpacks them, in torch. Finite numbers get the C program's bits.
 
 Shapes: [..., D] numbers, D head_dim. Blocks of q8_0 and q4_0 have 32 numbers and a scale."""
 from __future__ import annotations
@@ -22,7 +22,8 @@ class Packed(NamedTuple):
 
 
 class Format(NamedTuple):
-    """How keys, or values, are held. name: one of FORMATS without "+rot". rotation: over how many numbers a row is rotated before it is rounded; 1: it is not."""
+    """How keys, or values, are held. name: one of FORMATS without "+rot". rotation: how many numbers are rotated together (Hadamard) before
+    they are rounded; 1: none are."""
     name: str
     rotation: int
 
@@ -45,7 +46,8 @@ class Format(NamedTuple):
         if self.name == "q4_0":
             x = torch.cat([x & 15, x >> 4], dim=-1).to(torch.int8) - 8
         numbers = x.float() if held.scales is None else (x * held.scales.float()).flatten(-2)
-        return rotated(numbers, self.rotation).to(dtype)
+        most = torch.finfo(dtype).max  # rounding may go beyond float16
+        return rotated(numbers, self.rotation).clamp(-most, most).to(dtype)
 
     def round(self, x: torch.Tensor) -> torch.Tensor:
         """x as it is read when it has been held."""
@@ -58,8 +60,8 @@ class Format(NamedTuple):
 
 
 def formats_of(text: str, head_dim: int) -> Tuple[Format, Format]:
-    """The formats of keys and of values from text such as "q8_0/q4_0+rot", or of both from one name. An Error says which there are, or that heads of this size
-    do not go into them."""
+    """The formats of keys and of values from text such as "q8_0/q4_0+rot", or of both from one name. An Error lists the formats, or says that heads of
+    this size do not fit."""
     names = text.split("/") if "/" in text else [text] * 2
     refuse(len(names) != 2 or any(n not in FORMATS for n in names), f"formats {text!r}: want one of {', '.join(FORMATS)}, or two of them with / between, of keys and of values")
     out = []

@@ -40,7 +40,7 @@ class _Group(NamedTuple):
     filled: Optional[torch.Tensor]  # [n, 1, 1, longest]: which rows hold a kept position; None if all do
     keys: torch.Tensor  # [n, rows, D]; the rows behind those of new tokens are for tokens to come
     values: torch.Tensor
-    packed: Optional[Tuple[Packed, Packed]]  # kept keys and values [n, longest, D] in few bits; `keys` and `values` then have rows of new tokens alone
+    packed: Optional[Tuple[Packed, Packed]]  # kept keys and values [n, longest, D] in few bits; `keys` and `values` then hold only the rows of new tokens
 
     @property
     def first(self) -> int:
@@ -208,8 +208,8 @@ class Compression:
 
     kept: a Kept for each sequence of the batch, which is `whole` if the prompt was too short to cut. holds: `cut` (only kept keys and values are there,
     equally many for all heads of a layer), `ragged` (the same, but each head has its own number) or `masked` (evicted positions are hidden, and no memory is
-    saved, because this class of cache cannot be cut). kept_bytes, full_bytes: the size of the prompt's keys and values as they are held, and before. formats: in
-    which formats keys and values of the prompt are held; None: in the model's type, as those of later tokens always are.
+    saved, because this class of cache cannot be cut). kept_bytes, full_bytes: the size of the prompt's keys and values as they are held, and before. formats: how
+    the prompt's kept keys and values are stored; None: in the model's type. Those of later tokens are always in the model's type.
 
     The model runs one call at a time, and another thread's call is refused. The end of the block waits for a call that still runs; if an exception ends the
     block, that call ends at its next token. The end of the block is an Error if more tokens than the table's window were read at once and no prompt was
@@ -224,8 +224,9 @@ class Compression:
         self.geometry = g = geometry_of(self.model)
         table.check_model(g.n_layers, g.n_query_heads, g.n_kv_heads, g.head_dim)
         check_model(table, self.model)
-        self.formats: Optional[Tuple[Format, Format]] = formats_of(formats, g.head_dim) if formats else None
-        table.note_formats(range(table.n_budgets), (formats.partition("/")[0], formats.rpartition("/")[2]) if formats else None)
+        self.formats: Optional[Tuple[Format, Format]] = None if formats is None else formats_of(formats, g.head_dim)
+        blocks = [b for b in range(table.n_budgets) if table.budgets[b] == budget] or range(table.n_budgets)
+        table.note_formats(blocks, (formats.partition("/")[0], formats.rpartition("/")[2]) if formats else None)
         self.kept: List[Kept] = []
         self.holds: Optional[str] = None
         self.kept_bytes = self.full_bytes = 0
@@ -438,7 +439,7 @@ class Compression:
         of_token = [2 * x.keys.shape[1] * x.keys.shape[3] * x.keys.element_size() for x in layers] if layers[0].keys.ndim == 4 else []
         self.full_bytes = self.kept_bytes = sum(b * self._width * B for b in of_token)
         if getattr(cache, "offloading", False) or any(type(layer) is not DynamicLayer for layer in layers):
-            refuse(self.formats, "formats: this class of cache cannot be cut, and so is not held in other formats: want a DynamicCache, or no formats")
+            refuse(self.formats, "formats: this class of cache cannot be cut, and so is not held in other formats: want a DynamicCache that is not offloaded, or no formats")
             self.holds = "masked"
             self.fit_in_place(cache)
             cache.ckvc_hidden = hidden = torch.zeros(L, B, G, self._width, dtype=torch.bool)
@@ -555,8 +556,8 @@ def compress(model: torch.nn.Module, table: Union[Table, FilePath, None] = None,
 
     budget: how many positions a head keeps on average: tokens from 1 up, or a share of the prompt below 1. None: the only budget of the table. mode: `heads`,
     `layers`, `lengths` or `shared`, in place of the one that the table recommends. fit: False keeps entries as they are, also where the table has a bank by
-    which they are fitted. formats: hold keys and values of what is kept in these formats, such as "q8_0/q4_0+rot" (held.FORMATS; one name is for both). Each step
-    then reads them into the model's type, layer by layer. None: they are held in the model's type.
+    which they are fitted. formats: hold keys and values of what is kept in these formats, such as "q8_0/q4_0+rot" (ckvc.table.FORMATS; one name sets both). Each step
+    then unpacks them into the model's type, layer by layer. None: they are held in the model's type.
 
     An Error of one line says that the table is for another model, that none of the package's is known to be for this one, or that it has no shares for the
     mode. During the prefill it says that the budget is too low, or that the model's attention implementation is neither sdpa nor eager.

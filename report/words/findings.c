@@ -241,7 +241,7 @@ static const char *say_size(const verdict_at *x) {
                     b < 1 ? say("%.4g%% of the entries", 100 * b) : entries, o->formats);
 }
 
-/* Names a mode as --mode does; files call `uniform` `shared`. */
+/* Names a mode as --mode does. In files `uniform` is called `shared`. */
 static const char *say_mode(ckvc_mode mode) {
     return mode == CKVC_MODE_SHARED ? "uniform" : ckvc_mode_name(mode);
 }

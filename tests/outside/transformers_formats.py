@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """`ckvc.hf.compress(formats=...)`: what is kept is held in few bits. Numbers that are packed beside ggml's reference, bit for bit; losses of true continuations
-beside `ckvc score` with the same formats; the bytes that are held; and that batches, beams, crops, copies and later turns read the same numbers."""
+beside `ckvc score` with the same formats; the bytes that are held; caches that are reordered or cropped, and later turns; numbers that float16 cannot hold;
+and what is refused."""
 import json
 from unittest import mock
 
@@ -17,7 +18,7 @@ model = transformers.AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.flo
 prompts = [ids[500 * i : 500 * i + 400 + 7 * i] for i in range(6)]
 rest = [ids[500 * i + len(p) : 500 * i + len(p) + C] for i, p in enumerate(prompts)]
 tmp = outside.scratch()
-BOUND = 0.005  # a number between two that the format has falls to the other one where the last bits of float32 sums differ; a rounding that is left out costs 0.03
+BOUND = 0.005  # the last bits of float32 sums differ, which can push a number to the neighbouring value of the format; omitting a rounding costs 0.03
 
 
 def packed_otherwise():
@@ -101,6 +102,9 @@ def in_static_cache():
 
 
 outside.at_most("formats whose bits, or what is read of them, are not ggml's", packed_otherwise(), 0)
+largest = torch.full((1, 64), 65504.0, dtype=torch.float16)
+outside.at_most("formats that make infinities of float16's largest number", sum(not bool(form.round(largest).isfinite().all())
+                for name in ("q8_0", "q4_0", "bf16", "q8_0+rot") for form in held.formats_of(name, 64)), 0)
 for formats in ("q8_0", "q8_0/q4_0", "fp8", "bf16"):
     losses, other, wrong_bytes, of_entry = [], 0.0, 0, sum(form.size(32) for form in held.formats_of(formats, 32))
     for prompt, continuation in zip(prompts, rest):
@@ -119,7 +123,7 @@ outside.at_most("q8_0: the KL of the next token from that in the model's type, b
 outside.at_most("q8_0: bytes that are held, beside kept_bytes (heads are padded by at most an eighth)", more, 1.125)
 refusals = (lambda: ckvc.hf.compress(model, str(TABLE), formats="q5_0"), "want one of f32"), \
     (lambda: ckvc.hf.compress(model, str(TABLE), formats="q8_0/q4_0+rot"), "leave out +rot"), \
-    (lambda: held.formats_of("q8_0", 80), "do not go into blocks of 32"), \
+    (lambda: ckvc.hf.compress(model, str(TABLE), formats=""), "want one of f32"), (lambda: held.formats_of("q8_0", 80), "do not go into blocks of 32"), \
     (in_static_cache, "want a DynamicCache")
 
 

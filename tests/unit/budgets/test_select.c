@@ -311,4 +311,11 @@ TEST(candidates_begin_as_compiled) {
     assert_int_equal(select_candidates(1, true, true, CKVC_SCORE_LEARNED, 0.0625, 0.3, c), 23);
 }
 
+TEST(the_better_half_of_the_candidates_stays) {
+    const size_t of[] = {0, 1, 2, 3, 4, 5, 19}, stay[] = {0, 1, 2, 2, 2, 3, 10};
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        assert_int_equal(select_better_half(of[i]), stay[i]);
+    }
+}
+
 RUN_TESTS(temp_folder_make, temp_folder_remove)
