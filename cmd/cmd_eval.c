@@ -192,7 +192,7 @@ static ckvc_status open_job(const eval_cli *c, eval_job *j, ckvc_err *err) {
                      c->of.tables.items[i]);
         }
     }
-    CKVC_TRY(policies_budgets(&c->of, &c->inputs, &j->of, err));
+    CKVC_TRY(policies_budgets(&c->of, &c->inputs, &j->e, &j->of, err));
     const policy_choice choice = {
         .list = j->of.list, .n = j->of.n, .setting = c->inputs.setting, .held = j->of.held};
     for (size_t i = 0; i < j->of.n; i++) {

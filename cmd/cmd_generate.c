@@ -363,6 +363,7 @@ static ckvc_status generate_verb(const verb_call *call, ckvc_err *err) {
     g.choice.setting = o.setting;
     j.budget = c->budget.items[0];
     if (c->bytes.n) {
+        j.by_bytes.head_dim = model_get_shape(j.e.model)->head_dim;
         CKVC_TRY(
             bytes_budgets(&c->bytes, &o, &j.table, &c->table, j.table != NULL, &j.by_bytes, err));
         j.budget = j.by_bytes.budgets[0];

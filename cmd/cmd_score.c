@@ -46,7 +46,7 @@ static ckvc_status check_in_place(const score_cli *c, const score_job *j, ckvc_e
  * then there is one budget that stands for all layers: their mean. */
 static ckvc_status choose_budgets(const score_cli *c, score_job *j, ckvc_err *err) {
     const uint32_t L = (uint32_t)model_get_shape(j->e.model)->n_layers;
-    if (!c->layer_budgets) { return policies_budgets(&c->of, &c->inputs, &j->of, err); }
+    if (!c->layer_budgets) { return policies_budgets(&c->of, &c->inputs, &j->e, &j->of, err); }
     USAGE_IF(c->of.bytes.n, "--bytes is of the whole cache: leave out --layer-budgets");
     CKVC_TRY(layer_budgets_read(c->layer_budgets, L, &j->layer_budgets, err));
     for (uint32_t l = 0; l < L; l++) { j->mean_budget += j->layer_budgets[l]; }

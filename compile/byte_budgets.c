@@ -7,13 +7,16 @@
 
 /* Ways to spend bytes, the preferred first: of heads that can be rotated, of heads that go into
  * blocks of 32, and of others. Keys in 8 bits and values in 4 lost least of all on prompts at a
- * tenth and a twentieth of the bytes; keys in 4 bits cost. */
+ * tenth and a twentieth of the bytes, where keys have no bias. Where they have one, keys in 4 bits
+ * less their mean lose less still, and without it far more. */
 #define PAIR(k, v)                                                                                 \
     { CACHE_##k, CACHE_##v }
 static const cache_formats rotated[BYTE_WAYS] = {PAIR(Q8_0, Q4_0_ROT), PAIR(Q8_0, Q8_0),
+                                                 PAIR(Q4_0_MEAN_ROT, Q4_0_ROT),
                                                  PAIR(Q4_0_ROT, Q4_0_ROT), PAIR(F16, F16)},
                            in_blocks[BYTE_WAYS] = {PAIR(Q8_0, Q4_0), PAIR(Q8_0, Q8_0),
-                                                   PAIR(Q4_0, Q4_0), PAIR(F16, F16)},
+                                                   PAIR(Q4_0_MEAN, Q4_0), PAIR(Q4_0, Q4_0),
+                                                   PAIR(F16, F16)},
                            in_bytes[] = {PAIR(FP8, FP8), PAIR(F16, F16)},
                            whole[WHOLE_CACHES] = {PAIR(Q8_0, Q8_0), PAIR(FP8, FP8),
                                                   PAIR(Q4_0, Q4_0), PAIR(Q4_0_ROT, Q4_0_ROT)};
@@ -36,7 +39,7 @@ static ckvc_status add_ways(const byte_ask *ask, double share, byte_budgets *o, 
                                          : sizeof in_bytes / sizeof *in_bytes;
     const uint32_t before = o->n;
     for (size_t i = 0; i < n && !(ask->first && o->n > before); i++) {
-        const double budget = cache_entries_share(share, ways[i]);
+        const double budget = cache_entries_share(share, ways[i], ask->head_dim);
         if (budget >= 1 || ckvc_budget_tokens(budget, ask->shortest) < ask->least) { continue; }
         for (uint32_t k = 0; k < o->n; k++) {
             CKVC_FAIL_IF(o->budget[k] == budget, err, CKVC_E_USAGE,
@@ -51,7 +54,7 @@ static ckvc_status add_ways(const byte_ask *ask, double share, byte_budgets *o, 
         o->budget[o->n] = budget;
         o->held[o->n++] = ways[i];
     }
-    const bool too_much = cache_entries_share(share, ways[n - 1]) >= 1 || share >= 1;
+    const bool too_much = cache_entries_share(share, ways[n - 1], ask->head_dim) >= 1 || share >= 1;
     CKVC_FAIL_IF(o->n == before && too_much, err, CKVC_E_USAGE,
                  "--bytes %.10g: holds the whole cache: give a share below 1, and below that which "
                  "the whole cache takes in the formats of --cache-keys and --cache-values",

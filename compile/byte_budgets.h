@@ -9,7 +9,7 @@
 #include "lib/base/cache_format.h"
 
 enum {
-    BYTE_WAYS = 4,         /* the most ways to spend a byte share */
+    BYTE_WAYS = 5,         /* the most ways to spend a byte share */
     BYTE_BUDGETS_MAX = 64, /* the most budgets */
     WHOLE_CACHES = 4       /* the most formats in which the whole cache is scored beside a table */
 };

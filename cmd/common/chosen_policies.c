@@ -169,7 +169,7 @@ ckvc_status bytes_budgets(const budget_list *bytes, const inputs_options *inputs
         double *budget = &out->budgets[out->n];
         cache_formats *held = &out->held[out->n];
         *held = setting_formats(&inputs->setting);
-        *budget = cache_entries_share(share, *held);
+        *budget = cache_entries_share(share, *held, out->head_dim);
         for (size_t t = 0; t < n; t++) {
             uint32_t b = 0;
             CKVC_TRY(byte_budget(tables[t], paths[t], share, &b, err));
@@ -209,8 +209,9 @@ static ckvc_status check_repeated(const inputs_options *inputs, const chosen_pol
 }
 
 ckvc_status policies_budgets(const policies_options *o, const inputs_options *inputs,
-                             chosen_policies *out, ckvc_err *err) {
+                             const opened_inputs *e, chosen_policies *out, ckvc_err *err) {
     held_budgets *by = &out->by_bytes;
+    by->head_dim = model_get_shape(e->model)->head_dim;
     out->budgets = (setting_list){o->budget.items, o->budget.n};
     if (o->bytes.n) {
         CKVC_TRY(

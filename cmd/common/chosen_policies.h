@@ -37,6 +37,7 @@ typedef struct held_budgets {
     double budgets[PROMPT_SETS_MAX_BUDGETS];
     cache_formats held[PROMPT_SETS_MAX_BUDGETS];
     uint32_t n;
+    int32_t head_dim; /* of the model, set by the caller */
 } held_budgets;
 /* Finds what --bytes means. With tables [n], read from `paths`, it is what all of them say of these
  * byte shares. Without, it is as many entries as fit in the formats of --cache-keys and
@@ -73,7 +74,8 @@ ckvc_status policies_open(const policies_options *o, const inputs_options *input
  * given neither, they are the first table's, with the formats that it says, if no others are asked
  * for. Two policies that keep and hold the same are CKVC_E_USAGE. */
 ckvc_status policies_budgets(const policies_options *o, const inputs_options *inputs,
-                             chosen_policies *out, ckvc_err *err) CKVC_MUST_CHECK;
+                             const opened_inputs *e, chosen_policies *out,
+                             ckvc_err *err) CKVC_MUST_CHECK;
 /* Returns what decides the lines under these policies, as texts by name: the running verb's
  * options by their values, the model by its fingerprint, the tables by their content ids, and
  * the kernel and the program's version. This is a new reference, to which the verb adds its

@@ -69,8 +69,10 @@ const opt opts_statistics[] = {
 const opt opts_formats[] = {
     OPT_SETTING_NAME("cache-keys", setting,
                      "Hold the keys of what is kept, and of the tokens behind it, in this format; "
-                     "with +rot each head is rotated first, as in llama.cpp."),
-    OPT_SETTING_NAME("cache-values", setting, "Hold their values in this format."),
+                     "with +mean the mean key of each head is taken out first, and with +rot each "
+                     "head is rotated, as in llama.cpp."),
+    OPT_SETTING_NAME("cache-values", setting,
+                     "Hold their values in this format, which is none with +mean."),
     {0}};
 
 static void warn_kept_window(const inputs_options *o, setting_list budgets, uint32_t shortest) {

@@ -1,6 +1,7 @@
 /* Fitted entries of a prompt: see fitted_entries.h. */
 #include "judge/policies/fitted_entries.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "lib/base/memory.h"
@@ -44,12 +45,35 @@ static void ask_by(entry_fitter *f, const ckvc_table *t, ckvc_bank_use use) {
     f->use = use;
 }
 
-/* Rounds keys as the open layer will be held. */
+/* A head of the open layer whose entries are fitted. */
+typedef struct head_fit {
+    const entry_fitter *f;
+    const uint32_t *kept;
+    const float *mean; /* [D] of its keys, where the format takes it out; else NULL */
+} head_fit;
+
+/* key [D] += factor R(p) c for the head's mean key c. */
+static void add_mean(const head_fit *h, uint32_t p, float factor, float *key) {
+    float cosine[CACHE_HEAD_MAX / 2], sine[CACHE_HEAD_MAX / 2];
+    const int32_t d = h->f->shape->head_dim;
+    for (int32_t i = 0; i < d / 2; i++) {
+        const double angle = (double)p * h->f->rule.inv_freq[i];
+        cosine[i] = (float)cos(angle);
+        sine[i] = (float)sin(angle);
+    }
+    cache_add_mean(h->mean, cosine, sine, d, factor, key);
+}
+
+/* Rounds the keys of what is kept as the open layer will be held. */
 static void hold_keys(void *ctx, uint32_t n, float *keys) {
-    const entry_fitter *f = ctx;
-    const int32_t d = f->shape->head_dim;
-    const cache_formats as = f->of->sets[f->layer].formats;
-    cache_round(as.keys, cache_key_rotation(as, d), keys, (size_t)n * (size_t)d);
+    const head_fit *h = ctx;
+    const size_t d = (size_t)h->f->shape->head_dim;
+    const cache_formats as = h->f->of->sets[h->f->layer].formats;
+    for (uint32_t i = 0; i < n; i++, keys += d) {
+        if (h->mean) { add_mean(h, h->kept[i], -1, keys); }
+        cache_round(as.keys, cache_key_rotation(as, (int32_t)d), keys, d);
+        if (h->mean) { add_mean(h, h->kept[i], 1, keys); }
+    }
 }
 
 /* Fits one head of the open layer, and puts its entries at their positions. */
@@ -61,17 +85,19 @@ static void fit_head(void *ctx, int64_t g, int worker) {
     const uint32_t *offsets = kept->offsets + (kept->n_sets > 1 ? g : 0);
     float *k = f->fitted_keys + at, *v = f->fitted_values + at;
     (void)worker;
+    head_fit h = {f, kept->positions + offsets[0],
+                  cache_takes_mean(kept->formats) ? f->key_means + head * D : NULL};
     const ckvc_fit fit = {.n_tokens = f->of->n_tokens,
                           .head_dim = (uint32_t)D,
                           .keys = f->keys + at,
                           .values = f->values + at,
-                          .kept = kept->positions + offsets[0],
+                          .kept = h.kept,
                           .n_kept = offsets[1] - offsets[0],
                           .ridge = f->ridge,
                           .whole = f->whole + head * f->n_whole,
                           .known = f->known + head,
                           .hold_keys = kept->formats.keys == CACHE_F32 ? NULL : hold_keys,
-                          .ctx = ctx,
+                          .ctx = &h,
                           .attending = {.inv_freq = f->rule.inv_freq,
                                         .scale = f->rule.scale,
                                         .window = f->rule.window}};
@@ -94,6 +120,9 @@ ckvc_status entry_fitter_fit(entry_fitter *f, const fit_request *r, ckvc_err *er
         r->sets[l].fitted = f->ridge > 0;
         if (!r->sets[l].fitted) { continue; }
         f->layer = l;
+        if (cache_takes_mean(r->sets[l].formats)) {
+            CKVC_TRY(session_key_means(r->session, &f->key_means, err));
+        }
         f->rule = session_layer_rule(r->session, (int32_t)l);
         for (int32_t g = 0; g < G; g++) {
             const size_t at = (size_t)g * T * D;

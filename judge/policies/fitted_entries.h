@@ -33,6 +33,7 @@ typedef struct entry_fitter {
     const fit_request *of;
     double ridge;
     layer_rule rule;
+    const float *key_means; /* [L][G][D] of the prompt, where its layers' formats take them out */
     uint32_t layer;
 } entry_fitter;
 

@@ -102,6 +102,13 @@ typedef struct be_product_rows {
     int64_t n, first, used, each;
 } be_product_rows;
 
+/* A layer's mean keys, which formats with "+mean" take out of keys (cache_format.h); other formats
+ * do not read them. Both arrays are on the host. */
+typedef struct be_key_means {
+    const float *of_head;   /* [G][D] before the rotation by position */
+    const double *inv_freq; /* [D/2] as in rope */
+} be_key_means;
+
 /* Keys and values of one layer, [G][capacity][D] each. The caches of several lanes lie one after
  * the other. Only the cache of lanes may be in other formats than float32 (backend.formats): a
  * buffer then has the rows one behind the other, as many bytes each as its format takes. */
@@ -109,6 +116,7 @@ typedef struct be_cache {
     be_buf *k, *v;
     int64_t capacity;
     cache_formats formats;
+    be_key_means means;
 } be_cache;
 
 /* Continuation rows r = 0 ... n_rows-1 at positions n_prompt + r: the queries, and the own keys and
@@ -139,6 +147,12 @@ typedef struct be_held {
     const int64_t *hidden; /* [G] so many at the list's beginning have left the sliding window */
     int64_t n_own;
     cache_formats formats; /* as in be_cache */
+    be_key_means means;
+    /* With these, on the host: what head g keeps is of the positions from positions[from[g]] on,
+     * and its own first row is at position n_prompt. */
+    const uint32_t *positions;
+    const int64_t *from; /* [G] */
+    int64_t n_prompt;
 } be_held;
 
 /* A step of decoding: row i of n is the next token of the sequence that holds held[i]. */

@@ -14,12 +14,15 @@ enum {
 #define INLINE static inline __attribute__((always_inline))
 
 static bool is_rotated(cache_format f) { return f % 2 != 0; }
-static cache_format without_rotation(cache_format f) { return (cache_format)(f - f % 2); }
+/* The format in which the numbers that are left are stored. */
+static cache_format stored(cache_format f) {
+    return f >= CACHE_Q4_0_MEAN ? CACHE_Q4_0 : (cache_format)(f - f % 2);
+}
 static bool has_blocks(cache_format f) { return f >= CACHE_Q8_0; }
 
-static const char *const names[CACHE_FORMATS] = {"f32",  "f32+rot",  "f16",  "f16+rot",
-                                                 "bf16", "bf16+rot", "fp8",  "fp8+rot",
-                                                 "q8_0", "q8_0+rot", "q4_0", "q4_0+rot"};
+static const char *const names[CACHE_FORMATS] = {
+    "f32",     "f32+rot", "f16",      "f16+rot", "bf16",     "bf16+rot",  "fp8",
+    "fp8+rot", "q8_0",    "q8_0+rot", "q4_0",    "q4_0+rot", "q4_0+mean", "q4_0+mean+rot"};
 
 const char *cache_format_name(cache_format f) { return names[f]; }
 
@@ -42,12 +45,16 @@ static bool format_named(const char *text, size_t n, cache_format *f) {
 
 bool cache_formats_named(const char *text, cache_formats *f) {
     const char *slash = strchr(text, '/'), *values = slash ? slash + 1 : text;
-    return format_named(text, slash ? (size_t)(slash - text) : strlen(text), &f->keys) &&
-           format_named(values, strlen(values), &f->values);
+    if (!format_named(text, slash ? (size_t)(slash - text) : strlen(text), &f->keys) ||
+        !format_named(values, strlen(values), &f->values)) {
+        return false;
+    }
+    if (!slash && cache_takes_mean(*f)) { f->values = (cache_format)(f->keys - 2); }
+    return true;
 }
 
 size_t cache_bytes(cache_format f, size_t n) {
-    switch (without_rotation(f)) {
+    switch (stored(f)) {
     case CACHE_F16:
     case CACHE_BF16: return 2 * n;
     case CACHE_FP8: return n;
@@ -82,6 +89,9 @@ static ckvc_status check(cache_format f, const char *option, int32_t head_dim, c
 
 ckvc_status cache_formats_check(cache_formats f, int32_t head_dim, ckvc_err *err) {
     CKVC_TRY(check(f.keys, "cache-keys", head_dim, err));
+    CKVC_FAIL_IF(f.values >= CACHE_Q4_0_MEAN, err, CKVC_E_USAGE,
+                 "--cache-values: %s is a format of keys, whose mean is taken out; leave out +mean",
+                 names[f.values]);
     return check(f.values, "cache-values", head_dim, err);
 }
 
@@ -100,6 +110,15 @@ CKVC_CLONES void cache_rotate(float *x, size_t n, int32_t rotation) {
             }
         }
         for (size_t i = 0; i < size; i++) { b[i] *= scale; }
+    }
+}
+
+CKVC_CLONES void cache_add_mean(const float *c, const float *cos, const float *sin,
+                                int32_t head_dim, float factor, float *x) {
+    const int32_t half = head_dim / 2;
+    for (int32_t i = 0; i < half; i++) {
+        x[i] += factor * (c[i] * cos[i] - c[half + i] * sin[i]);
+        x[half + i] += factor * (c[half + i] * cos[i] + c[i] * sin[i]);
     }
 }
 
@@ -175,7 +194,7 @@ CKVC_CLONES static void write_q4_0(const float *x, uint8_t *to) {
 }
 
 static void encode(cache_format f, const float *x, size_t n, uint8_t *to) {
-    switch (without_rotation(f)) {
+    switch (stored(f)) {
     case CACHE_F16:
         for (size_t i = 0; i < n; i++) { ckvc_put_u16(to + 2 * i, ckvc_f16_of_f32(x[i])); }
         return;
@@ -269,7 +288,7 @@ CKVC_CLONES static void read_q4_0(const uint8_t *from, size_t n, float *x) {
 }
 
 void cache_read(cache_format f, const void *from, size_t n, float *x) {
-    switch (without_rotation(f)) {
+    switch (stored(f)) {
     case CACHE_F16: read_f16(from, n, x); return;
     case CACHE_BF16: read_bf16(from, n, x); return;
     case CACHE_FP8: read_fp8(from, n, x); return;

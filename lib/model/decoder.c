@@ -12,7 +12,8 @@ typedef struct held_layer {
     /* [G] the arrays of `held`, allocated in one piece with `from` */
     int64_t *first, *n_kept, *hidden;
     int64_t window; /* of the layer; 0: the layer sees everything */
-    /* Where a window will hide some of them: the kept positions, and where each head's begin. */
+    /* Where a window will hide some of them, or keys are held less their mean: the kept positions,
+     * and where each head's begin. */
     uint32_t *positions; /* or NULL */
     int64_t *from;       /* [G] */
 } held_layer;
@@ -25,6 +26,7 @@ struct sequence {
     size_t n_values;    /* in `values`: layer by layer the keys, then the values */
     be_buf *values;     /* one piece of memory; the layers' buffers are views of it */
     double *inv_freq;   /* [2][D/2], rope_frequencies */
+    float *key_means;   /* [L][G][D], or NULL where no format takes them out */
     held_layer *layers; /* [L] */
 };
 
@@ -74,7 +76,7 @@ static void layer_init(sequence *q, const prompt_cache *from, int32_t il, const 
         (size_t)(rows - n_heads * q->room) * cache_entry_bytes(l->held.formats, attention.head_dim);
     q->n_values +=
         layer_values(q, il, l->held.formats.keys) + layer_values(q, il, l->held.formats.values);
-    if (kept && l->window) {
+    if (kept && (l->window || cache_takes_mean(l->held.formats))) {
         l->positions = ckvc_copy(kept->positions, kept->offsets[kept->n_sets], sizeof(uint32_t));
     }
 }
@@ -92,7 +94,15 @@ static void layer_fill(sequence *q, const prompt_cache *from, int32_t il, const 
                         .first = l->first,
                         .n_kept = l->n_kept,
                         .hidden = l->hidden,
-                        .formats = f};
+                        .formats = f,
+                        .positions = l->positions,
+                        .from = l->from,
+                        .n_prompt = q->n_prompt};
+    if (cache_takes_mean(f)) {
+        l->held.means =
+            (be_key_means){q->key_means + (size_t)il * means_of_layer(q->m->shape),
+                           q->inv_freq + layer_base(q->m, il) * (attention.head_dim / 2)};
+    }
     op->buf_view(q->m->be, l->held.k, q->values, *at, n_keys);
     op->buf_view(q->m->be, l->held.v, q->values, *at + n_keys, n);
     *at += n_keys + n;
@@ -123,6 +133,12 @@ ckvc_status sequence_create(session *s, const kept_set *sets, int64_t room, sequ
     }
     q->values = from.m->be->ops->buf_create(from.m->be, q->n_values);
     size_t at = 0;
+    for (int32_t l = 0; l < shape->n_layers && !q->key_means; l++) {
+        if (!cache_takes_mean(q->layers[l].held.formats)) { continue; }
+        CKVC_TRY(session_key_means(s, NULL, err));
+        q->key_means = ckvc_copy(from.key_means, (size_t)shape->n_layers * means_of_layer(shape),
+                                 sizeof *q->key_means);
+    }
     for (int32_t l = 0; l < shape->n_layers; l++) {
         layer_fill(q, &from, l, sets ? &sets[l] : NULL, &at);
     }
@@ -141,7 +157,7 @@ void sequence_free(sequence *q) {
         CKVC_FREE(layer->first, layer->positions);
     }
     q->m->be->ops->buf_free(q->m->be, q->values);
-    CKVC_FREE(q->inv_freq, q->layers, q);
+    CKVC_FREE(q->inv_freq, q->key_means, q->layers, q);
 }
 
 int64_t sequence_entries(const sequence *q) { return q->entries; }

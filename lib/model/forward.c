@@ -180,6 +180,8 @@ static ckvc_status lane_attention(const forward_pass *p, int32_t il, progress *a
     const be_rows rows = {c->n_prompt, p->n_rows, at->n_lanes};
     be_cache own = *c->own;
     own.formats = lane_formats(c->lanes, il);
+    own.means =
+        (be_key_means){c->key_means + (size_t)il * means_of_layer(m->shape), frequencies(p, il)};
     be_continuation attended = {
         .n_rows = p->n_rows, .n_prompt = c->n_prompt, .q = a->q, .own = own};
 

@@ -53,6 +53,7 @@ typedef struct prefill_rows {
 typedef struct continuation_rows {
     const be_cache *prompt; /* [L], only read */
     const be_cache *fitted; /* [L] its entries as sets of fitted entries have them, only read */
+    const float *key_means; /* [L][G][D] for formats that take means out of keys */
     int64_t n_prompt;
     const be_cache *own;       /* one layer's cache for every lane, used by each layer in turn */
     const rollout_lane *lanes; /* [n_lanes], in the order that rollout_job requires */
@@ -129,6 +130,7 @@ typedef struct prompt_cache {
     model *m;
     const be_cache *layers;    /* [L] */
     const be_cache *fitted;    /* [L] for sets of fitted entries */
+    const float *key_means;    /* [L][G][D] once session_key_means was called for this prompt */
     int64_t n_tokens, n_total; /* T; the length that the frequencies are for (prefill_input) */
     const double *inv_freq;    /* rope_frequencies */
 } prompt_cache;

@@ -268,6 +268,10 @@ ckvc_status session_value_norms(session *s, double *out, ckvc_err *err) CKVC_MUS
 /* [D/2] The key of position t is rotated by the angles t * frequency (pairs i and i + D/2). Valid
  * until the next prefill. */
 const double *session_key_frequencies(const session *s);
+/* The mean keys of the current prompt's heads before their rotation by position, [L][G][D], added
+ * up in double: what formats with "+mean" take out of keys (cache_format.h). They are computed at
+ * the first call for a prompt. *out is the session's until its next prefill; out may be NULL. */
+ckvc_status session_key_means(session *s, const float **out, ckvc_err *err) CKVC_MUST_CHECK;
 
 /* Computes the teacher-forced losses of a whole sequence, nll [n-1] (loss/loss_utils.py,
  * ForCausalLMLoss). */

@@ -93,6 +93,11 @@ be_attention_shape layer_attention(const model *m, int32_t layer);
 /* Which of the two rotary bases a layer uses: 1 for rope_local_theta, else 0. */
 int layer_base(const model *m, int32_t layer);
 
+/* The numbers of a layer's mean keys, [G][D]. */
+static inline size_t means_of_layer(const model_shape *s) {
+    return (size_t)s->n_kv_heads * (size_t)s->head_dim;
+}
+
 /* layer_acquire makes all of one layer's weights ready for use; layer_release says that they may be
  * dropped. */
 ckvc_status layer_acquire(model *m, int32_t layer, ckvc_err *err) CKVC_MUST_CHECK;

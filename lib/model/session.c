@@ -37,6 +37,8 @@ struct session {
      * that divergences were asked for */
     be_distributions full;
     double *inv_freq; /* [2][D/2] rope_frequencies of the current sequence */
+    float *key_means; /* [L][G][D] session_key_means */
+    bool means_known; /* of the current prompt */
     /* the current prompt; n_prompt 0: there is none */
     int64_t n_prompt, n_total;
 };
@@ -156,9 +158,10 @@ static void create_buffers(session *s, const session *first) {
         s->prompt[l] = (be_cache){new_buf(s, b.prompt_cache),
                                   new_buf(s, b.prompt_cache),
                                   be_padded_rows(s->limits.max_prompt),
+                                  {0},
                                   {0}};
         s->fitted[l] =
-            (be_cache){new_buf(s, fitted), new_buf(s, fitted), s->prompt[l].capacity, {0}};
+            (be_cache){new_buf(s, fitted), new_buf(s, fitted), s->prompt[l].capacity, {0}, {0}};
     }
     s->last = new_buf(s, BE_ROW_TILE * (size_t)shape->width);
     s->full.p = new_buf(s, distribution_values(shape, s->limits));
@@ -172,11 +175,12 @@ static void create_buffers(session *s, const session *first) {
             activations_beside(&s->act, s->m, b.rows, &first->act);
         }
     } else {
-        s->own =
-            (be_cache){new_buf(s, b.own_cache), new_buf(s, b.own_cache), lane_rows(s->limits), {0}};
+        s->own = (be_cache){
+            new_buf(s, b.own_cache), new_buf(s, b.own_cache), lane_rows(s->limits), {0}, {0}};
         s->counted = (be_cache){new_buf(s, b.counted),
                                 new_buf(s, b.counted),
                                 be_padded_rows(s->limits.max_counted),
+                                {0},
                                 {0}};
         if (s->limits.joined) {
             activations_init(&s->all, s->m, b.rows * (size_t)s->limits.joined, b.all_rows);
@@ -196,6 +200,8 @@ static session *new_session(model *m, session_limits limits, const session *firs
     s->order = ckvc_calloc((size_t)max_lanes(limits), sizeof *s->order);
     s->inv_freq = ckvc_calloc((size_t)shape->head_dim, sizeof *s->inv_freq);
     s->counted_rows = ckvc_calloc(2 * (size_t)shape->n_kv_heads, sizeof *s->counted_rows);
+    s->key_means =
+        ckvc_calloc((size_t)shape->n_layers * means_of_layer(shape), sizeof *s->key_means);
     window_stats_init(&s->stats, shape, limits.max_prompt);
     s->shown = first ? first->shown : &s->watch;
     if (!first) { head_watch_init(s->shown, shape, limits.max_prompt, limits.max_watched); }
@@ -238,7 +244,8 @@ void session_destroy(session *s) {
     CKVC_FREE(s->bufs, s->prompt, s->fitted, s->queries);
     window_stats_fini(&s->stats);
     head_watch_fini(&s->watch);
-    CKVC_FREE(s->row_errors, s->nll, s->full.log_p, s->order, s->inv_freq, s->counted_rows, s);
+    CKVC_FREE(s->row_errors, s->nll, s->full.log_p, s->order, s->inv_freq, s->counted_rows,
+              s->key_means, s);
 }
 
 /* ---- work ---- */
@@ -371,7 +378,7 @@ static ckvc_status prefill_pass(const prefill_job *job, stats_ctx *ctx, forward_
     assert(n <= s->limits.max_prompt && window >= 1 && window <= s->limits.max_window &&
            in->n_total >= n);
     s->n_prompt = 0;
-    s->first_known = false;
+    s->first_known = s->means_known = false;
     CKVC_TRY(check_tokens(s, "prompt", in->tokens, n, in->n_total, err));
     rope_frequencies(s->m->shape, in->n_total, s->inv_freq);
     *ctx = (stats_ctx){s, in};
@@ -540,6 +547,7 @@ static forward_pass pass_behind(session *s, const int32_t *tokens, int64_t n,
                           .kind = PASS_CONTINUATION,
                           .continuation = {.prompt = s->prompt,
                                            .fitted = s->fitted,
+                                           .key_means = s->key_means,
                                            .n_prompt = s->n_prompt,
                                            .own = &s->own,
                                            .lanes = lanes,
@@ -597,6 +605,11 @@ ckvc_status sessions_rollouts(const rollout_job *jobs, int64_t n, ckvc_err *err)
     for (int64_t i = 0; i < n; i++) {
         const rollout_job *b = &jobs[i];
         CKVC_TRY(check_rollouts(b, err));
+        for (int32_t l = 0; l < b->session->m->shape->n_layers; l++) {
+            if (cache_takes_mean(lane_formats(b->lanes, l))) {
+                CKVC_TRY(session_key_means(b->session, NULL, err));
+            }
+        }
         n_losses += rollout_losses(b, losses + n_losses);
         if (b->n <= 1) { continue; }
         forward_pass *pass = &passes[n_passes++];
@@ -696,6 +709,38 @@ ckvc_status session_value_norms(session *s, double *out, ckvc_err *err) {
     return CKVC_OK;
 }
 
+/* Adds a head's keys before their rotation to sum [D]. */
+static ckvc_status add_keys(session *s, int32_t layer, int32_t head, double *sum, ckvc_err *err) {
+    be_attention_shape alone = layer_attention(s->m, layer);
+    alone.n_heads = 1;
+    const double *inv_freq = s->inv_freq + layer_base(s->m, layer) * alone.head_dim / 2;
+    float key[MODEL_HEAD_DIM_MAX];
+    for (int64_t t = 0; t < s->n_prompt; t++) {
+        CKVC_TRY(s->m->be->ops->read(s->m->be, s->prompt[layer].k,
+                                     head_offset(s, layer, head) + (size_t)(t * alone.head_dim),
+                                     key, (size_t)alone.head_dim, err));
+        turn_back(&alone, inv_freq, t, key);
+        for (int32_t i = 0; i < alone.head_dim; i++) { sum[i] += (double)key[i]; }
+    }
+    return CKVC_OK;
+}
+
+ckvc_status session_key_means(session *s, const float **out, ckvc_err *err) {
+    const model_shape *shape = s->m->shape;
+    assert(s->n_prompt > 0);
+    if (out) { *out = s->key_means; }
+    float *mean = s->key_means;
+    for (int32_t i = 0; i < shape->n_layers * shape->n_kv_heads && !s->means_known; i++) {
+        double sum[MODEL_HEAD_DIM_MAX] = {0};
+        CKVC_TRY(add_keys(s, i / shape->n_kv_heads, i % shape->n_kv_heads, sum, err));
+        for (int32_t d = 0; d < shape->head_dim; d++) {
+            *mean++ = (float)(sum[d] / (double)s->n_prompt);
+        }
+    }
+    s->means_known = true;
+    return CKVC_OK;
+}
+
 const double *session_key_frequencies(const session *s) { return s->inv_freq; }
 
 ckvc_status session_score(session *s, const int32_t *tokens, int64_t n, double *nll,
@@ -732,6 +777,7 @@ prompt_cache session_prompt(const session *s) {
     return (prompt_cache){.m = s->m,
                           .layers = s->prompt,
                           .fitted = s->fitted,
+                          .key_means = s->key_means,
                           .n_tokens = s->n_prompt,
                           .n_total = s->n_total,
                           .inv_freq = s->inv_freq};

@@ -3,7 +3,7 @@
 Shapes: [..., D] numbers, D head_dim. Blocks of q8_0 and q4_0 have 32 numbers and a scale."""
 from __future__ import annotations
 
-from typing import NamedTuple, Optional, Tuple
+from typing import List, NamedTuple, Optional, Tuple
 
 import torch
 
@@ -22,13 +22,15 @@ class Packed(NamedTuple):
 
 
 class Format(NamedTuple):
-    """How keys, or values, are held. name: one of FORMATS without "+rot". rotation: how many numbers are rotated together (Hadamard) before
-    they are rounded; 1: none are."""
+    """How keys, or values, are held. name: one of FORMATS without "+mean" and "+rot". rotation: how many numbers are rotated together (Hadamard) before
+    they are rounded; 1: none are. mean: whether the keys' mean is taken out of them before that. It is `mean` below, for each key rotated to its position, and
+    else is None: hf.py computes it."""
     name: str
     rotation: int
+    mean: bool = False
 
-    def pack(self, x: torch.Tensor) -> Packed:
-        x = rotated(x.float(), self.rotation)
+    def pack(self, x: torch.Tensor, mean: Optional[torch.Tensor] = None) -> Packed:
+        x = rotated(x.float() if mean is None else x.float() - mean, self.rotation)
         if self.name in TYPES:
             return Packed((x.clamp(-FP8_MAX, FP8_MAX) if self.name == "fp8" else x).to(TYPES[self.name]), None)
         blocks = x.unflatten(-1, (-1, BLOCK))
@@ -41,17 +43,18 @@ class Format(NamedTuple):
         low, high = (scaled + 8.5).clamp(0, 15).to(torch.uint8).chunk(2, dim=-1)
         return Packed(low | high << 4, scales.half())
 
-    def unpack(self, held: Packed, dtype: torch.dtype) -> torch.Tensor:
+    def unpack(self, held: Packed, dtype: torch.dtype, mean: Optional[torch.Tensor] = None) -> torch.Tensor:
         x = held.numbers
         if self.name == "q4_0":
             x = torch.cat([x & 15, x >> 4], dim=-1).to(torch.int8) - 8
         numbers = x.float() if held.scales is None else (x * held.scales.float()).flatten(-2)
         most = torch.finfo(dtype).max  # rounding may go beyond float16
-        return rotated(numbers, self.rotation).clamp(-most, most).to(dtype)
+        numbers = rotated(numbers, self.rotation)
+        return (numbers if mean is None else numbers + mean).clamp(-most, most).to(dtype)
 
-    def round(self, x: torch.Tensor) -> torch.Tensor:
+    def round(self, x: torch.Tensor, mean: Optional[torch.Tensor] = None) -> torch.Tensor:
         """x as it is read when it has been held."""
-        return self.unpack(self.pack(x), x.dtype)
+        return self.unpack(self.pack(x, mean), x.dtype, mean)
 
     def size(self, head_dim: int) -> int:
         """The bytes of head_dim numbers."""
@@ -59,17 +62,23 @@ class Format(NamedTuple):
         return {"q8_0": 34 * blocks, "q4_0": 18 * blocks}.get(self.name) or head_dim * torch.empty(0, dtype=TYPES[self.name]).element_size()
 
 
+def format_names(text: str) -> List[str]:
+    """The names of the formats of keys and of values in text such as "q8_0/q4_0+rot", or of both in one name, of which "+mean" is for keys alone."""
+    return text.split("/") if "/" in text else [text, text.replace("+mean", "")]
+
+
 def formats_of(text: str, head_dim: int) -> Tuple[Format, Format]:
-    """The formats of keys and of values from text such as "q8_0/q4_0+rot", or of both from one name. An Error lists the formats, or says that heads of
-    this size do not fit."""
-    names = text.split("/") if "/" in text else [text] * 2
+    """The formats of keys and of values that text names. An Error lists the formats, or says that heads of this size do not fit."""
+    names = format_names(text)
     refuse(len(names) != 2 or any(n not in FORMATS for n in names), f"formats {text!r}: want one of {', '.join(FORMATS)}, or two of them with / between, of keys and of values")
     out = []
     for name, of_keys in zip(names, (True, False)):
-        plain, rotates = name.removesuffix("+rot"), name.endswith("+rot")
+        plain, *more = name.split("+")
+        rotates, mean = "rot" in more, "mean" in more
+        refuse(mean and not of_keys, f"formats {text!r}: {name} is a format of keys, whose mean is taken out; leave out +mean")
         refuse(plain not in TYPES and head_dim % BLOCK, f"formats {text!r}: heads of {head_dim} numbers do not go into blocks of {BLOCK}: want one of {', '.join(TYPES)}")
         refuse(rotates and head_dim % ROTATED, f"formats {text!r}: heads of {head_dim} numbers are not rotated, but those of a multiple of {ROTATED}: leave out +rot")
-        out.append(Format(plain, 1 if not rotates else head_dim & -head_dim if of_keys else ROTATED))
+        out.append(Format(plain, 1 if not rotates else head_dim & -head_dim if of_keys else ROTATED, mean))
     return out[0], out[1]
 
 

@@ -15,15 +15,16 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Op
 
 import torch
 import torch.nn.functional as F
+from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer
 
 from .fingerprint import check_model
-from .fit import fit_kept
-from .held import Format, Packed, formats_of
+from .fit import Rounding, fit_kept
+from .held import Format, Packed, format_names, formats_of
 from .hf_model import IMPLEMENTATIONS, attention_of, check_attention, geometry_of, original_attention
 from .hf_model import device_of, with_cache  # noqa: F401  (callers take these from here, too)
-from .prefill import Kept, Prefill, log_softmax
+from .prefill import Geometry, Kept, Prefill, log_softmax
 from .shipped import table_for
 from .table import Error, FilePath, Table, refuse
 
@@ -48,16 +49,37 @@ class _Group(NamedTuple):
         return 0 if self.packed else self.longest
 
 
+class MeanKeys(NamedTuple):
+    """The mean keys of a table's row before rotation, [B * G, D] float64 in the order of Geometry.before_rotation. shifts [B * G]: what is added to a cache's
+    column to get the position there."""
+    geometry: Geometry
+    row: int
+    means: torch.Tensor
+    shifts: torch.Tensor
+
+    def at(self, heads: Sequence[int], columns: torch.Tensor) -> torch.Tensor:
+        """The means of some heads as keys at columns [n, S] of the cache, [n, S, D] float32."""
+        heads = torch.as_tensor(list(heads), device=self.means.device)
+        means = self.means[heads, None].expand(-1, columns.shape[1], -1)
+        return self.geometry.rotated(self.row, means, columns + self.shifts[heads, None]).float()
+
+    def of(self, heads: Sequence[int]) -> MeanKeys:
+        """Those of a batch whose heads are `heads` of this one's."""
+        heads = torch.as_tensor(list(heads), device=self.means.device)
+        return self._replace(means=self.means[heads], shifts=self.shifts[heads])
+
+
 class KeptLayer(DynamicLayer):
     """A cache layer that holds a prompt's kept keys and values, a different number for each head, and all those of new tokens. It tells transformers that it
     is as long as the whole sequence."""
 
     SPARE = 32  # rows that a group has for tokens to come
 
-    def __init__(self, keys: torch.Tensor, values: torch.Tensor, positions: List[torch.Tensor], queries: torch.Tensor, owner: Compression):
+    def __init__(self, keys: torch.Tensor, values: torch.Tensor, positions: List[torch.Tensor], queries: torch.Tensor, owner: Compression,
+                 mean: Optional[MeanKeys] = None):
         """keys, values [B, G, T, D] of the whole prompt, of which the kept rows are copied, or packed in the owner's formats. positions [B * G]: the kept ones of
-        each head, ascending. queries [B, H, rows, D]: those of the prompt's last tokens."""
-        self.is_initialized, self.dtype, self.device = True, keys.dtype, keys.device
+        each head, ascending. queries [B, H, rows, D]: those of the prompt's last tokens. mean: of the prompt's keys, where the formats take it out."""
+        self.is_initialized, self.dtype, self.device, self.mean = True, keys.dtype, keys.device, mean
         self.shape, self.owner, self.starts, self.queries, self.read = keys.shape, owner, owner.starts, queries, 0
         self._lay(positions, *([x[p] for x, p in zip(of.flatten(0, 1), positions)] for of in (keys, values)), new=0)
 
@@ -77,17 +99,24 @@ class KeptLayer(DynamicLayer):
             filled = None if kept[heads[-1]] == longest else torch.arange(longest, device=self.device) < lengths[:, None, None, None]
             packed = None
             if self.owner.formats:
-                packed = tuple(form.pack(x[:, :longest]) for form, x in zip(self.owner.formats, lying))
+                packed = tuple(form.pack(x[:, :longest], self._mean(form, heads)) for form, x in zip(self.owner.formats, lying))
                 lying = [x[:, longest:].clone() for x in lying]
             self.groups.append(_Group(heads, slice(start, start + len(heads)), longest, filled, *lying, packed))
             start += len(heads)
         self._order = torch.tensor(order, device=self.device)  # numbers of heads, group by group
         self._place = self._order.argsort()
 
+    def _mean(self, form: Format, heads: List[int]) -> Optional[torch.Tensor]:
+        """What the format takes out of the keys that some heads keep, [n, longest, D]; None if it takes nothing out."""
+        return self.mean.at(heads, pad_sequence([self.positions[head] for head in heads], batch_first=True)) if form.mean else None
+
     def _rows(self, group: _Group, of: int) -> torch.Tensor:
         """The keys (of = 0) or values (of = 1) of a group, [n, longest + new, D]."""
         rows = (group.keys, group.values)[of][:, : group.first + self.new]
-        return rows if group.packed is None else torch.cat([self.owner.formats[of].unpack(group.packed[of], rows.dtype), rows], dim=1)
+        if group.packed is None:
+            return rows
+        form = self.owner.formats[of]
+        return torch.cat([form.unpack(group.packed[of], rows.dtype, self._mean(form, group.heads)), rows], dim=1)
 
     def _heads(self, of: int) -> List[torch.Tensor]:
         """The keys (of = 0) or values (of = 1) of each head, [B * G][kept + new, D]."""
@@ -194,8 +223,9 @@ class KeptLayer(DynamicLayer):
             return
         heads = [b * G + g for b in chosen for g in range(G)]
         self.shape, self.queries = torch.Size((len(chosen), *self.shape[1:])), self.queries[chosen]
-        self.starts = [self.starts[b] for b in chosen]
-        self._lay(*([of[h] for h in heads] for of in (self.positions, self._heads(0), self._heads(1))), new=self.new)
+        lying = [[of[h] for h in heads] for of in (self.positions, self._heads(0), self._heads(1))]
+        self.starts, self.mean = [self.starts[b] for b in chosen], self.mean and self.mean.of(heads)
+        self._lay(*lying, new=self.new)
 
     reorder_cache = batch_select_indices
 
@@ -226,7 +256,7 @@ class Compression:
         check_model(table, self.model)
         self.formats: Optional[Tuple[Format, Format]] = None if formats is None else formats_of(formats, g.head_dim)
         blocks = [b for b in range(table.n_budgets) if table.budgets[b] == budget] or range(table.n_budgets)
-        table.note_formats(blocks, (formats.partition("/")[0], formats.rpartition("/")[2]) if formats else None)
+        table.note_formats(blocks, tuple(format_names(formats)) if formats else None)
         self.kept: List[Kept] = []
         self.holds: Optional[str] = None
         self.kept_bytes = self.full_bytes = 0
@@ -453,13 +483,26 @@ class Compression:
         """Where the kept tokens of a table's row are in the cache, for each of B * G heads."""
         return [torch.from_numpy(p.astype("int64")) + first for kept, (first, _) in zip(self.kept, self.starts) for p in kept.positions[row]]
 
-    def _fitted(self, row: int, keys: torch.Tensor, values: torch.Tensor, held: Optional[torch.Tensor] = None) -> Tuple[torch.Tensor, torch.Tensor]:
+    def _mean_keys(self, row: int, keys: torch.Tensor, held: Optional[torch.Tensor] = None) -> Optional[MeanKeys]:
+        """The mean keys of a table's row, where the formats take them out. keys and held are as in _fitted."""
+        if self.formats is None or not self.formats[0].mean:
+            return None
+        means, G = [], keys.shape[1]
+        for b, (first, at) in enumerate(self.starts):
+            before = self.geometry.before_rotation(row, keys[b, :, first:], at)
+            there = before.new_ones(before.shape[:2]) if held is None else held[b, :, first:].double()
+            means.append(torch.einsum("gtd,gt->gd", before, there) / there.sum(dim=1, keepdim=True).clamp(min=1))
+        shifts = torch.tensor([at - first for first, at in self.starts], device=keys.device).repeat_interleave(G)
+        return MeanKeys(self.geometry, row, torch.cat(means), shifts)
+
+    def _fitted(self, row: int, keys: torch.Tensor, values: torch.Tensor, held: Optional[torch.Tensor] = None,
+                mean: Optional[MeanKeys] = None) -> Tuple[torch.Tensor, torch.Tensor]:
         """The keys and values [B, G, length, D] of a table's row, with those that are kept fitted where the table says so (fit.py). held [B, G, length]: the
-        positions that are there; None: all."""
+        positions that are there; None: all. mean: as in KeptLayer."""
         out = keys, values
         for b, (kept, (first, at)) in enumerate(zip(self.kept, self.starts) if self.fit else ()):
             k, v = keys[b, :, first:], values[b, :, first:]
-            rounds = self.formats[0].round if self.formats else None
+            rounds = self._rounding(range(b * keys.shape[1], (b + 1) * keys.shape[1]), first, mean)
             fitted = fit_kept(kept, self.geometry, row, k, v, self._scaling, at, None if held is None else held[b, :, first:], rounds)
             if fitted[0] is not k and len(keys) == 1 and first == 0:
                 return fitted[0][None], fitted[1][None]
@@ -467,6 +510,13 @@ class Compression:
                 out = (keys.clone(), values.clone()) if out[0] is keys else out  # the model's own tensors stay as they are
                 out[0][b, :, first:], out[1][b, :, first:] = fitted
         return out
+
+    def _rounding(self, heads: Sequence[int], first: int, mean: Optional[MeanKeys]) -> Optional[Rounding]:
+        """What the formats make of keys of these heads, whose positions are counted from column `first`."""
+        if self.formats is None:
+            return None
+        form = self.formats[0]
+        return lambda keys, index: form.round(keys, None if mean is None else mean.at(heads, index + first))
 
     def fit_in_place(self, cache: Cache) -> None:
         """Writes fitted entries over what is kept in layers that stay whole. Offloaded caches, and layers that hold no plain tensors (quantized ones), stay as
@@ -481,14 +531,16 @@ class Compression:
     def _cut(self, cache: Cache, whole: Iterable[Sequence[torch.Tensor]]) -> None:
         """Makes KeptLayers. whole: for each row the arguments of _fitted that follow it."""
         for (l, row), of_row in zip(self._rows.items(), whole):
-            keys, values = self._fitted(row, *of_row)
+            keys, values, *held = of_row
+            mean = self._mean_keys(row, keys, *held)
+            keys, values = self._fitted(row, keys, values, *held, mean=mean)
             positions = [p.to(keys.device) for p in self._positions(row)]
-            cache.layers[l] = KeptLayer(keys, values, positions, self._queries[row], self)
+            cache.layers[l] = KeptLayer(keys, values, positions, self._queries[row], self, mean)
         layers = [cache.layers[l] for l in self._rows]
         of_entry = [2 * x.shape[3] * x.groups[0].keys.element_size() for x in layers]
         self.full_bytes = sum(n * x.shape[:3].numel() for n, x in zip(of_entry, layers))
         if self.formats:
-            of_entry = [sum(form.size(x.shape[3]) for form in self.formats) for x in layers]
+            of_entry = [sum(form.size(x.shape[3]) + 4 * form.mean for form in self.formats) for x in layers]  # 4: the position, by which the mean is rotated
         self.kept_bytes = sum(n * sum(map(len, x.positions)) for n, x in zip(of_entry, layers))
         self._queries = []
         if sys.platform == "linux" and cache.layers[0].device.type == "cpu":  # without this, glibc's allocator would keep the memory of what was dropped
@@ -556,7 +608,7 @@ def compress(model: torch.nn.Module, table: Union[Table, FilePath, None] = None,
 
     budget: how many positions a head keeps on average: tokens from 1 up, or a share of the prompt below 1. None: the only budget of the table. mode: `heads`,
     `layers`, `lengths` or `shared`, in place of the one that the table recommends. fit: False keeps entries as they are, also where the table has a bank by
-    which they are fitted. formats: hold keys and values of what is kept in these formats, such as "q8_0/q4_0+rot" (ckvc.table.FORMATS; one name sets both). Each step
+    which they are fitted. formats: hold keys and values of what is kept in these formats, such as "q8_0/q4_0+rot" (ckvc.table.FORMATS; one name sets both; "q4_0+mean+rot" is for models whose keys have a bias). Each step
     then unpacks them into the model's type, layer by layer. None: they are held in the model's type.
 
     An Error of one line says that the table is for another model, that none of the package's is known to be for this one, or that it has no shares for the

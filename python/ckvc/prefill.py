@@ -49,7 +49,8 @@ class Geometry:
         return torch.cat([a * c + b * s, first, b * c - a * s, second], dim=-1)
 
     def rotated(self, row: int, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        """The inverse of before_rotation: x [..., T, D] of a row as they are at positions [T], float64, in the order in which the model caches keys."""
+        """The inverse of before_rotation: x [..., T, D] of a row as they are at positions [T], or [..., T], float64, in the order in which the model caches
+        keys."""
         if self.inv_freq is None or row in self.unrotated:
             return x.double()
         n, (c, s), (first, second) = len(self.inv_freq), self._turn(positions, x.device), x.double().chunk(2, dim=-1)
@@ -59,8 +60,8 @@ class Geometry:
         return torch.cat([turned, first[..., n:], second[..., n:]], dim=-1)
 
     def _turn(self, positions: torch.Tensor, device: torch.device) -> Tuple[torch.Tensor, torch.Tensor]:
-        """Cosine and sine of the angles [T, n] at positions [T]. The angles are taken in float32, because models rotate in float32."""
-        angle = positions[:, None].to(device).float() * self.inv_freq.to(device).float()
+        """Cosine and sine of the angles [..., T, n] at positions [..., T]. The angles are taken in float32, because models rotate in float32."""
+        angle = positions[..., None].to(device).float() * self.inv_freq.to(device).float()
         return angle.cos().double(), angle.sin().double()
 
 

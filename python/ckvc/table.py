@@ -44,14 +44,15 @@ RULES = {  # what the values of sections must be
     "MASS RIDGE": ("values are finite, from 0 up", lambda x: np.isfinite(x) & (x >= 0)),
     "THETA BANK MHEAD MGATE LGATE hSIG": ("values are finite", np.isfinite),
     "BYTES": ("want shares of the whole cache below 1, which differ, or 0", lambda x: (x >= 0) & (x < 1) & (len(set(x[x > 0])) == (x > 0).sum())),
-    "HELD": ("a format is none that this reader knows", lambda x: x < len(FORMATS)),
+    "HELD": ("a format is none that this reader knows", lambda x: x < (len(FORMATS), FORMATS.index("q4_0+mean"))),
     "NHEAD NGATE": ("at most 2^53 records", lambda x: x <= 2**53),
     "sHEAD sGATE": ("want shares between 0 and 1", lambda x: (x >= 0) & (x <= 1)),
 }
 FILE_MAX, UNPACKED_MAX, JSON_MAX, WINDOW_MAX = 1 << 31, 1 << 30, 1 << 26, 8 << 20
 OPERATORS = ("paper", "no-utility", "no-threshold", "mean-pool")  # the header's incompatible flags, 0 to 3
 FLAG_SHARES, FLAG_RELATIVE, FLAG_BANK, FLAG_BYTES = 4, 8, 16, 32  # the second is refused
-FORMATS = tuple(name + rotated for name in ("f32", "f16", "bf16", "fp8", "q8_0", "q4_0") for rotated in ("", "+rot"))  # of caches, as HELD numbers them
+FORMATS = tuple(name + rotated for name in ("f32", "f16", "bf16", "fp8", "q8_0", "q4_0", "q4_0+mean") for rotated in ("", "+rot"))  # of caches, as HELD
+# numbers them; those with "+mean" are of keys alone
 FEATURES = {1: (24, 64), 2: (11, 0)}  # by version: how many features there are beside those of the key, and how many last rows of attention they read
 SHAPE = ("n_layers", "n_heads", "n_kv_heads", "n_entropy_bins", "n_perplexity_bins", "n_budgets", "window", "head_axis")  # the names of its values in META
 SCORES, MODES = ("paper", "window", "learned", "bank"), ("shared", "heads", "layers", "lengths")

@@ -28,7 +28,10 @@ cache_size series_cache(const score_series *s) {
         o.entries += x->entries / n;
     }
     o.all_entries = o.layers * o.kv_heads * o.tokens;
-    o.bytes = o.entries * (number_bytes(f.keys, o.head_dim) + number_bytes(f.values, o.head_dim));
+    const double numbers = number_bytes(f.keys, o.head_dim) + number_bytes(f.values, o.head_dim);
+    /* the positions of the whole cache need not be stored */
+    const bool placed = cache_takes_mean(f) && o.entries < o.all_entries;
+    o.bytes = o.entries * (numbers + (placed ? CACHE_POSITION_BYTES : 0));
     o.all_bytes = o.all_entries * 2 * number_bytes(CACHE_F32, o.head_dim);
     return o;
 }

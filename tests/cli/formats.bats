@@ -33,29 +33,35 @@ assert kl["f32"] < 1e-6 and kl["f32"] < kl["f16"] < kl["bf16"] < kl["q8_0"] < kl
     score --table "$DIR/t.ckvt" --policy snapkv --sets --cache-values q4_0 >"$DIR/values.jsonl"
     score --table "$DIR/t.ckvt" --policy snapkv --sets --cache-keys q4_0 >"$DIR/keys.jsonl"
     score --table "$DIR/t.ckvt" --policy snapkv --sets --cache-keys q4_0 --ridge 0 >"$DIR/kept.jsonl"
+    score --table "$DIR/t.ckvt" --policy snapkv --sets --cache-keys q4_0+mean >"$DIR/mean.jsonl"
+    score --table "$DIR/t.ckvt" --policy snapkv --sets --cache-keys q4_0+mean --ridge 0 >"$DIR/mean-kept.jsonl"
     check '
-f32, values, keys, kept = (rows_of(f"{sys.argv[1]}/{f}.jsonl") for f in ("f32", "values", "keys", "kept"))
-for rows in (values, keys, kept):
+f32, values, keys, kept, mean_keys, mean_kept = (rows_of(f"{sys.argv[1]}/{f}.jsonl") for f in ("f32", "values", "keys", "kept", "mean", "mean-kept"))
+for rows in (values, keys, kept, mean_keys, mean_kept):
     assert [(r["policy"], r["sets"], r["entries"]) for r in rows] == [(r["policy"], r["sets"], r["entries"]) for r in f32]
 assert all("cache_keys" not in r and r["cache_values"] == "q4_0" for r in values) and all("cache_values" not in r for r in keys)
 mean = lambda rows: sum(r["kl"] for r in rows if r["policy"] == "table") / 4
 assert mean(f32) < mean(keys) < mean(kept), (mean(f32), mean(keys), mean(kept))
+assert mean(f32) < mean(mean_keys) < mean(mean_kept), (mean(f32), mean(mean_keys), mean(mean_kept))
 assert all(r["ridge"] == 0.1 for r in keys if r["policy"] == "table")' "$DIR"
 }
 
 @test "generate: the cache takes the formats' bytes, and texts have the losses that score gives them" {
-    "$CKVC" generate --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --max-new 9 --json -q --policy snapkv --budget 0.5 --cache-keys q8_0 \
-        --cache-values q4_0 >"$DIR/g.jsonl"
-    check '
+    for keys in q8_0 q4_0+mean; do
+        "$CKVC" generate --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --max-new 9 --json -q --policy snapkv --budget 0.5 \
+            --cache-keys $keys --cache-values q4_0 >"$DIR/g.jsonl"
+        check '
 prompts = {o["id"]: o for o in rows_of(sys.argv[1])}
 for x in rows_of(sys.argv[2]):
-    assert x["cache_bytes"] == x["entries"] * (34 + 18), x # heads of 32 numbers: a block each
-    print(json.dumps({**prompts[x["id"]], "continuation_tokens": x["tokens"]}))' "$DIR/prompts.jsonl" "$DIR/g.jsonl" >"$DIR/again.jsonl"
-    score --manifest "$DIR/again.jsonl" --policy snapkv --cache-keys q8_0 --cache-values q4_0 --continuation 9 >"$DIR/s.jsonl"
-    check '
+    # heads of 32 numbers: a block each, and the position where the keys lack their mean
+    assert x["cache_bytes"] == x["entries"] * (34 + 18 if sys.argv[3] == "q8_0" else 18 + 18 + 4), x
+    print(json.dumps({**prompts[x["id"]], "continuation_tokens": x["tokens"]}))' "$DIR/prompts.jsonl" "$DIR/g.jsonl" $keys >"$DIR/again.jsonl"
+        score --manifest "$DIR/again.jsonl" --policy snapkv --cache-keys $keys --cache-values q4_0 --continuation 9 >"$DIR/s.jsonl"
+        check '
 for g, s in zip(rows_of(sys.argv[1]), rows_of(sys.argv[2])):
     assert s["id"] == g["id"] and s["entries"] == g["entries"]
     assert abs(sum(g["nll"]) / len(g["nll"]) - s["loss_comp"]) < 2e-6, (g["id"], s["loss_comp"])' "$DIR/g.jsonl" "$DIR/s.jsonl"
+    done
 }
 
 @test "rotated formats, of heads that can be rotated" {
@@ -103,6 +109,7 @@ for kind in ("at_equal_tokens", "against_identity"):
     fails 64 "--cache-values: heads of 32 numbers cannot be rotated: as in llama.cpp" score --policy full --cache-values q4_0+rot
     fails 64 "--cache-keys: heads of 48 numbers do not go into whole blocks of 32" score --model "$DIR/odd" --policy full --cache-keys q8_0
     fails 64 "--cache-keys" score --policy full --cache-keys q5_1
+    fails 64 "--cache-values: q4_0+mean is a format of keys, whose mean is taken out; leave out +mean" score --policy full@f16/q4_0+mean
     fails 64 "--cache-keys: heads of 48 numbers" "$CKVC" compile --model "$DIR/odd" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 8 \
         --budget 0.5 --no-repeat --cache-keys q8_0 -q --out "$DIR/refused"
     ! ls "$DIR"/refused/*demand* # it is refused before anything is logged

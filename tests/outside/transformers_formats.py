@@ -58,10 +58,12 @@ def by_program(formats):
 
 def rounding(formats):
     """A patch by which new tokens' keys and values are rounded as well, as the C program holds them. ckvc.hf keeps them in the model's type."""
-    update = ckvc.hf.KeptLayer.update
+    update, (of_keys, of_values) = ckvc.hf.KeptLayer.update, held.formats_of(formats, 32)
 
     def rounded(layer, keys, values, *rest, **more):
-        return update(layer, *(form.round(x) for form, x in zip(held.formats_of(formats, 32), (keys, values))), *rest, **more)
+        B, G, n, _ = keys.shape
+        mean = layer.mean.at(range(B * G), layer.get_seq_length() + torch.arange(n).expand(B * G, n)).unflatten(0, (B, G)) if of_keys.mean else None
+        return update(layer, of_keys.round(keys, mean), of_values.round(values), *rest, **more)
 
     return mock.patch.object(ckvc.hf.KeptLayer, "update", rounded)
 
@@ -105,8 +107,8 @@ outside.at_most("formats whose bits, or what is read of them, are not ggml's", p
 largest = torch.full((1, 64), 65504.0, dtype=torch.float16)
 outside.at_most("formats that make infinities of float16's largest number", sum(not bool(form.round(largest).isfinite().all())
                 for name in ("q8_0", "q4_0", "bf16", "q8_0+rot") for form in held.formats_of(name, 64)), 0)
-for formats in ("q8_0", "q8_0/q4_0", "fp8", "bf16"):
-    losses, other, wrong_bytes, of_entry = [], 0.0, 0, sum(form.size(32) for form in held.formats_of(formats, 32))
+for formats in ("q8_0", "q8_0/q4_0", "fp8", "bf16", "q4_0+mean/q4_0"):
+    losses, other, wrong_bytes, of_entry = [], 0.0, 0, sum(form.size(32) + 4 * form.mean for form in held.formats_of(formats, 32))
     for prompt, continuation in zip(prompts, rest):
         with rounding(formats):
             losses.append(-float(behind(prompt, continuation, formats)[0][range(C), continuation].mean()))
@@ -125,6 +127,7 @@ outside.at_most("q8_0: the KL of the next token from that in the model's type, b
 outside.at_most("q8_0: bytes that are held, beside kept_bytes (heads are padded by at most an eighth)", more, 1.125)
 refusals = (lambda: ckvc.hf.compress(model, str(TABLE), formats="q5_0"), "want one of f32"), \
     (lambda: ckvc.hf.compress(model, str(TABLE), formats="q8_0/q4_0+rot"), "leave out +rot"), \
+    (lambda: ckvc.hf.compress(model, str(TABLE), formats="f16/q4_0+mean"), "leave out +mean"), \
     (lambda: ckvc.hf.compress(model, str(TABLE), formats=""), "want one of f32"), (lambda: held.formats_of("q8_0", 80), "do not go into blocks of 32"), \
     (in_static_cache, "want a DynamicCache")
 

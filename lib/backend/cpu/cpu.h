@@ -10,6 +10,7 @@
 #pragma once
 
 #include <assert.h>
+#include <string.h>
 
 #include "lib/backend/backend.h"
 #include "lib/backend/cpu/cpu_fma.h"
@@ -102,17 +103,34 @@ static inline key_run cpu_rows_of(const be_buf *k, const be_buf *v, cache_format
                  values = cache_bytes(f.values, (size_t)head_dim), end = (size_t)(first + n);
     assert(end * keys <= k->n * sizeof(float) && end * values <= v->n * sizeof(float));
     return (key_run){(const char *)k->data + keys * (size_t)first,
-                     (const char *)v->data + values * (size_t)first, n, f};
+                     (const char *)v->data + values * (size_t)first,
+                     n,
+                     f,
+                     {0}};
 }
 /* Writes row i of a run of the backend's own memory: a rotated key and a value [D]. */
 static inline void cpu_hold_row(const key_run *to, int32_t head_dim, int64_t i, const float *key,
                                 const float *value) {
     const cache_formats f = to->formats;
     const size_t d = (size_t)head_dim;
+    float rest[CACHE_HEAD_MAX];
+    if (to->mean.c) {
+        memcpy(rest, key, d * sizeof *rest);
+        cpu_add_mean(&to->mean, i, head_dim, -1, rest);
+        key = rest;
+    }
     cache_write(f.keys, cache_key_rotation(f, head_dim), key, d,
                 (char *)ckvc_unconst(to->k) + cache_bytes(f.keys, d) * (size_t)i);
     cache_write(f.values, cache_value_rotation(f, head_dim), value, d,
                 (char *)ckvc_unconst(to->v) + cache_bytes(f.values, d) * (size_t)i);
+}
+/* What formats take out of head g's keys, where they do, with positions as in key_mean. The means'
+ * table of angles has to hold them (cpu_means_reserve). */
+static inline key_mean cpu_mean_of(cache_formats f, const be_key_means *m, const rope_table *angles,
+                                   int32_t head_dim, int64_t g, const uint32_t *positions,
+                                   int64_t first) {
+    if (!cache_takes_mean(f)) { return (key_mean){0}; }
+    return (key_mean){m->of_head + g * head_dim, angles->cos, angles->sin, positions, first};
 }
 /* The n positions that head g keeps. */
 static inline const uint32_t *cpu_kept_of(const kept_set *kept, int64_t g, int64_t *n) {
@@ -151,6 +169,12 @@ void cpu_weight_read(const be_matrix *m, int64_t row, int64_t n, float *dst);
  * stays. */
 const rope_table *cpu_rope_reserve(cpu_backend *c, const double *inv_freq, int32_t half,
                                    int64_t n_positions);
+/* The table of the angles by which means are rotated; NULL where formats take none out. */
+static inline const rope_table *cpu_means_reserve(cpu_backend *c, cache_formats f,
+                                                  const be_key_means *m, int32_t head_dim,
+                                                  int64_t n_positions) {
+    return cache_takes_mean(f) ? cpu_rope_reserve(c, m->inv_freq, head_dim / 2, n_positions) : NULL;
+}
 /* The most scratch floats that the operations of these files need. */
 void cpu_attention_scratch(const cpu_backend *c, const be_attention_shape *s, const be_extent *most,
                            size_t *per_worker, size_t *shared);

@@ -79,9 +79,8 @@ static void attend_block(const cpu_backend *c, const be_attention_shape *s, cons
         const int64_t each = rows_at_once(runs[i].formats.keys, &runs[i]);
         for (int64_t at = 0; at < runs[i].n; at += each) {
             const int64_t n_keys = cpu_piece_length(runs[i].n, at, each);
-            cpu_scores(c, s, q,
-                       cpu_run_rows(runs[i].k, runs[i].formats.keys, s->head_dim, at, n_keys, tile),
-                       n_keys, score + i * runs[0].n + at, stride);
+            cpu_scores(c, s, q, cpu_run_keys(&runs[i], s->head_dim, at, n_keys, tile), n_keys,
+                       score + i * runs[0].n + at, stride);
         }
     }
     for (int r = 0; r < BE_ROW_TILE; r++) {
@@ -127,8 +126,8 @@ typedef struct head_rows {
 } head_rows;
 
 /* Attention of rows in a block of their own, to which their queries are copied, as is what comes
- * out. Where formats are rotated, queries are rotated with the keys, and what the values are mixed
- * to is rotated back. */
+ * out. Where formats are rotated, queries are rotated with the keys (unless cpu_run_keys reads
+ * those without the rotation), and what the values are mixed to is rotated back. */
 static void attend_apart(const cpu_backend *c, const be_attention_shape *s, const head_rows *rows,
                          const key_run runs[2], const row_span *span, float *scratch) {
     const int64_t n = rows->n, stride = rows->stride;
@@ -142,7 +141,7 @@ static void attend_apart(const cpu_backend *c, const be_attention_shape *s, cons
         memcpy(block + r * d, rows->q + r * stride, d * sizeof *block);
     }
     memset(block + n * d, 0, (BE_ROW_TILE - n) * d * sizeof *block);
-    cache_rotate(block, n * d, cache_key_rotation(f, s->head_dim));
+    if (!cache_takes_mean(f)) { cache_rotate(block, n * d, cache_key_rotation(f, s->head_dim)); }
     attend_block(c, &alone, block, runs, span, NULL, scratch, mixed);
     cache_rotate(mixed, n * d, cache_value_rotation(f, s->head_dim));
     for (int64_t r = 0; r < n; r++) {
@@ -169,7 +168,7 @@ static void causal_task(void *ctx, int64_t task, int worker) {
     const int64_t g = h / (s->n_heads / s->n_kv_heads), k0 = first_key(s, row0),
                   key = (g * a->cache->capacity + k0) * s->head_dim;
     const key_run runs[2] = {
-        {a->cache->k->data + key, a->cache->v->data + key, row0 + BE_ROW_TILE - k0, {0}}, {0}};
+        {a->cache->k->data + key, a->cache->v->data + key, row0 + BE_ROW_TILE - k0, {0}, {0}}, {0}};
     row_span span[BE_ROW_TILE];
     for (int64_t r = 0; r < BE_ROW_TILE; r++) {
         const int64_t j = row0 + r;
@@ -205,6 +204,7 @@ typedef struct kept_job {
     cpu_backend *c;
     const be_attention_shape *s;
     const be_continuation *r;
+    const rope_table *angles; /* by which mean keys are rotated, or NULL */
     float *out;
     const be_lane *lanes; /* of this piece of work; see take_lanes */
     int64_t n_tiles;      /* tiles of rows in a lane */
@@ -239,10 +239,11 @@ static key_run gathered_keys(const kept_job *a, int32_t set, int64_t g) {
     const size_t d = (size_t)a->s->head_dim,
                  before = kept->n_sets == 1 ? (size_t)g * kept->offsets[1] : kept->offsets[g];
     int64_t n;
-    cpu_kept_of(kept, g, &n);
+    const uint32_t *positions = cpu_kept_of(kept, g, &n);
     const char *k = a->gathered + a->at[set], *v = k + gathered_part(a, kept, f.keys);
     return (key_run){k + before * cache_bytes(f.keys, d), v + before * cache_bytes(f.values, d), n,
-                     f};
+                     f,
+                     cpu_mean_of(f, &a->r->own.means, a->angles, a->s->head_dim, g, positions, 0)};
 }
 
 static void gather_task(void *ctx, int64_t task, int worker) {
@@ -273,8 +274,10 @@ static void kept_block(const kept_job *a, int64_t i_lane, int64_t tile, int64_t 
     const int64_t lane_rows = a->n_tiles * BE_ROW_TILE, shared = g * r->prompt.capacity * d,
                   own = (lane->from * s->n_kv_heads + g) * r->own.capacity;
     key_run runs[2] = {
-        {r->prompt.k->data + shared, r->prompt.v->data + shared, r->n_prompt, {0}},
+        {r->prompt.k->data + shared, r->prompt.v->data + shared, r->n_prompt, {0}, {0}},
         cpu_rows_of(r->own.k, r->own.v, r->own.formats, s->head_dim, own, row0 + BE_ROW_TILE)};
+    runs[1].mean =
+        cpu_mean_of(r->own.formats, &r->own.means, a->angles, s->head_dim, g, NULL, r->n_prompt);
     const uint32_t *positions = NULL;
     if (a->sets[set]) {
         runs[0] = gathered_keys(a, set, g);
@@ -341,7 +344,13 @@ void cpu_attention_kept(backend *be, const be_attention_shape *s, const be_conti
     cpu_backend *c = cpu_of(be);
     const int64_t rows = be_padded_rows(r->n_rows);
     assert(r->n_prompt <= r->prompt.capacity && rows <= r->own.capacity);
-    kept_job a = {.c = c, .s = s, .r = r, .out = out->data, .n_tiles = rows / BE_ROW_TILE};
+    kept_job a = {.c = c,
+                  .s = s,
+                  .r = r,
+                  .angles = cpu_means_reserve(c, r->own.formats, &r->own.means, s->head_dim,
+                                              r->n_prompt + rows),
+                  .out = out->data,
+                  .n_tiles = rows / BE_ROW_TILE};
     while (n_lanes > 0) {
         const int64_t n = take_lanes(&a, lanes, n_lanes);
         cpu_need(c, apart_floats(c, s, a.n_keys + rows), a.n_gathered / sizeof(float));
@@ -520,6 +529,7 @@ typedef struct keep_job {
     int64_t n_prompt;
     const kept_set *kept;
     const be_held *to;
+    const rope_table *angles; /* by which mean keys are rotated, or NULL */
 } keep_job;
 
 static void keep_task(void *ctx, int64_t g, int worker) {
@@ -528,7 +538,8 @@ static void keep_task(void *ctx, int64_t g, int worker) {
     const int32_t d = a->s->head_dim;
     int64_t n = a->n_prompt;
     const uint32_t *positions = a->kept ? cpu_kept_of(a->kept, g, &n) : NULL;
-    const key_run to = cpu_rows_of(a->to->k, a->to->v, a->to->formats, d, a->to->first[g], n);
+    key_run to = cpu_rows_of(a->to->k, a->to->v, a->to->formats, d, a->to->first[g], n);
+    to.mean = cpu_mean_of(a->to->formats, &a->to->means, a->angles, d, g, positions, 0);
     assert(n == a->to->n_kept[g]);
     for (int64_t i = 0; i < n; i++) {
         const int64_t at = (g * a->prompt->capacity + (positions ? (int64_t)positions[i] : i)) * d;
@@ -539,7 +550,12 @@ static void keep_task(void *ctx, int64_t g, int worker) {
 void cpu_cache_keep(backend *be, const be_attention_shape *s, const be_cache *prompt, int64_t n,
                     const kept_set *kept, const be_held *to) {
     assert(n <= prompt->capacity && (!kept || kept->n_sets == 1 || kept->n_sets == s->n_kv_heads));
-    keep_job a = {.s = s, .prompt = prompt, .n_prompt = n, .kept = kept, .to = to};
+    keep_job a = {.s = s,
+                  .prompt = prompt,
+                  .n_prompt = n,
+                  .kept = kept,
+                  .to = to,
+                  .angles = cpu_means_reserve(cpu_of(be), to->formats, &to->means, s->head_dim, n)};
     ckvc_pool_run(be->pool, s->n_kv_heads, keep_task, &a);
 }
 
@@ -556,7 +572,10 @@ void cpu_held_rows(backend *be, const be_attention_shape *s, const be_step *rows
         for (int64_t g = 0; g < s->n_kv_heads; g++) {
             const int64_t from = (i * s->n_kv_heads + g) * d,
                           row = held->first[g] + held->n_kept[g] + held->n_own - 1;
-            const key_run to = cpu_rows_of(held->k, held->v, held->formats, s->head_dim, row, 1);
+            key_run to = cpu_rows_of(held->k, held->v, held->formats, s->head_dim, row, 1);
+            if (cache_takes_mean(held->formats)) {
+                to.mean = (key_mean){held->means.of_head + g * d, cos, sin, NULL, 0};
+            }
             memcpy(key, rows->k->data + from, (size_t)d * sizeof *key);
             kernel_rope(key, cos, sin, (int32_t)half);
             cpu_hold_row(&to, s->head_dim, 0, key, rows->v->data + from);
@@ -568,20 +587,28 @@ typedef struct held_job {
     cpu_backend *c;
     const be_attention_shape *s;
     const be_step *rows;
+    const rope_table *angles; /* by which mean keys are rotated, or NULL */
+    int64_t first;            /* the sequence of task 0 */
     float *out;
 } held_job;
 
 static void held_task(void *ctx, int64_t task, int worker) {
     const held_job *a = ctx;
     const be_attention_shape *s = a->s;
-    const int64_t i = task / s->n_kv_heads, g = task % s->n_kv_heads, d = s->head_dim,
+    const int64_t i = a->first + task / s->n_kv_heads, g = task % s->n_kv_heads, d = s->head_dim,
                   group = s->n_heads / s->n_kv_heads;
     const be_held *held = &a->rows->held[i];
     const int64_t kept = held->n_kept[g], n = kept + held->n_own;
-    const key_run runs[2] = {
-        cpu_rows_of(held->k, held->v, held->formats, s->head_dim, held->first[g], kept),
-        cpu_rows_of(held->k, held->v, held->formats, s->head_dim, held->first[g] + kept,
-                    held->n_own)};
+    const cache_formats f = held->formats;
+    key_run runs[2] = {
+        cpu_rows_of(held->k, held->v, f, s->head_dim, held->first[g], kept),
+        cpu_rows_of(held->k, held->v, f, s->head_dim, held->first[g] + kept, held->n_own)};
+    if (a->angles) {
+        const uint32_t *positions = held->positions + held->from[g];
+        runs[0].mean = cpu_mean_of(f, &held->means, a->angles, s->head_dim, g, positions, 0);
+        runs[1].mean =
+            cpu_mean_of(f, &held->means, a->angles, s->head_dim, g, NULL, held->n_prompt);
+    }
     for (int64_t h = 0; h < group; h += BE_ROW_TILE) {
         const int64_t n_heads = cpu_piece_length(group, h, BE_ROW_TILE),
                       at = (i * s->n_heads + g * group + h) * d;
@@ -590,6 +617,25 @@ static void held_task(void *ctx, int64_t task, int worker) {
         attend_apart(a->c, s, &(head_rows){a->rows->q->data + at, a->out + at, d, n_heads}, runs,
                      span, a->c->worker[worker].data);
     }
+}
+
+/* The table of angles for the sequences from `first` to before *end, which take no mean out of keys
+ * (NULL), or rotate theirs by the same frequencies. */
+static const rope_table *held_angles(cpu_backend *c, const be_step *rows, int32_t head_dim,
+                                     int64_t first, int64_t *end) {
+    const be_held *held = &rows->held[first];
+    const bool takes = cache_takes_mean(held->formats);
+    const size_t bytes = (size_t)head_dim / 2 * sizeof *held->means.inv_freq;
+    int64_t most = 0;
+    for (*end = first; *end < rows->n; (*end)++) {
+        const be_held *other = &rows->held[*end];
+        if (takes != cache_takes_mean(other->formats) ||
+            (takes && memcmp(held->means.inv_freq, other->means.inv_freq, bytes) != 0)) {
+            break;
+        }
+        most = max64(most, other->n_prompt + other->n_own);
+    }
+    return cpu_means_reserve(c, held->formats, &held->means, head_dim, most);
 }
 
 void cpu_attention_held(backend *be, const be_attention_shape *s, const be_step *rows,
@@ -604,7 +650,10 @@ void cpu_attention_held(backend *be, const be_attention_shape *s, const be_step 
     }
     cpu_need(c, apart_floats(c, s, most), 0);
     held_job a = {.c = c, .s = s, .rows = rows, .out = out->data};
-    ckvc_pool_run(be->pool, n_tasks, held_task, &a);
+    for (int64_t end; a.first < rows->n; a.first = end) {
+        a.angles = held_angles(c, rows, s->head_dim, a.first, &end);
+        ckvc_pool_run(be->pool, (end - a.first) * s->n_kv_heads, held_task, &a);
+    }
 }
 
 void cpu_attention_scratch(const cpu_backend *c, const be_attention_shape *s, const be_extent *most,

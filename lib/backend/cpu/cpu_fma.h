@@ -24,11 +24,27 @@
 /* Keys of a step of attention: a panel of their scores stays there, too. */
 #define FMA_KEYS 96
 
+/* What was taken out of the keys of a run: R(p) c, at row i's position p. */
+typedef struct key_mean {
+    const float *c;            /* [D]; NULL: nothing */
+    const float *cos, *sin;    /* [positions][D/2] */
+    const uint32_t *positions; /* of the rows; NULL: first, first + 1 ... */
+    int64_t first;
+} key_mean;
+/* x += factor R(p) c, for row i. */
+static inline void cpu_add_mean(const key_mean *m, int64_t i, int32_t head_dim, float factor,
+                                float *x) {
+    const int64_t p = m->positions ? (int64_t)m->positions[i] : m->first + i,
+                  at = p * (head_dim / 2);
+    cache_add_mean(m->c, m->cos + at, m->sin + at, head_dim, factor, x);
+}
+
 /* A run of keys and values that lie together: n rows of D values each, in their formats. */
 typedef struct key_run {
     const void *k, *v;
     int64_t n;
     cache_formats formats;
+    key_mean mean;
 } key_run;
 /* Rows at ... at + n - 1 of a run's keys or values as float32: where they lie, or read into `tile`,
  * which holds so many. */
@@ -38,6 +54,18 @@ static inline const float *cpu_run_rows(const void *rows, cache_format f, int32_
     const char *from = (const char *)rows + first;
     if (cache_bytes(f, d) == d * sizeof(float)) { return (const float *)(const void *)from; }
     cache_read(f, from, (size_t)n * d, tile);
+    return tile;
+}
+/* The same for a run's keys. Where their mean was taken out they are read as they were before, also
+ * without a rotation. */
+static inline const float *cpu_run_keys(const key_run *run, int32_t head_dim, int64_t at, int64_t n,
+                                        float *tile) {
+    const float *keys = cpu_run_rows(run->k, run->formats.keys, head_dim, at, n, tile);
+    if (!run->mean.c) { return keys; }
+    cache_rotate(tile, (size_t)n * (size_t)head_dim, cache_key_rotation(run->formats, head_dim));
+    for (int64_t i = 0; i < n; i++) {
+        cpu_add_mean(&run->mean, at + i, head_dim, 1, tile + i * head_dim);
+    }
     return tile;
 }
 

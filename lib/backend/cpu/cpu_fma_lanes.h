@@ -324,7 +324,6 @@ TARGET static void NAME(attend)(int32_t head_dim, float scale, const float *q, i
     }
     int64_t index = 0; /* of the step's first key, in the list of both runs */
     for (int i = 0; i < 2; i++) {
-        const cache_formats f = runs[i].formats;
         for (int64_t at = 0; at < runs[i].n; at += FMA_KEYS) {
             const int64_t n = runs[i].n - at < FMA_KEYS ? runs[i].n - at : FMA_KEYS,
                           next = FMA_KEYS * d;
@@ -334,9 +333,9 @@ TARGET static void NAME(attend)(int32_t head_dim, float scale, const float *q, i
                 index += n;
                 continue;
             }
-            const float *const k = cpu_run_rows(runs[i].k, f.keys, head_dim, at, n, tile),
-                               *const v = cpu_run_rows(runs[i].v, f.values, head_dim, at, n,
-                                                       tile + FMA_KEYS * d);
+            const float *const k = cpu_run_keys(&runs[i], head_dim, at, n, tile),
+                               *const v = cpu_run_rows(runs[i].v, runs[i].formats.values, head_dim,
+                                                       at, n, tile + FMA_KEYS * d);
             /* The next step is prefetched meanwhile: its keys during the first panel, its values
              * during the second. */
             const bool more = at + 2 * FMA_KEYS <= runs[i].n;

@@ -190,12 +190,14 @@ static void cache_row(const row_job *j, int64_t row) {
     float key[CACHE_HEAD_MAX];
     for (int64_t g = 0; g < n_kv; g++) {
         const int64_t from = (row * n_kv + g) * d, to = (lane * n_kv + g) * j->cache->capacity + r;
-        const key_run slot =
+        key_run slot =
             cpu_rows_of(j->cache->k, j->cache->v, j->cache->formats, j->s->head_dim, to, 1);
         if (r >= j->at.n_rows) {
             cpu_hold_row(&slot, j->s->head_dim, 0, nothing, nothing);
             continue;
         }
+        slot.mean = cpu_mean_of(j->cache->formats, &j->cache->means, j->rope, j->s->head_dim, g,
+                                NULL, j->at.row0 + r);
         memcpy(key, j->a + from, (size_t)d * sizeof *key);
         rotate(j, key, r);
         cpu_hold_row(&slot, j->s->head_dim, 0, key, j->b + from);

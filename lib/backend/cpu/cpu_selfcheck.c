@@ -129,7 +129,12 @@ static ckvc_status run_held(const scene *s, float *y, ckvc_err *err) {
     be_held held[ROWS];
     for (int r = 0; r < ROWS; r++) {
         for (int g = 0; g < KV_HEADS; g++) { n_kept[r][g] = r; }
-        held[r] = (be_held){s->cache.k, s->cache.v, first, n_kept[r], hidden, 1, {0}};
+        held[r] = (be_held){.k = s->cache.k,
+                            .v = s->cache.v,
+                            .first = first,
+                            .n_kept = n_kept[r],
+                            .hidden = hidden,
+                            .n_own = 1};
     }
     const be_step rows = {.n = ROWS, .q = s->bx, .held = held};
     s->be->ops->attention_held(s->be, &shape, &rows, s->by);
@@ -174,6 +179,7 @@ static ckvc_status scene_open(scene *s, ckvc_err *err) {
     s->cache = (be_cache){create_filled(be, CACHE, s->k, CACHE),
                           create_filled(be, CACHE, s->v, CACHE),
                           CAPACITY,
+                          {0},
                           {0}};
     const be_matrix m = {
         .bytes = s->w, .type = BE_F32, .rows = OUT, .cols = IN, .row_bytes = IN * sizeof *s->w};

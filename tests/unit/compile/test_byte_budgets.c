@@ -31,12 +31,12 @@ TEST(what_is_tried) {
     char text[512];
     byte_ask ask = ask_of(128);
     list(&ask, text); /* 0.3 holds the whole cache in 4 bits */
-    assert_string_equal(text, "0.05:q8_0/q4_0+rot 0.05:q8_0 0.05:q4_0+rot 0.05:f16 "
-                              "0.3:q8_0/q4_0+rot 0.3:q8_0 0.3:f16 ");
+    assert_string_equal(text, "0.05:q8_0/q4_0+rot 0.05:q8_0 0.05:q4_0+mean+rot/q4_0+rot "
+                              "0.05:q4_0+rot 0.05:f16 0.3:q8_0/q4_0+rot 0.3:q8_0 0.3:f16 ");
     ask = ask_of(96); /* blocks, but no rotation */
     list(&ask, text);
-    assert_string_equal(text, "0.05:q8_0/q4_0 0.05:q8_0 0.05:q4_0 0.05:f16 0.3:q8_0/q4_0 0.3:q8_0 "
-                              "0.3:f16 ");
+    assert_string_equal(text, "0.05:q8_0/q4_0 0.05:q8_0 0.05:q4_0+mean/q4_0 0.05:q4_0 0.05:f16 "
+                              "0.3:q8_0/q4_0 0.3:q8_0 0.3:f16 ");
     ask = ask_of(80); /* no blocks */
     list(&ask, text);
     assert_string_equal(text, "0.05:fp8 0.05:f16 0.3:fp8 0.3:f16 ");
@@ -52,8 +52,8 @@ TEST(what_is_tried) {
     ask.only = NULL;
     ask.shortest = 160; /* an eighth of it or less is too few in 16 bits: 8 of 160 */
     list(&ask, text);
-    assert_string_equal(text, "0.05:q8_0/q4_0+rot 0.05:q8_0 0.05:q4_0+rot 0.3:q8_0/q4_0+rot "
-                              "0.3:q8_0 0.3:f16 ");
+    assert_string_equal(text, "0.05:q8_0/q4_0+rot 0.05:q8_0 0.05:q4_0+mean+rot/q4_0+rot "
+                              "0.05:q4_0+rot 0.3:q8_0/q4_0+rot 0.3:q8_0 0.3:f16 ");
 }
 
 TEST(what_is_refused) {
@@ -80,7 +80,7 @@ TEST(what_is_refused) {
     SAYS(byte_budgets_make(&ask, &o, &err), CKVC_E_USAGE, "heads of 48 numbers");
 }
 
-/* A table of one layer and head with the seven budgets of 0.05 and 0.3, whose numbers its shares
+/* A table of one layer and head with the eight budgets of 0.05 and 0.3, whose numbers its shares
  * say. */
 static table_file *table_of(const byte_budgets *o) {
     ckvc_table *t = ckvc_table_create(1, 1, 1, 1, o->n, 1, 1);
@@ -97,24 +97,24 @@ TEST(the_table_says_what_was_chosen) {
     const byte_ask ask = ask_of(64);
     OK(byte_budgets_make(&ask, &o, &err));
     assert_int_equal(o.n_whole, 4);
-    double loss[7] = {0.5, 0.75, 0.25, 1, NAN, NAN, NAN};
-    size_t chosen[7] = {1, 1, 0, 1, 1, 1, 1}; /* nothing finite at 0.3: the first way */
-    const select_losses s = {.n_budgets = 7, .n = 1, .by_kl = true, .loss = loss, .chosen = chosen};
+    double loss[8] = {0.5, 0.75, 0.25, 1, 1, NAN, NAN, NAN};
+    size_t chosen[8] = {1, 1, 0, 1, 1, 1, 1, 1}; /* nothing finite at 0.3: the first way */
+    const select_losses s = {.n_budgets = 8, .n = 1, .by_kl = true, .loss = loss, .chosen = chosen};
     CKVC_AUTO(table_file_free_at) table_file *t = table_of(&o);
     json_object_set_new(t->meta, "select", json_object());
     byte_budgets_take(&o, &s, t);
     const ckvc_table *c = t->table;
     assert_int_equal(c->n_budgets, 2);
-    assert_true(c->share[0] == 2 && c->share[1] == 4);
+    assert_true(c->share[0] == 2 && c->share[1] == 5);
     assert_true(c->byte_share[0] == 0.05 && c->byte_share[1] == 0.3);
-    assert_true(c->held[0].keys == CACHE_Q4_0_ROT && c->held[0].values == CACHE_Q4_0_ROT);
+    assert_true(c->held[0].keys == CACHE_Q4_0_MEAN_ROT && c->held[0].values == CACHE_Q4_0_ROT);
     assert_true(c->held[1].keys == CACHE_Q8_0 && c->held[1].values == CACHE_Q4_0_ROT);
     const json_t *said = json_object_get(json_object_get(t->meta, "select"), "bytes"),
                  *way = json_array_get(said, 2);
-    assert_int_equal(json_array_size(said), 7);
+    assert_int_equal(json_array_size(said), 8);
     assert_true(json_is_true(json_object_get(way, "chosen")));
     assert_true(json_number_value(json_object_get(way, "kl")) == 0.25);
-    assert_true(json_is_null(json_object_get(json_array_get(said, 5), "kl")));
+    assert_true(json_is_null(json_object_get(json_array_get(said, 6), "kl")));
 }
 
 RUN_TESTS(NULL, NULL)

@@ -255,7 +255,8 @@ PLAIN_LOOP static inline void naive_row(const attention_case *c, const float *q,
 /* A sequence that holds what is kept of a prompt of n positions (NULL: all of it) in some formats.
  * It has room for rows of its own up to position n + row, which attends next. */
 typedef struct held_case {
-    int64_t first[MAX_G], n_kept[MAX_G], hidden[MAX_G], n_entries;
+    int64_t first[MAX_G], n_kept[MAX_G], hidden[MAX_G], from[MAX_G], n_entries;
+    be_key_means means; /* set by the caller */
     be_held held;
 } held_case;
 
@@ -266,6 +267,7 @@ static inline void hold(backend *be, const be_attention_shape *s, const be_cache
     for (int32_t g = 0; g < s->n_kv_heads; g++) {
         const uint32_t *offset = kept ? kept->offsets + (kept->n_sets > 1 ? g : 0) : NULL;
         h->first[g] = h->n_entries;
+        h->from[g] = kept ? offset[0] : 0;
         h->n_kept[g] = kept ? offset[1] - offset[0] : n;
         h->hidden[g] = seen > n ? h->n_kept[g] + seen - n : 0;
         for (int64_t t = 0; t < h->n_kept[g] && seen <= n; t++) {
@@ -274,12 +276,16 @@ static inline void hold(backend *be, const be_attention_shape *s, const be_cache
         h->n_entries += h->n_kept[g] + row + 1;
     }
     const size_t size = (size_t)(h->n_entries * s->head_dim), four = sizeof(float);
-    h->held = (be_held){buffer(be, (cache_bytes(f.keys, size) + four - 1) / four, NULL),
-                        buffer(be, (cache_bytes(f.values, size) + four - 1) / four, NULL),
-                        h->first,
-                        h->n_kept,
-                        h->hidden,
-                        row + 1,
-                        f};
+    h->held = (be_held){.k = buffer(be, (cache_bytes(f.keys, size) + four - 1) / four, NULL),
+                        .v = buffer(be, (cache_bytes(f.values, size) + four - 1) / four, NULL),
+                        .first = h->first,
+                        .n_kept = h->n_kept,
+                        .hidden = h->hidden,
+                        .n_own = row + 1,
+                        .formats = f,
+                        .means = h->means,
+                        .positions = kept ? kept->positions : NULL,
+                        .from = h->from,
+                        .n_prompt = n};
     be->ops->cache_keep(be, s, prompt, n, kept, &h->held);
 }

@@ -46,8 +46,11 @@ PLAIN_LOOP static void check_rows(const attention_case *c, const kept_set *kept,
 static void measure(backend *be, const attention_case *c, const kept_set *kept, be_row_error *out) {
     be_buf *q = buffer(be, c->rows * c->width, c->q), *k = buffer(be, c->cache, c->k),
            *own = buffer(be, c->own, c->own_k);
-    const be_continuation rows = {
-        c->n_own, c->n, q, {.k = k, .capacity = c->capacity}, {own, NULL, c->own_capacity, {0}}};
+    const be_continuation rows = {c->n_own,
+                                  c->n,
+                                  q,
+                                  {.k = k, .capacity = c->capacity},
+                                  {own, NULL, c->own_capacity, {0}, {0}}};
     const be_compared lanes = {.full = FULL, .other = OTHER, .kept = kept};
     OK(be->ops->attention_error(be, &c->s, &rows, &lanes, out, &err));
 }

@@ -424,6 +424,7 @@ static void check_held(const attention_case *c, backend *be, const be_cache *pro
     be_held held[2];
     be_buf *q = buffer(be, BE_ROW_TILE * width, NULL), *out = buffer(be, BE_ROW_TILE * width, NULL);
     for (int i = 0; i < 2; i++) {
+        cases[i].means = (be_key_means){0};
         hold(be, &c->s, prompt, c->n, kept, (cache_formats){0}, row[i], &cases[i]);
         held[i] = cases[i].held;
         for (int32_t g = 0; g < c->s.n_kv_heads; g++) {
@@ -458,9 +459,16 @@ TEST(attention) {
         const int64_t d = c.s.head_dim, n_own = c.n_own * c.width, n_norms = c.s.n_kv_heads * c.n;
         be_buf *q = buffer(b.be, c.rows * c.width, c.q),
                *out = buffer(b.be, c.rows * c.width, NULL);
-        const be_cache
-            prompt = {buffer(b.be, c.cache, c.k), buffer(b.be, c.cache, c.v), c.capacity, {0}},
-            own = {buffer(b.be, c.own, c.own_k), buffer(b.be, c.own, c.own_v), c.own_capacity, {0}};
+        const be_cache prompt = {buffer(b.be, c.cache, c.k),
+                                 buffer(b.be, c.cache, c.v),
+                                 c.capacity,
+                                 {0},
+                                 {0}},
+                       own = {buffer(b.be, c.own, c.own_k),
+                              buffer(b.be, c.own, c.own_v),
+                              c.own_capacity,
+                              {0},
+                              {0}};
         const be_continuation rows_of = {c.n_own, c.n, q, prompt, own};
         check_causal(&c, b.be, q, &prompt, out);
         check_targets(&c, b.be, &rows_of, out);
@@ -497,9 +505,43 @@ TEST(attention) {
 
 /* ---- caches in other formats ---- */
 
-/* Makes heads of a [n][D] array what a cache of this format holds of them. */
-static void round_heads(cache_format f, int32_t rotation, float *x, size_t n, int32_t d) {
-    for (size_t i = 0; i < n; i += (size_t)d) { cache_round(f, rotation, x + i, (size_t)d); }
+/* cos and sin [D/2] of the angles at a position, as the backend has them. */
+static void angles_at(const double *inv_freq, int64_t position, int32_t d, float *cosine,
+                      float *sine) {
+    for (int32_t i = 0; i < d / 2; i++) {
+        cosine[i] = (float)cos((double)position * inv_freq[i]);
+        sine[i] = (float)sin((double)position * inv_freq[i]);
+    }
+}
+
+/* Turns a key by the angles of a position: the operations of the backend, one by one. */
+static void turn(float *x, const float *cosine, const float *sine, int32_t d) {
+    for (int32_t i = 0; i < d / 2; i++) {
+        const float a = x[i], b = x[i + d / 2];
+        x[i] = a * cosine[i] - b * sine[i];
+        x[i + d / 2] = b * cosine[i] + a * sine[i];
+    }
+}
+
+/* Makes keys of a [G][capacity][D] array, from position `first` on and `own` (still to be turned)
+ * or not, what a cache of this format holds of them. */
+static void round_keys(cache_formats f, const be_key_means *means, int64_t first, bool own,
+                       int64_t capacity, int32_t n_heads, int32_t d, float *keys) {
+    float cosine[256], sine[256];
+    for (int64_t i = 0; i < n_heads * capacity; i++, keys += d) {
+        const float *mean = means->of_head + i / capacity * d;
+        angles_at(means->inv_freq, first + i % capacity, d, cosine, sine);
+        if (own) { turn(keys, cosine, sine, d); }
+        if (cache_takes_mean(f)) { cache_add_mean(mean, cosine, sine, d, -1, keys); }
+        cache_round(f.keys, cache_key_rotation(f, d), keys, (size_t)d);
+        if (cache_takes_mean(f)) { cache_add_mean(mean, cosine, sine, d, 1, keys); }
+    }
+}
+
+static void round_values(cache_formats f, float *x, size_t n, int32_t d) {
+    for (size_t i = 0; i < n; i += (size_t)d) {
+        cache_round(f.values, cache_value_rotation(f, d), x + i, (size_t)d);
+    }
 }
 
 /* The own rows of lane 0, [n_own][G*D] of an array [G][own_capacity][D]. */
@@ -515,26 +557,27 @@ static be_buf *own_rows(const attention_case *c, backend *be, const float *from)
 /* A sequence in these formats that has been given its rows one by one attends as the last of them;
  * want [n_own][H*D]. */
 static void check_held_formats(const attention_case *c, backend *be, const be_cache *prompt,
-                               const kept_set *kept, cache_formats f, const double *want) {
+                               const kept_set *kept, const be_cache *own, const double *want) {
     const int64_t width = c->width, kv = (int64_t)c->s.n_kv_heads * c->s.head_dim,
                   last = c->n_own - 1;
-    CKVC_AUTO_FREE float *ones = ckvc_alloc(c->s.head_dim, sizeof *ones),
-                         *zeros = ckvc_calloc(c->s.head_dim, sizeof *zeros);
+    float cosine[256], sine[256];
     be_buf *k = own_rows(c, be, c->own_k), *v = own_rows(c, be, c->own_v),
            *q = buffer(be, BE_ROW_TILE * width, NULL), *out = buffer(be, BE_ROW_TILE * width, NULL),
            *row_k = buffer(be, 0, NULL), *row_v = buffer(be, 0, NULL);
-    held_case h;
-    for (int32_t i = 0; i < c->s.head_dim; i++) { ones[i] = 1; }
-    hold(be, &c->s, prompt, c->n, kept, f, last, &h);
+    held_case h = {.means = own->means};
+    hold(be, &c->s, prompt, c->n, kept, own->formats, last, &h);
     be->ops->write(be, q, 0, c->q + last * width, (size_t)width);
     be_step step = {
-        .n = 1, .q = q, .k = row_k, .v = row_v, .held = &h.held, .cos = ones, .sin = zeros};
+        .n = 1, .q = q, .k = row_k, .v = row_v, .held = &h.held, .cos = cosine, .sin = sine};
     for (h.held.n_own = 1; h.held.n_own <= c->n_own; h.held.n_own++) {
         be->ops->buf_view(be, row_k, k, (size_t)((h.held.n_own - 1) * kv), (size_t)kv);
         be->ops->buf_view(be, row_v, v, (size_t)((h.held.n_own - 1) * kv), (size_t)kv);
+        angles_at(own->means.inv_freq, c->n + h.held.n_own - 1, c->s.head_dim, cosine, sine);
+        /* queries are turned, too, which want's are not: they are written again below */
         be->ops->held_rows(be, &c->s, &step);
     }
     h.held.n_own = c->n_own;
+    be->ops->write(be, q, 0, c->q + last * width, (size_t)width);
     be->ops->attention_held(be, &c->s, &step, out);
     check_buffer("attention_held, formats", be, out, 0, want + last * width, (size_t)width);
 }
@@ -542,36 +585,40 @@ static void check_held_formats(const attention_case *c, backend *be, const be_ca
 /* Attention over caches in a format is that over keys and values that were rounded to it. The
  * buffers are no larger than the format needs. */
 static void check_formats(backend *be, attention_case *c, cache_formats f) {
-    const int32_t d = c->s.head_dim, key = cache_key_rotation(f, d),
-                  value = cache_value_rotation(f, d);
+    const int32_t d = c->s.head_dim, n_kv = c->s.n_kv_heads;
     const int64_t n_own = c->n_own * c->width;
     const size_t own = (size_t)(c->s.n_kv_heads * c->own_capacity * d), four = sizeof(float);
-    const double still[512] = {0};
+    double inv_freq[256];
+    for (int32_t i = 0; i < d / 2; i++) { inv_freq[i] = pow(100.0, -2.0 * i / d); }
+    CKVC_AUTO_FREE float *means = values((size_t)(n_kv * d), 3);
     be_buf *q = buffer(be, c->rows * c->width, c->q), *out = buffer(be, c->rows * c->width, NULL);
     const be_cache prompt = {buffer(be, c->cache, c->k),
                              buffer(be, c->cache, c->v),
                              c->capacity,
+                             {0},
                              {0}},
                    cache = {buffer(be, cache_bytes(f.keys, own) / four, NULL),
-                            buffer(be, cache_bytes(f.values, own) / four, NULL), c->own_capacity,
-                            f};
+                            buffer(be, cache_bytes(f.values, own) / four, NULL),
+                            c->own_capacity,
+                            f,
+                            {means, inv_freq}};
     const be_continuation rows_of = {c->n_own, c->n, q, prompt, cache};
-    be->ops->cache_rows(be, &c->s, still, &(be_rows){c->n, c->n_own, 1}, own_rows(c, be, c->own_k),
-                        own_rows(c, be, c->own_v), &cache);
+    be->ops->cache_rows(be, &c->s, inv_freq, &(be_rows){c->n, c->n_own, 1},
+                        own_rows(c, be, c->own_k), own_rows(c, be, c->own_v), &cache);
     attention_case rounded = *c;
     rounded.k = ckvc_copy(c->k, c->cache, four), rounded.v = ckvc_copy(c->v, c->cache, four);
     rounded.own_k = ckvc_copy(c->own_k, own, four), rounded.own_v = ckvc_copy(c->own_v, own, four);
-    round_heads(f.keys, key, rounded.k, c->cache, d);
-    round_heads(f.values, value, rounded.v, c->cache, d);
-    round_heads(f.keys, key, rounded.own_k, own, d);
-    round_heads(f.values, value, rounded.own_v, own, d);
+    round_keys(f, &cache.means, 0, false, c->capacity, n_kv, d, rounded.k);
+    round_keys(f, &cache.means, c->n, true, c->own_capacity, n_kv, d, rounded.own_k);
+    round_values(f, rounded.v, c->cache, d);
+    round_values(f, rounded.own_v, own, d);
     CKVC_AUTO_FREE double *want = ckvc_alloc(n_own, sizeof *want);
     for (int m = 0; m < 3; m++) {
         const kept_set *kept = &c->kept->sets[m];
         naive_kept(&rounded, 0, kept, want);
         be->ops->attention_kept(be, &c->s, &rows_of, &(be_lane){0, 0, kept}, 1, out);
         check_buffer("attention_kept, formats", be, out, 0, want, (size_t)n_own);
-        check_held_formats(c, be, &prompt, kept, f, want);
+        check_held_formats(c, be, &prompt, kept, &cache, want);
     }
     CKVC_FREE(rounded.k, rounded.v, rounded.own_k, rounded.own_v);
 }
@@ -591,10 +638,12 @@ TEST(formats) {
         CKVC_AUTO(attention_free)
         attention_case c = attention_create(cases[i].n_heads, cases[i].n_kv, cases[i].d,
                                             cases[i].window, cases[i].n, cases[i].n_own);
-        for (int f = 1; f < CACHE_FORMATS + 2; f++) {
+        for (int f = 1; f < CACHE_FORMATS + 4; f++) {
             const cache_formats each[] = {{(cache_format)f, (cache_format)f},
                                           {CACHE_Q8_0, CACHE_Q4_0_ROT},
-                                          {CACHE_F32, CACHE_FP8}},
+                                          {CACHE_F32, CACHE_FP8},
+                                          {CACHE_Q4_0_MEAN, CACHE_Q8_0},
+                                          {CACHE_Q4_0_MEAN_ROT, CACHE_Q4_0_ROT}},
                                 both = each[f < CACHE_FORMATS ? 0 : f - CACHE_FORMATS + 1];
             ckvc_err no = {0};
             if (cache_formats_check(both, cases[i].d, &no) != CKVC_OK) { continue; }
@@ -602,7 +651,7 @@ TEST(formats) {
             n_checked++;
         }
     }
-    assert_int_equal(n_checked, 13 + 13 + 6 + 4);
+    assert_int_equal(n_checked, 15 + 15 + 7 + 4);
 }
 
 /* Pairs are (i, i + D/2), not (2i, 2i+1); positions are absolute; K is rotated in the cache, V is
@@ -622,7 +671,7 @@ TEST(rope) {
     b.be->ops->rope(b.be, &s, early, &(be_rows){0, 1, 1}, bq); /* first angle 0: turns nothing */
     const be_rows rows = {POS0, N, 2};
     b.be->ops->rope(b.be, &s, inv_freq, &rows, bq);
-    b.be->ops->cache_rows(b.be, &s, inv_freq, &rows, bk, bv, &(be_cache){ck, cv, CAP, {0}});
+    b.be->ops->cache_rows(b.be, &s, inv_freq, &rows, bk, bv, &(be_cache){ck, cv, CAP, {0}, {0}});
     CKVC_AUTO_FREE float *got_q = contents(b.be, bq, ROWS * H * D),
                          *got_k = contents(b.be, ck, 2 * G * CAP * D),
                          *got_v = contents(b.be, cv, 2 * G * CAP * D);
@@ -686,7 +735,7 @@ TEST(row_does_not_depend_on_batch_or_threads) {
         be_buf *bx = buffer(b.be, MAX * IN, junk), *by = buffer(b.be, MAX * OUT, NULL);
         be_buf *out[2] = {buffer(b.be, MAX * IN, NULL), buffer(b.be, MAX * IN, NULL)};
         const be_cache cache = {
-            buffer(b.be, G * MAX * D, k), buffer(b.be, G * MAX * D, v), MAX, {0}};
+            buffer(b.be, G * MAX * D, k), buffer(b.be, G * MAX * D, v), MAX, {0}, {0}};
         const be_continuation c = {
             .n_rows = n, .n_prompt = 300, .q = bx, .prompt = cache, .own = cache};
         b.be->ops->write(b.be, bx, 0, x, (size_t)(n * IN));

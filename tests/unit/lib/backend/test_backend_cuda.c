@@ -130,6 +130,7 @@ static void run_held(backend *be, const inputs *in, const be_cache *prompt, outc
     be_held held[2];
     float cos_of[2 * 128], sin_of[2 * 128];
     for (int i = 0; i < 2; i++) {
+        cases[i].means = (be_key_means){0};
         hold(be, s, prompt, in->n, in->sets[i], (cache_formats){0}, 0, &cases[i]);
         held[i] = cases[i].held;
         for (int64_t x = 0; x < d / 2; x++) {
@@ -160,7 +161,7 @@ static void run_continuation(backend *be, const inputs *in, const be_cache *prom
     be_buf *q = buffer(be, n_own * width, in->own_q), *k = buffer(be, n_own * kv, in->own_k),
            *v = buffer(be, n_own * kv, in->own_v);
     const be_cache own = {
-        buffer(be, n_own * kv, NULL), buffer(be, n_own * kv, NULL), in->own_rows, {0}};
+        buffer(be, n_own * kv, NULL), buffer(be, n_own * kv, NULL), in->own_rows, {0}, {0}};
     be->ops->rope(be, s, in->inv_freq, &rows, q);
     be->ops->cache_rows(be, s, in->inv_freq, &rows, k, v, &own);
     const be_continuation c = {in->n_own, in->n, q, *prompt, own};
@@ -200,7 +201,8 @@ static void run_attention(backend *be, const inputs *in, outcomes *o) {
     be_buf *q = buffer(be, in->rows * width, in->q), *k = buffer(be, in->rows * kv, in->k),
            *v = buffer(be, in->rows * kv, in->v), *out = buffer(be, most * width, NULL),
            *tail = buffer(be, 0, NULL);
-    const be_cache prompt = {buffer(be, cache, NULL), buffer(be, cache, NULL), in->capacity, {0}};
+    const be_cache prompt = {
+        buffer(be, cache, NULL), buffer(be, cache, NULL), in->capacity, {0}, {0}};
     be->ops->rope(be, s, in->inv_freq, &rows, q);
     be->ops->cache_rows(be, s, in->inv_freq, &rows, k, v, &prompt);
     put_buffer(o, "rope", be, q, 0, in->n * width);
@@ -392,10 +394,12 @@ TEST(rows_beside_others) {
         const be_cache prompt = {buffer(be, in.capacity * kv, k),
                                  buffer(be, in.capacity * kv, v),
                                  in.capacity,
+                                 {0},
                                  {0}},
                        own = {buffer(be, LANES * own_rows * kv, in.own_k),
                               buffer(be, LANES * own_rows * kv, in.own_v),
                               own_rows,
+                              {0},
                               {0}};
         be->ops->attention_causal(be, &in.s, 0, in.n, q, &prompt, out);
         float *all = contents(be, out, FEW * WIDTH);

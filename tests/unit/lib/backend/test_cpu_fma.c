@@ -119,8 +119,8 @@ TEST(attention_of_every_width) {
                              *v = values(n * d + 1, 1),
                              *scratch = values(cpu_fma_scratch((int32_t)d, cases[k].first), 1);
         const key_run runs[2] = {
-            {keys, v, cases[k].first, {0}},
-            {keys + cases[k].first * d, v + cases[k].first * d, cases[k].second, {0}}};
+            {keys, v, cases[k].first, {0}, {0}},
+            {keys + cases[k].first * d, v + cases[k].first * d, cases[k].second, {0}, {0}}};
         row_span span[BE_ROW_TILE];
         for (int64_t r = 0; r < BE_ROW_TILE; r++) {
             const int64_t hi = n - BE_ROW_TILE + r + 1;
@@ -214,7 +214,7 @@ TEST(attention_keeps_nan) {
     for (int r = 0; r < BE_ROW_TILE; r++) { span[r] = (row_span){0, N - BE_ROW_TILE + 1 + r}; }
     keys[(N - 20) * D + 3] = NAN;
     for (int i = 0; i < n_list; i++) {
-        list[i]->attend(D, 1.0f, q, D, (key_run[2]){{keys, v, N, {0}}, {0}}, span, NULL, out,
+        list[i]->attend(D, 1.0f, q, D, (key_run[2]){{keys, v, N, {0}, {0}}, {0}}, span, NULL, out,
                         scratch);
         for (int r = 0; r < BE_ROW_TILE; r++) {
             assert_true(isnan(out[r * D]) == (span[r].hi > N - 20));

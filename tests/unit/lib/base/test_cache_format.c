@@ -1,5 +1,8 @@
 /* Rows in the formats of caches, against numbers of gguf and torch (tests/golden/cache). */
 #include "lib/base/cache_format.h"
+
+#include <complex.h>
+
 #include "lib/base/bytes.h"
 #include "lib/base/record.h"
 #include "tests/unit/golden.h"
@@ -109,7 +112,7 @@ TEST(rotations) {
 
 /* What was rounded stays as it is, and is as far from what it was as the format's steps allow. */
 TEST(rounds_once) {
-    static const double steps[CACHE_FORMATS / 2] = {1e-6, 5e-4, 4e-3, 4e-2, 6e-3, 0.1};
+    static const double steps[CACHE_FORMATS / 2] = {1e-6, 5e-4, 4e-3, 4e-2, 6e-3, 0.1, 0.1};
     ckvc_rng rng = rng_of(1, 2, 3);
     for (int f = 0; f < CACHE_FORMATS; f++) {
         const cache_formats both = {(cache_format)f, (cache_format)f};
@@ -152,7 +155,7 @@ TEST(names_of_formats) {
     for (int i = 0; i < CACHE_FORMATS; i++) {
         assert_int_equal(record_place_of(CACHE_FORMAT_NAMES, cache_format_name((cache_format)i)),
                          i);
-        for (int k = 0; k < CACHE_FORMATS; k++) {
+        for (int k = 0; k < CACHE_Q4_0_MEAN; k++) {
             const cache_formats of = {(cache_format)i, (cache_format)k};
             assert_true(cache_formats_named(cache_formats_name(of, text), &f));
             assert_true(f.keys == of.keys && f.values == of.values);
@@ -161,6 +164,9 @@ TEST(names_of_formats) {
     assert_string_equal(cache_formats_name((cache_formats){CACHE_Q8_0, CACHE_Q4_0_ROT}, text),
                         "q8_0/q4_0+rot");
     assert_string_equal(cache_formats_name((cache_formats){CACHE_FP8, CACHE_FP8}, text), "fp8");
+    assert_true(cache_formats_named("q4_0+mean+rot", &f) && f.keys == CACHE_Q4_0_MEAN_ROT &&
+                f.values == CACHE_Q4_0_ROT);
+    assert_string_equal(cache_formats_name(f, text), "q4_0+mean+rot/q4_0+rot");
     static const char *const bad[] = {"",      "q8",  "q8_0/", "/q8_0", "q8_0/q8_0/q8_0",
                                       "q8_0+", "Q8_0"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -173,13 +179,13 @@ TEST(entries_of_bytes) {
     static const struct {
         cache_formats f;
         double bits;
-    } cases[] = {{{CACHE_F32, CACHE_F32}, 64},
-                 {{CACHE_F16, CACHE_BF16_ROT}, 32},
-                 {{CACHE_FP8, CACHE_FP8}, 16},
-                 {{CACHE_Q8_0, CACHE_Q4_0_ROT}, 13},
-                 {{CACHE_Q4_0, CACHE_Q4_0}, 9}};
+    } cases[] = {
+        {{CACHE_F32, CACHE_F32}, 64},  {{CACHE_F16, CACHE_BF16_ROT}, 32},
+        {{CACHE_FP8, CACHE_FP8}, 16},  {{CACHE_Q8_0, CACHE_Q4_0_ROT}, 13},
+        {{CACHE_Q4_0, CACHE_Q4_0}, 9}, {{CACHE_Q4_0_MEAN_ROT, CACHE_Q4_0_ROT}, 9 + 32 / 96.0}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        assert_true(cache_entries_share(0.1, cases[i].f) == 0.1 * 128 / (cases[i].bits * 4));
+        const double want = 0.1 * 128 / (cases[i].bits * 4);
+        assert_true(fabs(cache_entries_share(0.1, cases[i].f, 96) - want) < 1e-16);
     }
 }
 
@@ -195,6 +201,38 @@ TEST(heads_that_do_not_fit) {
          "--cache-keys: heads of 96 numbers cannot be rotated");
     assert_int_equal(cache_entry_bytes((cache_formats){CACHE_Q8_0, CACHE_Q4_0_ROT}, 64), 68 + 36);
     assert_int_equal(cache_entry_bytes((cache_formats){0}, 64), 512);
+    const cache_formats mean = {CACHE_Q4_0_MEAN, CACHE_Q4_0};
+    assert_int_equal(cache_entry_bytes(mean, 64), 36 + 36 + 4); /* and its position */
+    OK(cache_formats_check(mean, 96, &err));
+    SAYS(cache_formats_check((cache_formats){CACHE_F16, CACHE_Q4_0_MEAN_ROT}, 128, &err),
+         CKVC_E_USAGE, "--cache-values: q4_0+mean+rot is a format of keys");
+    SAYS(cache_formats_check((cache_formats){CACHE_Q4_0_MEAN_ROT, CACHE_F16}, 96, &err),
+         CKVC_E_USAGE, "--cache-keys: heads of 96 numbers cannot be rotated");
+}
+
+/* R(p) c is what RoPE makes of c at p: here by complex numbers, and in double. */
+TEST(mean_keys) {
+    enum { D = 10 };
+    float c[D], x[D], cosine[D / 2], sine[D / 2];
+    ckvc_rng rng = rng_of(4, 5, 6);
+    for (int i = 0; i < D; i++) { c[i] = (float)(ckvc_rng_double(&rng) * 200 - 100); }
+    for (int p = 0; p < 1000; p += 37) {
+        double want[D];
+        for (int i = 0; i < D / 2; i++) {
+            const double angle = p * pow(10000.0, -2.0 * i / D);
+            const double complex turned =
+                ((double)c[i] + (double)c[i + D / 2] * I) * cexp(angle * I);
+            cosine[i] = (float)cos(angle);
+            sine[i] = (float)sin(angle);
+            want[i] = creal(turned);
+            want[i + D / 2] = cimag(turned);
+        }
+        for (int i = 0; i < D; i++) { x[i] = (float)i; }
+        cache_add_mean(c, cosine, sine, D, 1, x);
+        for (int i = 0; i < D; i++) { assert_true(fabs((double)x[i] - i - want[i]) < 5e-5); }
+        cache_add_mean(c, cosine, sine, D, -1, x);
+        for (int i = 0; i < D; i++) { assert_true(fabsf(x[i] - (float)i) < 5e-5F); }
+    }
 }
 
 RUN_TESTS(NULL, NULL)
