@@ -50,9 +50,11 @@ json_t *table_uses(const table_file *f, const char *path, const char *model) {
         CKVC_AUTO_FREE char *kept = what_is_kept(f, i);
         json_array_append_new(keeps, json_string(kept));
     }
-    CKVC_AUTO_FREE char *python = ckvc_format("with ckvc.hf.compress(model, \"%s\", budget=%g): "
+    const double bytes = t->byte_share ? t->byte_share[b] : 0;
+    CKVC_AUTO_FREE char *python = ckvc_format("with ckvc.hf.compress(model, \"%s\", %s=%g): "
                                               "model.generate(...)%s",
-                                              path, budget,
+                                              path, bytes > 0 ? "bytes" : "budget",
+                                              bytes > 0 ? bytes : budget,
                                               gguf ? "  # model: its Hugging Face folder" : ""),
                         *vllm = ckvc_format("vllm serve %s --additional-config '{\"ckvc\": "
                                             "{\"table\": \"%s\", \"budget\": %g}}'",

@@ -246,10 +246,14 @@ class Compression:
     compressed."""
 
     def __init__(self, model: torch.nn.Module, table: Optional[Table], budget: Optional[float] = None, mode: Optional[str] = None, fit: bool = True,
-                 formats: Optional[str] = None):
+                 formats: Optional[str] = None, bytes: Optional[float] = None):
         models = [m for m in model.modules() if isinstance(m, PreTrainedModel)]  # the model itself, or one that PEFT, torch.compile or others have wrapped
         refuse(not models, f"{type(model).__name__}: want a model of transformers, or one that holds such a model")
         table = table_for(models[0]) if table is None else table
+        if bytes is not None:
+            refuse(budget is not None, "bytes counts bytes and budget entries: want one of them")
+            block = table.byte_block(bytes)
+            budget, formats = float(table.budgets[block]), table.holds(block) if formats is None else formats
         self.model, self.table, self.budget, self.mode, self.fit, self.active = models[0], table, budget, mode, fit, False
         self.geometry = g = geometry_of(self.model)
         table.check_model(g.n_layers, g.n_query_heads, g.n_kv_heads, g.head_dim)
@@ -600,7 +604,7 @@ class Compression:
 
 
 def compress(model: torch.nn.Module, table: Union[Table, FilePath, None] = None, budget: Optional[float] = None, mode: Optional[str] = None,
-             fit: bool = True, formats: Optional[str] = None) -> Compression:
+             fit: bool = True, formats: Optional[str] = None, bytes: Optional[float] = None) -> Compression:
     """A context manager. Inside it, prompts that fill an empty cache are compressed by the table, and `generate` goes on from what is kept. What comes after
     the prompt, a second turn's text included, is kept whole until `recompress`.
 
@@ -611,10 +615,13 @@ def compress(model: torch.nn.Module, table: Union[Table, FilePath, None] = None,
     which they are fitted. formats: hold keys and values of what is kept in these formats, such as "q8_0/q4_0+rot" (ckvc.table.FORMATS; one name sets both; "q4_0+mean+rot" is for models whose keys have a bias). Each step
     then unpacks them into the model's type, layer by layer. None: they are held in the model's type.
 
+    bytes: in place of a budget, one of the shares of a whole cache's bytes that the table was compiled for (`ckvc compile --bytes`). Of it the table says how many
+    entries are kept and, unless formats are given, in which they are held.
+
     An Error of one line says that the table is for another model, that none of the package's is known to be for this one, or that it has no shares for the
     mode. During the prefill it says that the budget is too low, or that the model's attention implementation is neither sdpa nor eager.
     If the table's score reads no attention (`ckvc fit --features 2`), any implementation may prefill a DynamicCache; new tokens then attend by `_attention`."""
-    return Compression(model, table if table is None or isinstance(table, Table) else Table.read(table), budget, mode, fit, formats)
+    return Compression(model, table if table is None or isinstance(table, Table) else Table.read(table), budget, mode, fit, formats, bytes)
 
 
 def calibrate(model: PreTrainedModel, tokenizer: Any, manifest: FilePath, budgets: Sequence[float], out: FilePath, **options: Any) -> None:

@@ -337,6 +337,14 @@ class Table:
         refuse(not len(found), f"{self.name}: no budget {budget:g}; it has {', '.join(f'{b:g}' for b in self.budgets)}")
         return int(found[0])
 
+    def byte_block(self, share: float) -> int:
+        """The index of the budget that was chosen for a share of the bytes that a whole cache takes in 16 bits (`ckvc compile --bytes`)."""
+        shares = np.zeros(self.n_budgets) if self.byte_share is None else self.byte_share
+        found = np.flatnonzero((shares == share) & (shares > 0))
+        refuse(not len(found), f"{self.name}: no budget was chosen for the share {share:g} of the bytes; "
+                               + (f"it has {', '.join(f'{s:g}' for s in shares if s > 0)}" if shares.any() else "it counts entries (ckvc compile --bytes counts bytes)"))
+        return int(found[0])
+
     def nearest_budget(self, budget: float, n_tokens: int) -> int:
         """The index of the block that serves a budget (tokens, or a share below 1) for a prompt of n_tokens. It is the budget's own block if there is one, or
         else the one whose budget has the nearest ratio to it; of two equally near, that of the lower budget."""

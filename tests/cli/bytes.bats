@@ -16,12 +16,12 @@ score() { "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --windo
     "$CKVC" verify "$DIR/run/table.ckvt"
     "$CKVC" inspect "$DIR/run/table.ckvt" --json >"$DIR/what.json"
     check '
-bits = {"f16": 16, "q8_0": 8.5, "q4_0": 4.5}
+bits = {"f16": 16, "q8_0": 8.5, "q4_0": 4.5, "q4_0+mean": 4.5 + 1}  # of heads of 32 numbers and a position of 32 bits
 made, what = (json.load(open(p)) for p in sys.argv[1:])
 tried = made["bytes"]
 # the model has heads of 32, which are not rotated; 0.12 in f16 is fewer entries than every head keeps, and 0.3 holds all of q4_0
-assert [(t["bytes"], t["keys"], t["values"]) for t in tried] == [(0.12, "q8_0", "q4_0"), (0.12, "q8_0", "q8_0"), (0.12, "q4_0", "q4_0"),
-    (0.3, "q8_0", "q4_0"), (0.3, "q8_0", "q8_0"), (0.3, "f16", "f16")], tried
+assert [(t["bytes"], t["keys"], t["values"]) for t in tried] == [(0.12, "q8_0", "q4_0"), (0.12, "q8_0", "q8_0"), (0.12, "q4_0+mean", "q4_0"),
+    (0.12, "q4_0", "q4_0"), (0.3, "q8_0", "q4_0"), (0.3, "q8_0", "q8_0"), (0.3, "q4_0+mean", "q4_0"), (0.3, "f16", "f16")], tried
 for t in tried:
     assert math.isclose(t["budget"], t["bytes"] * 32 / (bits[t["keys"]] + bits[t["values"]]), rel_tol=1e-12), t
 assert len(what["budgets"]) == 2 and [x["bytes"] for x in what["bytes"]] == [0.12, 0.3]
@@ -53,6 +53,7 @@ assert {r["budget"] for r in rows} == {x["budget"] for x in what}' "$DIR"/run/he
     # at its end it says how many bytes the table keeps, not only how many entries
     run -0 "$CKVC" compile "${OVER[@]}" --bytes 0.12,0.3 --holdout 0.5 --features 2 --out "$DIR/again" --resume
     [[ $output == *"in 16 bits, it keeps a share of 0.12: "*" of the entries, in "* ]]
+    [[ $output == *"table.ckvt\", bytes=0.12): model.generate(...)"* ]]
     says 65 "*bytes*" "$CKVC" compile "${OVER[@]}" --bytes 0.12,0.25 --holdout 0.5 --features 2 -q --out "$DIR/again" --resume
 }
 
@@ -113,7 +114,7 @@ assert rows["table"]["budget"] == x["budget"]' "$DIR/what.json" "$DIR/a.jsonl"
     "$CKVC" report "$DIR/run/table.ckvt" "$DIR/run" --out "$DIR/report" -q
     check '
 rows, report = rows_of(sys.argv[1]), json.load(open(sys.argv[2]))
-of_number = {"f16": 2, "fp8": 1, "q8_0": 34 / 32, "q4_0": 18 / 32}
+of_number = {"f16": 2, "fp8": 1, "q8_0": 34 / 32, "q4_0": 18 / 32, "q4_0+mean": (18 + 4) / 32}  # of heads of 32 numbers; 4 for the position
 held = lambda r: (r.get("cache_keys", "f32"), r.get("cache_values", "f32"))
 mean = lambda v: sum(v) / len(v)
 name = lambda f: "/".join(dict.fromkeys(f))

@@ -103,6 +103,17 @@ def in_static_cache():
         model(torch.tensor([prompts[0]]), past_key_values=transformers.StaticCache(config=model.config, max_cache_len=600))
 
 
+def by_bytes():
+    """Of a table that says bytes: whether what is kept, or how it is held, is not what its budget and formats ask for."""
+    table = ckvc.Table.read(str(TABLE))
+    table.byte_share, table.held = np.where(table.budgets == 0.25, 0.07, 0), [("q8_0", "q4_0")] * table.n_budgets
+    with ckvc.hf.compress(model, table, bytes=0.07) as c:
+        model(torch.tensor([prompts[0]]), past_key_values=DynamicCache(config=model.config))
+    other = behind(prompts[0], rest[0], "q8_0/q4_0")[1]
+    return c.formats != other.formats or c.kept_bytes != other.kept_bytes or c.budget != 0.25
+
+
+outside.at_most("compress(bytes=...) that keeps or holds otherwise than the table says", int(by_bytes()), 0)
 outside.at_most("formats whose bits, or what is read of them, are not ggml's", packed_otherwise(), 0)
 largest = torch.full((1, 64), 65504.0, dtype=torch.float16)
 outside.at_most("formats that make infinities of float16's largest number", sum(not bool(form.round(largest).isfinite().all())
@@ -128,7 +139,9 @@ outside.at_most("q8_0: bytes that are held, beside kept_bytes (heads are padded 
 refusals = (lambda: ckvc.hf.compress(model, str(TABLE), formats="q5_0"), "want one of f32"), \
     (lambda: ckvc.hf.compress(model, str(TABLE), formats="q8_0/q4_0+rot"), "leave out +rot"), \
     (lambda: ckvc.hf.compress(model, str(TABLE), formats="f16/q4_0+mean"), "leave out +mean"), \
-    (lambda: ckvc.hf.compress(model, str(TABLE), formats=""), "want one of f32"), (lambda: held.formats_of("q8_0", 80), "do not go into blocks of 32"), \
+    (lambda: ckvc.hf.compress(model, str(TABLE), formats=""), "want one of f32"), (lambda: ckvc.hf.compress(model, str(TABLE), bytes=0.1), "it counts entries"), \
+    (lambda: ckvc.hf.compress(model, str(TABLE), budget=0.25, bytes=0.1), "want one of them"), \
+    (lambda: held.formats_of("q8_0", 80), "do not go into blocks of 32"), \
     (in_static_cache, "want a DynamicCache")
 
 

@@ -276,6 +276,10 @@ def test_bytes():
     t = ckvc.Table.read(golden("bytes"))
     assert t.byte_share.tolist() == [0.125, 0] and t.held == [("q8_0", "q4_0+rot"), ("f16", "bf16")]
     assert [t.holds(b) for b in range(2)] == ["q8_0/q4_0+rot", "f16/bf16"] and "held as q8_0/q4_0+rot" in t.info()
+    assert t.byte_block(0.125) == 0
+    refused("no budget was chosen for the share 0.1 of the bytes; it has 0.125", t.byte_block, 0.1)
+    refused("it has 0.125", t.byte_block, 0)
+    refused("it counts entries", ckvc.Table.read(golden("bank")).byte_block, 0.125)
     assert ckvc.Table.read(golden("bank")).byte_share is None and ckvc.Table.read(golden("bank")).held == [("f32", "f32")] * 2
     refused("section BYTES: want shares of the whole cache below 1", ckvc.Table, "x", changed(bytes_of("bytes"), "BYTES", 1, 0.125))
     refused("section HELD: a format is none that this reader knows", ckvc.Table, "x", changed(bytes_of("bytes"), "HELD", 3, 12))
