@@ -373,6 +373,7 @@ static ckvc_status open_bytes(compile_cli *c, const run_setup *j, ckvc_err *err)
                     .n = c->shares.n,
                     .only = only ? &given : NULL,
                     .first = true,
+                    .biased = model_get_shape(j->e.model)->qkv_bias,
                     .head_dim = model_get_shape(j->e.model)->head_dim,
                     .shortest = UINT32_MAX,
                     .least = j->options.setting.recent + 1};

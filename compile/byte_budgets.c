@@ -8,7 +8,7 @@
 /* Ways to spend bytes, the preferred first: of heads that can be rotated, of heads that go into
  * blocks of 32, and of others. Keys in 8 bits and values in 4 lost least of all on prompts at a
  * tenth and a twentieth of the bytes, where keys have no bias. Where they have one, keys in 4 bits
- * less their mean lose less still, and without it far more. */
+ * less their mean lose less still (docs/results.md, "In bytes"), and are preferred. */
 #define PAIR(k, v)                                                                                 \
     { CACHE_##k, CACHE_##v }
 static const cache_formats rotated[BYTE_WAYS] = {PAIR(Q8_0, Q4_0_ROT), PAIR(Q8_0, Q8_0),
@@ -20,6 +20,8 @@ static const cache_formats rotated[BYTE_WAYS] = {PAIR(Q8_0, Q4_0_ROT), PAIR(Q8_0
                            in_bytes[] = {PAIR(FP8, FP8), PAIR(F16, F16)},
                            whole[WHOLE_CACHES] = {PAIR(Q8_0, Q8_0), PAIR(FP8, FP8),
                                                   PAIR(Q4_0, Q4_0), PAIR(Q4_0_ROT, Q4_0_ROT)};
+
+static const size_t of_biased[BYTE_WAYS] = {2, 0, 1, 3, 4}; /* their order where keys have a bias */
 
 static bool goes_into(cache_formats f, int32_t head_dim) {
     ckvc_err why = {0};
@@ -39,7 +41,8 @@ static ckvc_status add_ways(const byte_ask *ask, double share, byte_budgets *o, 
                                          : sizeof in_bytes / sizeof *in_bytes;
     const uint32_t before = o->n;
     for (size_t i = 0; i < n && !(ask->first && o->n > before); i++) {
-        const double budget = cache_entries_share(share, ways[i], ask->head_dim);
+        const cache_formats way = ways[ask->biased && n == BYTE_WAYS ? of_biased[i] : i];
+        const double budget = cache_entries_share(share, way, ask->head_dim);
         if (budget >= 1 || ckvc_budget_tokens(budget, ask->shortest) < ask->least) { continue; }
         for (uint32_t k = 0; k < o->n; k++) {
             CKVC_FAIL_IF(o->budget[k] == budget, err, CKVC_E_USAGE,
@@ -52,7 +55,7 @@ static ckvc_status add_ways(const byte_ask *ask, double share, byte_budgets *o, 
                      BYTE_BUDGETS_MAX);
         o->share[o->n] = share;
         o->budget[o->n] = budget;
-        o->held[o->n++] = ways[i];
+        o->held[o->n++] = way;
     }
     const bool too_much = cache_entries_share(share, ways[n - 1], ask->head_dim) >= 1 || share >= 1;
     CKVC_FAIL_IF(o->n == before && too_much, err, CKVC_E_USAGE,

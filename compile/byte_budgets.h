@@ -28,6 +28,7 @@ typedef struct byte_ask {
     uint32_t n;
     const cache_formats *only; /* the one way that is tried; NULL: all */
     bool first;                /* whether to try the first way alone, since nothing can choose */
+    bool biased;               /* the model's keys have a bias */
     int32_t head_dim;
     uint32_t shortest, least; /* tokens of the shortest prompt, of which a head keeps at least so
                                  many */

@@ -6,10 +6,10 @@
 # them, or it takes the prompts of FROM for all corpora. Then the table and every rule (RULES) are scored on FRESH prompts of the corpus's
 # fresh recipe, which chose nothing, at T/16, T/8 and T/4. OUTDIR/report compares them, and the shares of the tables. TABLES, with commas
 # between them, stand for a compiled table: this is for prompts of lengths from which it was not made. Finished parts are not made again,
-# and parts that have begun go on. BUDGETS replaces these budgets of the table, 0.0625,0.125,0.25, and COMPILE has further options for
-# compile, such as "--features 2 --mode lengths --classes 2". A rule with +fit needs a table with a bank. HF, the model's directory for
-# transformers, adds Attention Matching with the head budgets of the (first) table, by the Python that PYTHON names: half a minute for each
-# prompt and budget of a 135M model.
+# and parts that have begun go on. BUDGETS replaces these budgets of the table, 0.0625,0.125,0.25, or BYTES has shares of the bytes instead,
+# and COMPILE has further options for compile, such as "--features 2 --mode lengths --classes 2". A rule with +fit needs a table with a
+# bank. HF, the model's directory for transformers, adds Attention Matching with the head budgets of the (first) table, by the Python that
+# PYTHON names: half a minute for each prompt and budget of a 135M model.
 set -euo pipefail
 ckvc=$(realpath "${1:?usage: results-real.sh CKVC MODEL OUTDIR CORPUS...}")
 model=$(realpath "${2:?usage: results-real.sh CKVC MODEL OUTDIR CORPUS...}")
@@ -22,6 +22,8 @@ mkdir -p "${3:?usage: results-real.sh CKVC MODEL OUTDIR CORPUS...}"
 cd "$3"
 shift 3
 continuation=${CONTINUATION:-96}
+asked=(-B "${BUDGETS:-0.0625,0.125,0.25}")
+[ -z "${BYTES:-}" ] || asked=(--bytes "$BYTES")
 rules=${RULES:-identity,matched,snapkv,snapkv+fit,pyramidkv,adakv,cake,cake+fit,expected-attention,tova,keydiff,h2o,vatp,streamingllm,dynamickv,chunkkv,fastkv,rocketkv,zigzagkv,kvzip,kvzip+fit,headkv,evolkv,duoattention,random}
 
 # N prompts of a split, evenly over the manifest, which has its retrieval prompts first.
@@ -35,8 +37,8 @@ for corpus; do
     if [ ! -e "${of%%,*}" ]; then
         { few fit "${FIT:-10}" "$from.jsonl" && few select "${SELECT:-5}" "$from.jsonl"; } >"few-$from.jsonl"
         # shellcheck disable=SC2046,SC2086 # words or none
-        "$ckvc" compile --model "$model" --manifest "few-$from.jsonl" -C "$continuation" -B "${BUDGETS:-0.0625,0.125,0.25}" --label "$from" --out "$run" \
-            $(resume "$run/run.json") ${COMPILE:-}
+        "$ckvc" compile --model "$model" --manifest "few-$from.jsonl" -C "$continuation" --label "$from" --out "$run" \
+            "${asked[@]}" $(resume "$run/run.json") ${COMPILE:-}
     fi
     few fresh "${FRESH:-12}" "fresh-$corpus.jsonl" >"few-fresh-$corpus.jsonl"
     # shellcheck disable=SC2046

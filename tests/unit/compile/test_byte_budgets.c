@@ -44,7 +44,14 @@ TEST(what_is_tried) {
     ask.first = true;
     list(&ask, text);
     assert_string_equal(text, "0.05:q8_0/q4_0+rot 0.3:q8_0/q4_0+rot ");
+    ask.biased = true;
+    list(&ask, text);
+    assert_string_equal(text, "0.05:q4_0+mean+rot/q4_0+rot 0.3:q8_0/q4_0+rot ");
     ask.first = false;
+    list(&ask, text);
+    assert_string_equal(text, "0.05:q4_0+mean+rot/q4_0+rot 0.05:q8_0/q4_0+rot 0.05:q8_0 "
+                              "0.05:q4_0+rot 0.05:f16 0.3:q8_0/q4_0+rot 0.3:q8_0 0.3:f16 ");
+    ask.biased = false;
     const cache_formats only = {CACHE_FP8, CACHE_Q4_0};
     ask.only = &only;
     list(&ask, text);
