@@ -18,8 +18,10 @@ static const cache_formats rotated[BYTE_WAYS] = {PAIR(Q8_0, Q4_0_ROT), PAIR(Q8_0
                                                    PAIR(Q4_0_MEAN, Q4_0), PAIR(Q4_0, Q4_0),
                                                    PAIR(F16, F16)},
                            in_bytes[] = {PAIR(FP8, FP8), PAIR(F16, F16)},
-                           whole[WHOLE_CACHES] = {PAIR(Q8_0, Q8_0), PAIR(FP8, FP8),
-                                                  PAIR(Q4_0, Q4_0), PAIR(Q4_0_ROT, Q4_0_ROT)};
+                           whole[WHOLE_CACHES] = {
+                               PAIR(Q8_0, Q8_0),      PAIR(FP8, FP8),
+                               PAIR(Q4_0, Q4_0),      PAIR(Q4_0_ROT, Q4_0_ROT),
+                               PAIR(Q4_0_MEAN, Q4_0), PAIR(Q4_0_MEAN_ROT, Q4_0_ROT)};
 
 static const size_t of_biased[BYTE_WAYS] = {2, 0, 1, 3, 4}; /* their order where keys have a bias */
 

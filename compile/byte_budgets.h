@@ -11,7 +11,7 @@
 enum {
     BYTE_WAYS = 5,         /* the most ways to spend a byte share */
     BYTE_BUDGETS_MAX = 64, /* the most budgets */
-    WHOLE_CACHES = 4       /* the most formats in which the whole cache is scored beside a table */
+    WHOLE_CACHES = 6       /* the most formats in which the whole cache is scored beside a table */
 };
 
 typedef struct byte_budgets {

@@ -1,6 +1,8 @@
 /* --table, --policy, --budget: see chosen_policies.h. */
 #include "cmd/common/chosen_policies.h"
 
+#include <assert.h>
+
 #include "lib/base/utf8.h"
 
 /* The names that --policy takes, as help and messages list them. */
@@ -156,6 +158,7 @@ ckvc_status bytes_budgets(const budget_list *bytes, const inputs_options *inputs
                           table_file *const *tables, const char *const *paths, size_t n,
                           held_budgets *out, ckvc_err *err) {
     char text[CACHE_FORMATS_TEXT];
+    assert(out->head_dim > 0);
     USAGE_IF(opts_said("budget"), "--bytes counts bytes and --budget entries: give one of them");
     USAGE_IF(
         n && formats_given(),

@@ -72,7 +72,7 @@ const opt opts_formats[] = {
                      "with +mean the mean key of each head is taken out first, and with +rot each "
                      "head is rotated, as in llama.cpp."),
     OPT_SETTING_NAME("cache-values", setting,
-                     "Hold their values in this format, which is none with +mean."),
+                     "Hold their values in this format; those with +mean are for keys alone."),
     {0}};
 
 static void warn_kept_window(const inputs_options *o, setting_list budgets, uint32_t shortest) {

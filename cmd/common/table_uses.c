@@ -32,7 +32,7 @@ static char *what_is_kept(const table_file *f, uint32_t b) {
                  bytes = f->table->byte_share ? f->table->byte_share[b] : 0;
     char formats[CACHE_FORMATS_TEXT];
     if (bytes > 0) {
-        return ckvc_format("a share of %g: %.3g of the entries, in %s", bytes, budget,
+        return ckvc_format("a share of %.10g: %.3g of the entries, in %s", bytes, budget,
                            cache_formats_name(table_file_held(f, b), formats));
     }
     return budget < 1 ? ckvc_format("a share of %g", budget)
@@ -51,7 +51,7 @@ json_t *table_uses(const table_file *f, const char *path, const char *model) {
         json_array_append_new(keeps, json_string(kept));
     }
     const double bytes = t->byte_share ? t->byte_share[b] : 0;
-    CKVC_AUTO_FREE char *python = ckvc_format("with ckvc.hf.compress(model, \"%s\", %s=%g): "
+    CKVC_AUTO_FREE char *python = ckvc_format("with ckvc.hf.compress(model, \"%s\", %s=%.10g): "
                                               "model.generate(...)%s",
                                               path, bytes > 0 ? "bytes" : "budget",
                                               bytes > 0 ? bytes : budget,

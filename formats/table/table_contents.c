@@ -70,7 +70,8 @@ size_t ckvt_type_bytes(ckvt_type type) {
 _Static_assert(sizeof(ckvc_c_min) == 2 * sizeof(double), "a row of CMIN");
 _Static_assert(sizeof(ckvc_bank_use) == 2 * sizeof(uint32_t), "a row of BANKUSE");
 _Static_assert(sizeof(ckvc_held) == 2 * sizeof(uint32_t), "a row of HELD");
-_Static_assert((int)CACHE_FORMATS == CKVC_TABLE_FORMATS && CACHE_Q4_0_MEAN_ROT == 13,
+_Static_assert((int)CACHE_FORMATS == CKVC_TABLE_KEY_FORMATS &&
+                   (int)CACHE_Q4_0_MEAN == CKVC_TABLE_VALUE_FORMATS,
                "tables number the formats as cache_format does");
 _Static_assert(sizeof(ckvc_score) == 6 * sizeof(uint32_t), "a row of SCORE");
 

@@ -148,8 +148,8 @@ typedef struct be_held {
     int64_t n_own;
     cache_formats formats; /* as in be_cache */
     be_key_means means;
-    /* With these, on the host: what head g keeps is of the positions from positions[from[g]] on,
-     * and its own first row is at position n_prompt. */
+    /* On the host, for formats with "+mean": head g keeps positions[from[g]], positions[from[g] +
+     * 1] and so on, and the first own row is at n_prompt. Other formats do not read these. */
     const uint32_t *positions;
     const int64_t *from; /* [G] */
     int64_t n_prompt;

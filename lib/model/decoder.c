@@ -24,6 +24,7 @@ struct sequence {
     int64_t entries;
     size_t kept_bytes;  /* of what is kept, without the room */
     size_t n_values;    /* in `values`: layer by layer the keys, then the values */
+    size_t n_positions; /* in the layers' `positions` */
     be_buf *values;     /* one piece of memory; the layers' buffers are views of it */
     double *inv_freq;   /* [2][D/2], rope_frequencies */
     float *key_means;   /* [L][G][D], or NULL where no format takes them out */
@@ -78,6 +79,7 @@ static void layer_init(sequence *q, const prompt_cache *from, int32_t il, const 
         layer_values(q, il, l->held.formats.keys) + layer_values(q, il, l->held.formats.values);
     if (kept && (l->window || cache_takes_mean(l->held.formats))) {
         l->positions = ckvc_copy(kept->positions, kept->offsets[kept->n_sets], sizeof(uint32_t));
+        q->n_positions += kept->offsets[kept->n_sets];
     }
 }
 
@@ -142,9 +144,8 @@ ckvc_status sequence_create(session *s, const kept_set *sets, int64_t room, sequ
     for (int32_t l = 0; l < shape->n_layers; l++) {
         layer_fill(q, &from, l, sets ? &sets[l] : NULL, &at);
     }
-    const be_attention_shape attention = layer_attention(from.m, 0);
     const be_extent most = {.n_prompt = from.n_tokens, .n_rows = room, .vocab = shape->vocab};
-    from.m->be->ops->reserve(from.m->be, &attention, q->inv_freq, &most);
+    model_reserve(from.m, q->inv_freq, &most);
     return from.m->be->ops->sync(from.m->be, err);
 }
 
@@ -162,7 +163,9 @@ void sequence_free(sequence *q) {
 
 int64_t sequence_entries(const sequence *q) { return q->entries; }
 size_t sequence_kept_bytes(const sequence *q) { return q->kept_bytes; }
-size_t sequence_bytes(const sequence *q) { return q->n_values * sizeof(float); }
+size_t sequence_bytes(const sequence *q) {
+    return q->n_values * sizeof(float) + q->n_positions * sizeof(uint32_t);
+}
 
 /* ---- steps ---- */
 

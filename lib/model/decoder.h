@@ -30,7 +30,8 @@ CKVC_AUTO_OF(sequence, sequence_free)
 /* number of (layer, KV head, position) kept of the prompt, and the bytes that they take */
 int64_t sequence_entries(const sequence *q);
 size_t sequence_kept_bytes(const sequence *q);
-size_t sequence_bytes(const sequence *q); /* bytes of its keys and values, room included */
+/* bytes of its keys and values, room included, and of the positions that it holds */
+size_t sequence_bytes(const sequence *q);
 
 typedef struct decoder decoder; /* the activations of a batch; one thread drives it */
 ckvc_status decoder_create(model *m, int64_t max_sequences, decoder **out,

@@ -63,6 +63,14 @@ void activations_fini(activations *act, backend *be) {
     *act = (activations){0};
 }
 
+void model_reserve(model *m, const double *inv_freq, const be_extent *most) {
+    const be_attention_shape attention = layer_attention(m, 0);
+    m->be->ops->reserve(m->be, &attention, inv_freq, most);
+    if (m->shape->rope_local_theta > 0.0) {
+        m->be->ops->reserve(m->be, &attention, inv_freq + m->shape->head_dim / 2, most);
+    }
+}
+
 /* How far a pass has come: the active rows, the active lanes, the position of the first row. */
 typedef struct progress {
     be_product_rows rows;

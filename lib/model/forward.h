@@ -124,6 +124,10 @@ ckvc_status model_head_nll(model *m, const head_losses *of, int64_t n,
 ckvc_status model_head_next(model *m, const head_rows *of, int64_t n, float *logits,
                             be_greedy *next, ckvc_err *err) CKVC_MUST_CHECK;
 
+/* Reserves what the backend needs for calls within `most`, with the angles of both rotary bases:
+ * inv_freq [2][D/2] are rope_frequencies. */
+void model_reserve(model *m, const double *inv_freq, const be_extent *most);
+
 /* The cache of the prompt that a session has prefilled, for a caller that copies what is kept of
  * it. It is borrowed from the session until its next prefill. */
 typedef struct prompt_cache {

@@ -224,11 +224,7 @@ ckvc_status sessions_create(model *m, session_limits limits, int64_t n, session 
                  (long long)limits.max_prompt);
     for (int64_t i = 0; i < n; i++) { out[i] = new_session(m, limits, i ? out[0] : NULL); }
     const be_extent most = extent_of(m->shape, limits);
-    const be_attention_shape attention = layer_attention(m, 0);
-    m->be->ops->reserve(m->be, &attention, out[0]->inv_freq, &most);
-    if (m->shape->rope_local_theta > 0.0) { /* angles of the other base, too */
-        m->be->ops->reserve(m->be, &attention, out[0]->inv_freq + m->shape->head_dim / 2, &most);
-    }
+    model_reserve(m, out[0]->inv_freq, &most);
     ckvc_status st = model_acquire(m, err);
     if (st == CKVC_OK) { st = m->be->ops->sync(m->be, err); }
     for (int64_t i = 0; i < n && st != CKVC_OK; i++) { session_destroy_at(&out[i]); }
@@ -729,8 +725,9 @@ ckvc_status session_key_means(session *s, const float **out, ckvc_err *err) {
     const model_shape *shape = s->m->shape;
     assert(s->n_prompt > 0);
     if (out) { *out = s->key_means; }
+    if (s->means_known) { return CKVC_OK; }
     float *mean = s->key_means;
-    for (int32_t i = 0; i < shape->n_layers * shape->n_kv_heads && !s->means_known; i++) {
+    for (int32_t i = 0; i < shape->n_layers * shape->n_kv_heads; i++) {
         double sum[MODEL_HEAD_DIM_MAX] = {0};
         CKVC_TRY(add_keys(s, i / shape->n_kv_heads, i % shape->n_kv_heads, sum, err));
         for (int32_t d = 0; d < shape->head_dim; d++) {

@@ -105,8 +105,9 @@ typedef struct ckvc_bank_use {
 } ckvc_bank_use;
 
 /* The formats in which the keys and the values of what is kept under a budget are held: 0 float32,
- * 2 float16, 4 bfloat16, 6 fp8 (e4m3fn), 8 ggml's q8_0, 10 its q4_0; 1 more says that each head is
- * rotated before it is rounded (docs/method.md, section 11). */
+ * 2 float16, 4 bfloat16, 6 fp8 (e4m3fn), 8 ggml's q8_0, 10 its q4_0 and, for keys alone, 12 q4_0 of
+ * keys less their mean; 1 more says that each head is rotated before it is rounded (docs/method.md,
+ * section 11). */
 typedef struct ckvc_held {
     uint32_t keys, values;
 } ckvc_held;

@@ -16,8 +16,9 @@
 #define CKVC_TABLE_MAX_ACTIONS 4096u
 #define CKVC_TABLE_MAX_BYTES   ((uint64_t)1 << 31)
 #define CKVC_TABLE_SHAPE       10 /* numbers in SHAPE; 8 are written where the last two are 0 */
-#define CKVC_TABLE_FORMATS     14 /* the formats that ckvc_held numbers; the last two are of */
-#define CKVC_TABLE_OF_VALUES   12 /* keys alone */
+/* How many formats of keys, and how many of these of values, ckvc_held numbers. */
+#define CKVC_TABLE_KEY_FORMATS   14
+#define CKVC_TABLE_VALUE_FORMATS 12
 
 const char *ckvc_operator_name(ckvc_operator op);  /* "paper", "no-utility", "no-threshold", ... */
 const char *ckvc_mode_name(ckvc_mode mode);        /* "shared", "heads", "layers", "lengths" */

@@ -489,9 +489,10 @@ static int check_bytes(const ckvc_table *t, char *message, size_t message_size) 
             FAIL_IF(t->byte_share[k] == share, "BYTES[%u] is %g, which BYTES[%u] is already", b,
                     share, k);
         }
-        FAIL_IF(t->held[b].keys >= CKVC_TABLE_FORMATS || t->held[b].values >= CKVC_TABLE_OF_VALUES,
-                "HELD[%u]: format %u or %u is none that this reader knows", b, t->held[b].keys,
-                t->held[b].values);
+        FAIL_IF(t->held[b].keys >= CKVC_TABLE_KEY_FORMATS ||
+                    t->held[b].values >= CKVC_TABLE_VALUE_FORMATS,
+                "HELD[%u]: format %u of keys or %u of values is none that this reader knows", b,
+                t->held[b].keys, t->held[b].values);
     }
     return 0;
 }

@@ -1,9 +1,10 @@
-"""Packs keys and values into the cache formats of lib/base/cache_format.h, and unpacks them, in torch. Finite numbers get the C program's bits.
+"""Packs keys and values into the cache formats of lib/base/cache_format.h, and unpacks them, in torch. Finite numbers get the C program's bits, but
+those of keys less their mean only nearly: angles are taken in float32 here.
 
 Shapes: [..., D] numbers, D head_dim. Blocks of q8_0 and q4_0 have 32 numbers and a scale."""
 from __future__ import annotations
 
-from typing import List, NamedTuple, Optional, Tuple
+from typing import NamedTuple, Optional, Tuple
 
 import torch
 
@@ -23,8 +24,8 @@ class Packed(NamedTuple):
 
 class Format(NamedTuple):
     """How keys, or values, are held. name: one of FORMATS without "+mean" and "+rot". rotation: how many numbers are rotated together (Hadamard) before
-    they are rounded; 1: none are. mean: whether the keys' mean is taken out of them before that. It is `mean` below, for each key rotated to its position, and
-    else is None: hf.py computes it."""
+    they are rounded; 1: none are. mean: whether the head's mean key is taken out of each key first. pack, unpack and round then get it as `mean`, rotated to
+    each key's position (hf.py computes it); else None."""
     name: str
     rotation: int
     mean: bool = False
@@ -62,9 +63,14 @@ class Format(NamedTuple):
         return {"q8_0": 34 * blocks, "q4_0": 18 * blocks}.get(self.name) or head_dim * torch.empty(0, dtype=TYPES[self.name]).element_size()
 
 
-def format_names(text: str) -> List[str]:
+def entry_bytes(formats: Tuple[Format, Format], head_dim: int) -> int:
+    """The bytes of a key and a value of head_dim numbers, and of their position where it has to be known."""
+    return sum(form.size(head_dim) + 4 * form.mean for form in formats)
+
+
+def format_names(text: str) -> Tuple[str, ...]:
     """The names of the formats of keys and of values in text such as "q8_0/q4_0+rot", or of both in one name, of which "+mean" is for keys alone."""
-    return text.split("/") if "/" in text else [text, text.replace("+mean", "")]
+    return tuple(text.split("/")) if "/" in text else (text, text.replace("+mean", ""))
 
 
 def formats_of(text: str, head_dim: int) -> Tuple[Format, Format]:

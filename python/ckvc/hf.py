@@ -21,7 +21,7 @@ from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLa
 
 from .fingerprint import check_model
 from .fit import Rounding, fit_kept
-from .held import Format, Packed, format_names, formats_of
+from .held import Format, Packed, entry_bytes, format_names, formats_of
 from .hf_model import IMPLEMENTATIONS, attention_of, check_attention, geometry_of, original_attention
 from .hf_model import device_of, with_cache  # noqa: F401  (callers take these from here, too)
 from .prefill import Geometry, Kept, Prefill, log_softmax
@@ -42,6 +42,8 @@ class _Group(NamedTuple):
     keys: torch.Tensor  # [n, rows, D]; the rows behind those of new tokens are for tokens to come
     values: torch.Tensor
     packed: Optional[Tuple[Packed, Packed]]  # kept keys and values [n, longest, D] in few bits; `keys` and `values` then hold only the rows of new tokens
+    mean: Optional[MeanKeys]  # of these heads, and
+    columns: Optional[torch.Tensor]  # [n, longest] where they keep positions; both only if formats take the mean out of keys
 
     @property
     def first(self) -> int:
@@ -57,16 +59,15 @@ class MeanKeys(NamedTuple):
     means: torch.Tensor
     shifts: torch.Tensor
 
-    def at(self, heads: Sequence[int], columns: torch.Tensor) -> torch.Tensor:
-        """The means of some heads as keys at columns [n, S] of the cache, [n, S, D] float32."""
-        heads = torch.as_tensor(list(heads), device=self.means.device)
-        means = self.means[heads, None].expand(-1, columns.shape[1], -1)
-        return self.geometry.rotated(self.row, means, columns + self.shifts[heads, None]).float()
-
     def of(self, heads: Sequence[int]) -> MeanKeys:
-        """Those of a batch whose heads are `heads` of this one's."""
+        """Those of some heads, or of a batch whose heads are `heads` of this one's."""
         heads = torch.as_tensor(list(heads), device=self.means.device)
         return self._replace(means=self.means[heads], shifts=self.shifts[heads])
+
+    def at(self, columns: torch.Tensor) -> torch.Tensor:
+        """The means as keys at columns [B * G, S] of the cache, [B * G, S, D] float32."""
+        means = self.means[:, None].expand(-1, columns.shape[1], -1)
+        return self.geometry.rotated(self.row, means, columns + self.shifts[:, None]).float()
 
 
 class KeptLayer(DynamicLayer):
@@ -97,31 +98,31 @@ class KeptLayer(DynamicLayer):
                     rows[: kept[head]], rows[longest : longest + new] = of[head][: kept[head]], of[head][kept[head] :]
             lengths = torch.tensor([kept[head] for head in heads], device=self.device)
             filled = None if kept[heads[-1]] == longest else torch.arange(longest, device=self.device) < lengths[:, None, None, None]
-            packed = None
+            packed = mean = columns = None
+            if self.mean:
+                mean, columns = self.mean.of(heads), pad_sequence([positions[head] for head in heads], batch_first=True)
             if self.owner.formats:
-                packed = tuple(form.pack(x[:, :longest], self._mean(form, heads)) for form, x in zip(self.owner.formats, lying))
-                lying = [x[:, longest:].clone() for x in lying]
-            self.groups.append(_Group(heads, slice(start, start + len(heads)), longest, filled, *lying, packed))
+                means = mean.at(columns) if mean else None, None
+                packed = tuple(form.pack(x[:, :longest], m) for form, x, m in zip(self.owner.formats, lying, means))
+                lying = [x[:, longest:].to(self.dtype, copy=True) for x in lying]
+            self.groups.append(_Group(heads, slice(start, start + len(heads)), longest, filled, *lying, packed, mean, columns))
             start += len(heads)
         self._order = torch.tensor(order, device=self.device)  # numbers of heads, group by group
         self._place = self._order.argsort()
 
-    def _mean(self, form: Format, heads: List[int]) -> Optional[torch.Tensor]:
-        """What the format takes out of the keys that some heads keep, [n, longest, D]; None if it takes nothing out."""
-        return self.mean.at(heads, pad_sequence([self.positions[head] for head in heads], batch_first=True)) if form.mean else None
-
-    def _rows(self, group: _Group, of: int) -> torch.Tensor:
-        """The keys (of = 0) or values (of = 1) of a group, [n, longest + new, D]."""
-        rows = (group.keys, group.values)[of][:, : group.first + self.new]
+    def _rows(self, group: _Group, of: int, dtype: Optional[torch.dtype] = None) -> torch.Tensor:
+        """The keys (of = 0) or values (of = 1) of a group, [n, longest + new, D]. dtype: of the tensor; None: the model's."""
+        rows = (group.keys, group.values)[of][:, : group.first + self.new].to(dtype or self.dtype)
         if group.packed is None:
             return rows
-        form = self.owner.formats[of]
-        return torch.cat([form.unpack(group.packed[of], rows.dtype, self._mean(form, group.heads)), rows], dim=1)
+        mean = group.mean.at(group.columns) if group.mean and of == 0 else None
+        return torch.cat([self.owner.formats[of].unpack(group.packed[of], rows.dtype, mean), rows], dim=1)
 
     def _heads(self, of: int) -> List[torch.Tensor]:
-        """The keys (of = 0) or values (of = 1) of each head, [B * G][kept + new, D]."""
+        """The keys (of = 0) or values (of = 1) of each head, [B * G][kept + new, D]: in float32 if they are packed, so that packing them again changes nothing."""
+        dtype = torch.float32 if self.owner.formats else None
         out = {head: torch.cat([rows[: len(self.positions[head])], rows[group.longest :]])
-               for group in self.groups for head, rows in zip(group.heads, self._rows(group, of))}
+               for group in self.groups for head, rows in zip(group.heads, self._rows(group, of, dtype))}
         return [out[head] for head in range(len(out))]
 
     @torch.compiler.disable
@@ -180,7 +181,8 @@ class KeptLayer(DynamicLayer):
         values, held = torch.zeros_like(keys), torch.zeros(keys.shape[:2], dtype=torch.bool, device=self.device)
         for head, (p, k, v) in enumerate(zip(self.positions, self._heads(0), self._heads(1))):
             at = torch.cat([p, torch.arange(T, T + self.new, device=self.device)])
-            keys[head, at], values[head, at], held[head, at] = k, v, True
+            most = torch.finfo(keys.dtype).max  # what is read in float32 may go beyond float16
+            keys[head, at], values[head, at], held[head, at] = *(x.clamp(-most, most).to(keys.dtype) for x in (k, v)), True
         return keys.unflatten(0, (B, G)), values.unflatten(0, (B, G)), held.unflatten(0, (B, G))
 
     def _one(self, of: int, *written: torch.Tensor) -> torch.Tensor:
@@ -260,7 +262,7 @@ class Compression:
         check_model(table, self.model)
         self.formats: Optional[Tuple[Format, Format]] = None if formats is None else formats_of(formats, g.head_dim)
         blocks = [b for b in range(table.n_budgets) if table.budgets[b] == budget] or range(table.n_budgets)
-        table.note_formats(blocks, tuple(format_names(formats)) if formats else None)
+        table.note_formats(blocks, format_names(formats) if formats else None)
         self.kept: List[Kept] = []
         self.holds: Optional[str] = None
         self.kept_bytes = self.full_bytes = 0
@@ -519,8 +521,8 @@ class Compression:
         """What the formats make of keys of these heads, whose positions are counted from column `first`."""
         if self.formats is None:
             return None
-        form = self.formats[0]
-        return lambda keys, index: form.round(keys, None if mean is None else mean.at(heads, index + first))
+        form, mean = self.formats[0], mean and mean.of(heads)
+        return lambda keys, index: form.round(keys, None if mean is None else mean.at(index + first))
 
     def fit_in_place(self, cache: Cache) -> None:
         """Writes fitted entries over what is kept in layers that stay whole. Offloaded caches, and layers that hold no plain tensors (quantized ones), stay as
@@ -544,7 +546,7 @@ class Compression:
         of_entry = [2 * x.shape[3] * x.groups[0].keys.element_size() for x in layers]
         self.full_bytes = sum(n * x.shape[:3].numel() for n, x in zip(of_entry, layers))
         if self.formats:
-            of_entry = [sum(form.size(x.shape[3]) + 4 * form.mean for form in self.formats) for x in layers]  # 4: the position, by which the mean is rotated
+            of_entry = [entry_bytes(self.formats, x.shape[3]) for x in layers]
         self.kept_bytes = sum(n * sum(map(len, x.positions)) for n, x in zip(of_entry, layers))
         self._queries = []
         if sys.platform == "linux" and cache.layers[0].device.type == "cpu":  # without this, glibc's allocator would keep the memory of what was dropped
@@ -615,8 +617,8 @@ def compress(model: torch.nn.Module, table: Union[Table, FilePath, None] = None,
     which they are fitted. formats: hold keys and values of what is kept in these formats, such as "q8_0/q4_0+rot" (ckvc.table.FORMATS; one name sets both; "q4_0+mean+rot" is for models whose keys have a bias). Each step
     then unpacks them into the model's type, layer by layer. None: they are held in the model's type.
 
-    bytes: in place of a budget, one of the shares of a whole cache's bytes that the table was compiled for (`ckvc compile --bytes`). Of it the table says how many
-    entries are kept and, unless formats are given, in which they are held.
+    bytes: in place of a budget, a share of the bytes that a whole cache takes in 16 bits, one of those that the table was compiled for (`ckvc compile
+    --bytes`). The table says how many entries that is and, unless `formats` is given, in which formats they are held.
 
     An Error of one line says that the table is for another model, that none of the package's is known to be for this one, or that it has no shares for the
     mode. During the prefill it says that the budget is too low, or that the model's attention implementation is neither sdpa nor eager.

@@ -341,8 +341,8 @@ class Table:
         """The index of the budget that was chosen for a share of the bytes that a whole cache takes in 16 bits (`ckvc compile --bytes`)."""
         shares = np.zeros(self.n_budgets) if self.byte_share is None else self.byte_share
         found = np.flatnonzero((shares == share) & (shares > 0))
-        refuse(not len(found), f"{self.name}: no budget was chosen for the share {share:g} of the bytes; "
-                               + (f"it has {', '.join(f'{s:g}' for s in shares if s > 0)}" if shares.any() else "it counts entries (ckvc compile --bytes counts bytes)"))
+        refuse(not len(found), f"{self.name}: no budget was chosen for the share {share:.10g} of the bytes; "
+                               + (f"it has {', '.join(f'{s:.10g}' for s in shares if s > 0)}" if shares.any() else "it counts entries (ckvc compile --bytes counts bytes)"))
         return int(found[0])
 
     def nearest_budget(self, budget: float, n_tokens: int) -> int:

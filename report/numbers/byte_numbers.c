@@ -29,9 +29,7 @@ cache_size series_cache(const score_series *s) {
     }
     o.all_entries = o.layers * o.kv_heads * o.tokens;
     const double numbers = number_bytes(f.keys, o.head_dim) + number_bytes(f.values, o.head_dim);
-    /* the positions of the whole cache need not be stored */
-    const bool placed = cache_takes_mean(f) && o.entries < o.all_entries;
-    o.bytes = o.entries * (numbers + (placed ? CACHE_POSITION_BYTES : 0));
+    o.bytes = o.entries * (numbers + (cache_takes_mean(f) ? CACHE_POSITION_BYTES : 0));
     o.all_bytes = o.all_entries * 2 * number_bytes(CACHE_F32, o.head_dim);
     return o;
 }
@@ -50,23 +48,36 @@ static double asked_share(const table_numbers *t, const score_series *s) {
 
 /* ---- the whole cache in few bits ---- */
 
-/* Returns the whole cache that takes the fewest bytes, of those that a series can be held against,
- * and of equal ones that which loses least. NULL: none was scored. */
+/* Is x a whole cache in some format, against which a series can be held? */
+static bool is_whole(const score_series *x, const score_series *s) {
+    return x->kind == POLICY_FULL && series_has_formats(x) && strcmp(x->model, s->model) == 0 &&
+           x->continuation == s->continuation &&
+           x->setting.compress_after == s->setting.compress_after;
+}
+
+static double whole_share(const score_series *x) {
+    const cache_size size = series_cache(x);
+    return size.bytes / size.all_bytes;
+}
+
+/* Whole caches in 4 bits take 9/32 of the bytes, and up to a ninth more where positions are held
+ * beside them. They are of one kind, so that none is compared with the one that loses more. */
+#define ALIKE 1.125
+
+/* Returns, of the whole caches that a series can be held against and that take the fewest bytes or
+ * nearly so, the one that loses least. NULL: none was scored. */
 static const score_series *find_whole(const report_numbers *n, const score_series *s) {
     const score_series *best = NULL;
-    double share = INFINITY, loss = INFINITY;
+    double fewest = INFINITY, loss = INFINITY;
     EACH(score_series, x, n->scores.series, n->scores.n_series) {
-        if (x->kind != POLICY_FULL || !series_has_formats(x) || strcmp(x->model, s->model) != 0 ||
-            x->continuation != s->continuation ||
-            x->setting.compress_after != s->setting.compress_after) {
-            continue;
-        }
-        const cache_size size = series_cache(x);
-        const double its = size.bytes / size.all_bytes, kl = series_loss(x, true).mean,
+        if (is_whole(x, s)) { fewest = fmin(fewest, whole_share(x)); }
+    }
+    EACH(score_series, x, n->scores.series, n->scores.n_series) {
+        if (!is_whole(x, s) || whole_share(x) > fewest * ALIKE) { continue; }
+        const double kl = series_loss(x, true).mean,
                      lost = isnan(kl) ? series_loss(x, false).mean : kl;
-        if (its < share * (1 - 1e-9) || (its < share * (1 + 1e-9) && lost < loss)) {
+        if (!best || lost < loss) {
             best = x;
-            share = its;
             loss = lost;
         }
     }

@@ -62,7 +62,7 @@ def rounding(formats):
 
     def rounded(layer, keys, values, *rest, **more):
         B, G, n, _ = keys.shape
-        mean = layer.mean.at(range(B * G), layer.get_seq_length() + torch.arange(n).expand(B * G, n)).unflatten(0, (B, G)) if of_keys.mean else None
+        mean = layer.mean.at(layer.get_seq_length() + torch.arange(n).expand(B * G, n)).unflatten(0, (B, G)) if of_keys.mean else None
         return update(layer, of_keys.round(keys, mean), of_values.round(values), *rest, **more)
 
     return mock.patch.object(ckvc.hf.KeptLayer, "update", rounded)
@@ -119,7 +119,7 @@ largest = torch.full((1, 64), 65504.0, dtype=torch.float16)
 outside.at_most("formats that make infinities of float16's largest number", sum(not bool(form.round(largest).isfinite().all())
                 for name in ("q8_0", "q4_0", "bf16", "q8_0+rot") for form in held.formats_of(name, 64)), 0)
 for formats in ("q8_0", "q8_0/q4_0", "fp8", "bf16", "q4_0+mean/q4_0"):
-    losses, other, wrong_bytes, of_entry = [], 0.0, 0, sum(form.size(32) + 4 * form.mean for form in held.formats_of(formats, 32))
+    losses, other, wrong_bytes, of_entry = [], 0.0, 0, held.entry_bytes(held.formats_of(formats, 32), 32)
     for prompt, continuation in zip(prompts, rest):
         with rounding(formats):
             losses.append(-float(behind(prompt, continuation, formats)[0][range(C), continuation].mean()))

@@ -124,8 +124,8 @@ static inline void cpu_hold_row(const key_run *to, int32_t head_dim, int64_t i, 
     cache_write(f.values, cache_value_rotation(f, head_dim), value, d,
                 (char *)ckvc_unconst(to->v) + cache_bytes(f.values, d) * (size_t)i);
 }
-/* What formats take out of head g's keys, where they do, with positions as in key_mean. The means'
- * table of angles has to hold them (cpu_means_reserve). */
+/* What was taken out of head g's keys, with positions as in key_mean; nothing for other formats.
+ * `angles` must hold all positions (cpu_means_reserve). */
 static inline key_mean cpu_mean_of(cache_formats f, const be_key_means *m, const rope_table *angles,
                                    int32_t head_dim, int64_t g, const uint32_t *positions,
                                    int64_t first) {

@@ -620,7 +620,8 @@ static void held_task(void *ctx, int64_t task, int worker) {
 }
 
 /* The table of angles for the sequences from `first` to before *end, which take no mean out of keys
- * (NULL), or rotate theirs by the same frequencies. */
+ * (NULL), or rotate theirs by the same frequencies. The backend keeps two tables, so that sequences
+ * of many lengths under dynamic RoPE, each with frequencies of its own, are slow to read so. */
 static const rope_table *held_angles(cpu_backend *c, const be_step *rows, int32_t head_dim,
                                      int64_t first, int64_t *end) {
     const be_held *held = &rows->held[first];

@@ -56,8 +56,8 @@ static inline const float *cpu_run_rows(const void *rows, cache_format f, int32_
     cache_read(f, from, (size_t)n * d, tile);
     return tile;
 }
-/* The same for a run's keys. Where their mean was taken out they are read as they were before, also
- * without a rotation. */
+/* The same for a run's keys. Where a mean was taken out of them it is added again, and their
+ * Hadamard rotation is undone, so that queries need no rotation. */
 static inline const float *cpu_run_keys(const key_run *run, int32_t head_dim, int64_t at, int64_t n,
                                         float *tile) {
     const float *keys = cpu_run_rows(run->k, run->formats.keys, head_dim, at, n, tile);

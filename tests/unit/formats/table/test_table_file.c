@@ -892,9 +892,11 @@ TEST(bytes_refusals) {
         {"BYTES", 1, -0.5, "section BYTES[1] is -0.5, want a share"},
         {"BYTES", 0, NAN, "section BYTES[0] is nan, want a share"},
         {"BYTES", 1, 0.125, "section BYTES[1] is 0.125, which BYTES[0] is already"},
-        {"HELD", 1, 12, "section HELD[0]: format 8 or 12 is none that this reader knows"},
-        {"HELD", 0, 14, "section HELD[0]: format 14 or 11 is none that this reader knows"},
-        {"HELD", 2, 4e9, "section HELD[1]: format 4000000000 or 4 is none"});
+        {"HELD", 1, 12,
+         "section HELD[0]: format 8 of keys or 12 of values is none that this reader knows"},
+        {"HELD", 0, 14,
+         "section HELD[0]: format 14 of keys or 11 of values is none that this reader knows"},
+        {"HELD", 2, 4e9, "section HELD[1]: format 4000000000 of keys or 4 of values is none"});
     refuse_without(sample_with_bytes, true, "BYTES", "section BYTES is missing");
     refuse_without(sample_with_bytes, true, "HELD", "section HELD is missing");
     refuse_codec(sample_with_bytes, "BYTES", "section BYTES: codec 1");
