@@ -18,7 +18,8 @@ static const char list_form[] =
     "{serves?  served by {serves}\n}"
     "  {bytes} bytes, licence {licence}, content id {content_id:.12s}...\n"
     "  from prompts of {lengths.0} to {lengths.1} tokens, by scripts/tables.sh:\n    {made}\n"
-    "{losses#  budget {budget:-7g} KL {kl:.3f} on {prompts} prompts"
+    "{losses#  budget {budget:-7.3g} KL {kl:.3f} on {prompts} prompts"
+    "{byte_share?, at {byte_share:g} of the bytes}"
     "{right?, {right:.3f} of RULER's questions right}\n}}";
 
 /* Reads tables.json, and adds to each entry the path of its table and how many bytes it has.

@@ -111,10 +111,12 @@ def by_bytes(report):
         for r in own:
             dots.append((x(r["share"]), y(r["kl"]), colour))
             words, at = ("the whole cache, " if r is own[0] else "") + r["formats"], y(r["kl"]) + (11 if r is own[-1] else -4)
-            if r is own[-1] and not whole:
-                words, at = names.get(table, r["label"]), max(last + 12, y(r["kl"]) + 4)  # so that labels do not lie on each other
+            if r is own[-1] and not whole and not table:
+                words, at = r["label"], max(last + 12, y(r["kl"]) + 4)  # so that labels do not lie on each other
                 last = at
-            if whole or r is own[-1]:
+            if r is own[0] and table:  # the other end lies among the labels of the whole cache
+                words = names.get(table, r["label"])
+            if whole or r is (own[0] if table else own[-1]):
                 labels.append((x(r["share"]) + 8, at, words, 10 if whole else 11, "start", f'{halo} fill="{colour}"' + (' font-weight="600"' if table else "")))
     for label in labels:
         text(*label)
