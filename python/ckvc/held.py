@@ -14,6 +14,7 @@ from .table import FORMATS
 BLOCK, ROTATED = 32, 64  # numbers that share a scale; heads whose size is a multiple of this can be rotated
 TYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "fp8": torch.float8_e4m3fn}
 FP8_MAX = 448.0
+ROUNDING_RIDGE = 0.03  # KEY_ROUNDING_RIDGE of judge/policies/rounded_keys.h
 
 
 class Packed(NamedTuple):
@@ -57,10 +58,39 @@ class Format(NamedTuple):
         """x as it is read when it has been held."""
         return self.unpack(self.pack(x, mean), x.dtype, mean)
 
+    def round_by(self, x: torch.Tensor, gram: torch.Tensor, mean: Optional[torch.Tensor] = None) -> torch.Tensor:
+        """Keys x [G, S, D] as they are read, where q4_0 rounds a key's numbers one after another, so that its products with queries change little; other
+        formats round as `round` does. gram [G, D, D] float64: the sum of q q^T over these queries. The formula is that of judge/policies/rounded_keys.c."""
+        if self.name != "q4_0":
+            return self.round(x, mean)
+        less = x.float() if mean is None else x.float() - mean
+        near = rotated(_near(rotated(less, self.rotation), rotated(rotated(gram, self.rotation).mT, self.rotation)), self.rotation)
+        return self.round((near if mean is None else near + mean).to(x.dtype), mean)
+
     def size(self, head_dim: int) -> int:
         """The bytes of head_dim numbers."""
         blocks = head_dim // BLOCK
         return {"q8_0": 34 * blocks, "q4_0": 18 * blocks}.get(self.name) or head_dim * torch.empty(0, dtype=TYPES[self.name]).element_size()
+
+
+def _near(x: torch.Tensor, gram: torch.Tensor) -> torch.Tensor:
+    """Rounds x [G, S, D] to numbers that q4_0 holds without rounding them again, one of D after another: what each leaves is made up for by those to come."""
+    diagonal = gram.diagonal(dim1=1, dim2=2).mean(dim=1)[:, None, None]
+    inverse, _ = torch.linalg.inv_ex(gram + ROUNDING_RIDGE * diagonal * torch.eye(gram.shape[1], dtype=gram.dtype, device=gram.device))
+    upper = torch.linalg.cholesky_ex((inverse + inverse.mT) / 2, upper=True).L
+    change = upper / upper.diagonal(dim1=1, dim2=2)[..., None]
+    sound = change.isfinite().all(dim=2).all(dim=1)[:, None, None]
+    blocks = x.unflatten(-1, (-1, BLOCK))
+    largest = blocks.abs().argmax(dim=-1, keepdim=True)
+    scales = (blocks.gather(-1, largest) / -8).half().double()  # [G, S, D / 32, 1]
+    left = x.double()
+    for j in range(x.shape[2]):
+        scale = scales[:, :, j // BLOCK, 0]
+        step = torch.where(scale == 0, 0.0, (left[..., j] / scale + 8.5).floor().clamp(0, 15) - 8)
+        step = torch.where(largest[:, :, j // BLOCK, 0] == j % BLOCK, -8.0, step)  # a cache that is written finds the scale by this number
+        error, left[..., j] = left[..., j] - step * scale, step * scale
+        left[..., j + 1 :] -= error[..., None] * change[:, None, j, j + 1 :]
+    return torch.where(sound, left.float(), x)
 
 
 def entry_bytes(formats: Tuple[Format, Format], head_dim: int) -> int:

@@ -20,6 +20,8 @@ rest = [ids[500 * i + len(p) : 500 * i + len(p) + C] for i, p in enumerate(promp
 tmp = outside.scratch()
 BOUND = 0.005  # the last bits of float32 sums differ, which can push a number to the neighbouring value of the format; omitting a rounding costs 0.03
 
+BOUND_BY_BANK = 0.015  # a number of a key in q4_0 that is pushed so moves all that are rounded behind it; without the rounding by the bank it is 0.06
+
 
 def packed_otherwise():
     """Of how many formats the packed numbers, or what is read of them, are not those of ggml."""
@@ -118,7 +120,7 @@ outside.at_most("formats whose bits, or what is read of them, are not ggml's", p
 largest = torch.full((1, 64), 65504.0, dtype=torch.float16)
 outside.at_most("formats that make infinities of float16's largest number", sum(not bool(form.round(largest).isfinite().all())
                 for name in ("q8_0", "q4_0", "bf16", "q8_0+rot") for form in held.formats_of(name, 64)), 0)
-for formats in ("q8_0", "q8_0/q4_0", "fp8", "bf16", "q4_0+mean/q4_0"):
+for formats in ("q8_0", "q8_0/q4_0", "fp8", "bf16", "q4_0", "q4_0+mean/q4_0"):
     losses, other, wrong_bytes, of_entry = [], 0.0, 0, held.entry_bytes(held.formats_of(formats, 32), 32)
     for prompt, continuation in zip(prompts, rest):
         with rounding(formats):
@@ -128,7 +130,8 @@ for formats in ("q8_0", "q8_0/q4_0", "fp8", "bf16", "q4_0+mean/q4_0"):
             other = max(other, float((behind(prompt, continuation, formats, between)[0] - got).abs().max()))
         entries = sum(len(p) for of in c.kept[0].positions for p in of)
         wrong_bytes += c.kept_bytes != of_entry * entries or c.full_bytes != 8 * 3 * 2 * 32 * 4 * len(prompt)
-    outside.at_most(f"{formats}: losses beside ckvc score", float(np.abs(np.subtract(losses, by_program(formats))).max()), BOUND)
+    outside.at_most(f"{formats}: losses beside ckvc score", float(np.abs(np.subtract(losses, by_program(formats))).max()),
+                    BOUND_BY_BANK if formats.startswith("q4_0") else BOUND)
     outside.at_most(f"{formats}: kept_bytes and full_bytes that are wrong", wrong_bytes, 0)
     # numbers that were rounded once stay what they are, so that the same are read; batches of other sizes may sum them in another order
     outside.at_most(f"{formats}: log probabilities behind a cache that was reordered or cropped", other, 1e-5)
