@@ -31,6 +31,7 @@ static bool factor(double *h, size_t D) {
 
 bool key_rounding_prepare(const float *queries, size_t n, size_t D, double *u, double *work) {
     double trace = 0;
+    if (n < 2 * D) { return false; }
     memset(work, 0, D * D * sizeof *work);
     for (size_t i = 0; i < n; i++) {
         const float *q = queries + i * D;

@@ -14,8 +14,9 @@
 
 /* Prepares the rounding of keys by n queries [n][D] that are rotated as the keys are. u [D][D]
  * receives for k > j what is taken off number k of a key where rounding takes 1 off number j; work
- * holds [D][D]. Sums are double, in one fixed order. Returns false where the queries
- * say nothing: they are 0, or not finite. */
+ * holds [D][D]. Sums are double, in one fixed order. Returns false where the queries say too
+ * little: they are fewer than 2 D, or 0, or not finite. With few queries, what they do not ask for
+ * would be rounded far off. */
 bool key_rounding_prepare(const float *queries, size_t n, size_t D, double *u, double *work);
 /* Rounds a key x [D], rotated, to numbers that q4_0 holds without rounding them again. D is a
  * multiple of 32. */

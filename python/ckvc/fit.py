@@ -49,7 +49,7 @@ def fit_chosen(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, 
     shift, sound = _solve(x.mT @ x, KEY_RIDGE, x.mT @ (total - left).double())
     new_keys, most = old[0].double() + shift.mT, torch.finfo(keys.dtype).max
     if rounds is not None:  # adding one vector to all keys leaves w as it is, but rounding them does not
-        read = rounds(new_keys.clamp(-most, most).to(keys.dtype), index, x.mT @ x)
+        read = rounds(new_keys.clamp(-most, most).to(keys.dtype), index, x)
         w, _ = _softmax_((x.float() @ read.float().mT).masked_fill_(~there[:, None], -torch.inf))
         new_keys = read.double()
     missing, gram = attention @ values.float() - w @ old[1].float(), w.double()
@@ -67,7 +67,7 @@ def fit_entries(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor,
     """Keys and values [G, T, D] with those of kept positions fitted, as new tensors. All heads are computed in one batch, whatever their numbers of kept
     positions. queries [G, n, D]: after rotation. keys, values [G, T, D]: as they are cached. kept [G, T]: True for kept positions. held [G, T]: the positions
     that are there to be answered from; None: all. scaling: what a product of query and key is multiplied with. ridge: lambda, above 0. rounds: is given
-    keys [G, S, D], their positions [G, S] and the sum of q q^T over the queries [G, D, D] float64, and returns keys as they will be read from the cache. Values
+    keys [G, S, D], their positions [G, S] and the queries times `scaling` [G, n, D] float64, and returns keys as they will be read from the cache. Values
     are then fitted to those. None: keys are not rounded.
 
     Logits, answers and what is added to values are computed in float32, sums of products and their solutions in float64. Fitted numbers that the tensors' type

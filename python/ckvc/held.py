@@ -58,11 +58,12 @@ class Format(NamedTuple):
         """x as it is read when it has been held."""
         return self.unpack(self.pack(x, mean), x.dtype, mean)
 
-    def round_by(self, x: torch.Tensor, gram: torch.Tensor, mean: Optional[torch.Tensor] = None) -> torch.Tensor:
-        """Keys x [G, S, D] as they are read, where q4_0 rounds a key's numbers one after another, so that its products with queries change little; other
-        formats round as `round` does. gram [G, D, D] float64: the sum of q q^T over these queries. The formula is that of judge/policies/rounded_keys.c."""
-        if self.name != "q4_0":
+    def round_by(self, x: torch.Tensor, queries: torch.Tensor, mean: Optional[torch.Tensor] = None) -> torch.Tensor:
+        """Keys x [G, S, D] as they are read, where q4_0 rounds a key's numbers one after another, so that its products with queries [G, n, D] float64
+        change little. Other formats, and q4_0 with fewer than 2 D queries, round as `round` does. The formula is that of judge/policies/rounded_keys.c."""
+        if self.name != "q4_0" or queries.shape[1] < 2 * queries.shape[2]:
             return self.round(x, mean)
+        gram = queries.mT @ queries
         less = x.float() if mean is None else x.float() - mean
         near = rotated(_near(rotated(less, self.rotation), rotated(rotated(gram, self.rotation).mT, self.rotation)), self.rotation)
         return self.round((near if mean is None else near + mean).to(x.dtype), mean)

@@ -522,7 +522,7 @@ class Compression:
         if self.formats is None:
             return None
         form, mean = self.formats[0], mean and mean.of(heads)
-        return lambda keys, index, gram: form.round_by(keys, gram, None if mean is None else mean.at(index + first))
+        return lambda keys, index, queries: form.round_by(keys, queries, None if mean is None else mean.at(index + first))
 
     def fit_in_place(self, cache: Cache) -> None:
         """Writes fitted entries over what is kept in layers that stay whole. Offloaded caches, and layers that hold no plain tensors (quantized ones), stay as

@@ -9,7 +9,7 @@
 #include "lib/stats/resample.h"
 #include "tests/unit/unit.h"
 
-enum { D = 64, N = 40, KEYS = 50 };
+enum { D = 64, N = 128, KEYS = 50 };
 
 static float draw(ckvc_rng *rng) { return (float)(ckvc_rng_double(rng) * 2 - 1); }
 
@@ -72,9 +72,12 @@ TEST(queries_that_say_nothing) {
     CKVC_AUTO_FREE double *u = ckvc_alloc(D * D, sizeof *u),
                           *work = ckvc_alloc(D * D, sizeof *work);
     assert_false(key_rounding_prepare(q, N, D, u, work));
+    q[6] = 1; /* the ridge makes a system of one query */
+    assert_true(key_rounding_prepare(q, N, D, u, work));
+    assert_false(key_rounding_prepare(q, N - 1, D, u, work));
     q[5] = NAN;
     assert_false(key_rounding_prepare(q, N, D, u, work));
-    q[5] = 1; /* one query: the ridge makes it a system */
+    q[5] = 0;
     assert_true(key_rounding_prepare(q, N, D, u, work));
     float x[D];
     for (int d = 0; d < D; d++) { x[d] = INFINITY; }
