@@ -4,6 +4,7 @@
  * well. */
 #include "judge/policies/rounded_keys.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -58,8 +59,9 @@ bool key_rounding_prepare(const float *queries, size_t n, size_t D, double *u, d
 }
 
 void key_rounding_apply(const double *u, size_t D, float *x) {
-    double left[CACHE_HEAD_MAX], scale[CACHE_HEAD_MAX / BLOCK];
-    size_t largest[CACHE_HEAD_MAX / BLOCK];
+    double left[CACHE_HEAD_MAX] = {0}, scale[CACHE_HEAD_MAX / BLOCK] = {0};
+    size_t largest[CACHE_HEAD_MAX / BLOCK] = {0};
+    assert(D % BLOCK == 0 && D <= CACHE_HEAD_MAX);
     for (size_t b = 0; b < D / BLOCK; b++) {
         largest[b] = b * BLOCK;
         for (size_t j = b * BLOCK; j < (b + 1) * BLOCK; j++) {
