@@ -19,5 +19,5 @@
  * would be rounded far off. */
 bool key_rounding_prepare(const float *queries, size_t n, size_t D, double *u, double *work);
 /* Rounds a key x [D], rotated, to numbers that q4_0 holds without rounding them again. D is a
- * multiple of 32. */
+ * multiple of 32. A key that is not finite stays as it is. */
 void key_rounding_apply(const double *u, size_t D, float *x);
