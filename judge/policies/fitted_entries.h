@@ -29,12 +29,6 @@ typedef struct entry_fitter {
      * keeps, and then go to their positions. */
     float *keys, *values, *fitted_keys, *fitted_values;
     char *scratch; /* [G][scratch_bytes] */
-    /* For keys that are rounded by the bank: its queries [G][n][D] and their positions [G][n], and
-     * what rounded_keys.h makes of them, [G][2][D][D]. */
-    size_t n_queries;
-    float *queries;
-    uint32_t *query_positions;
-    double *rounding;
     /* The layer in hand: */
     const fit_request *of;
     double ridge;

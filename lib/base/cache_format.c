@@ -75,24 +75,8 @@ int32_t cache_value_rotation(cache_formats f, int32_t head_dim) {
     return is_rotated(f.values) ? ROTATED_HEADS : 1;
 }
 
-static ckvc_status check(cache_format f, const char *option, int32_t head_dim, ckvc_err *err) {
-    CKVC_FAIL_IF(has_blocks(f) && head_dim % BLOCK != 0, err, CKVC_E_USAGE,
-                 "--%s: heads of %d numbers do not go into whole blocks of %d, which q8_0 and q4_0 "
-                 "have; use f16, bf16 or fp8",
-                 option, head_dim, BLOCK);
-    CKVC_FAIL_IF(is_rotated(f) && head_dim % ROTATED_HEADS != 0, err, CKVC_E_USAGE,
-                 "--%s: heads of %d numbers cannot be rotated: as in llama.cpp, their size must be "
-                 "a multiple of %d; leave out +rot",
-                 option, head_dim, ROTATED_HEADS);
-    return CKVC_OK;
-}
-
-ckvc_status cache_formats_check(cache_formats f, int32_t head_dim, ckvc_err *err) {
-    CKVC_TRY(check(f.keys, "cache-keys", head_dim, err));
-    CKVC_FAIL_IF(f.values >= CACHE_Q4_0_MEAN, err, CKVC_E_USAGE,
-                 "--cache-values: %s is a format of keys, whose mean is taken out; leave out +mean",
-                 names[f.values]);
-    return check(f.values, "cache-values", head_dim, err);
+int32_t cache_format_multiple(cache_format f) {
+    return is_rotated(f) ? ROTATED_HEADS : has_blocks(f) ? BLOCK : 1;
 }
 
 /* Sums and differences of numbers `step` apart, for step = 1, 2, 4 ... (Fino and Algazi 1976). */

@@ -104,10 +104,22 @@ typedef struct ckvc_bank_use {
     uint32_t span;
 } ckvc_bank_use;
 
-/* The formats in which the keys and the values of what is kept under a budget are held: 0 float32,
- * 2 float16, 4 bfloat16, 6 fp8 (e4m3fn), 8 ggml's q8_0, 10 its q4_0 and, for keys alone, 12 q4_0 of
- * keys less their mean; 1 more says that each head is rotated before it is rounded (docs/method.md,
- * section 11). */
+/* How numbers of a cache are held (docs/method.md, section 11). CKVC_HELD_ROTATED is added where
+ * each head is multiplied by an orthonormal Hadamard matrix before it is rounded, as llama.cpp
+ * does. */
+typedef enum ckvc_held_as {
+    CKVC_HELD_F32 = 0,
+    CKVC_HELD_ROTATED = 1,
+    CKVC_HELD_F16 = 2,
+    CKVC_HELD_BF16 = 4,
+    CKVC_HELD_FP8 = 6,       /* e4m3fn, one byte a number and no scale */
+    CKVC_HELD_Q8_0 = 8,      /* ggml's blocks of 32 numbers and a scale, in 34 bytes */
+    CKVC_HELD_Q4_0 = 10,     /* the same in 18 bytes */
+    CKVC_HELD_Q4_0_MEAN = 12 /* q4_0 of keys less their head's mean key: keys alone have it */
+} ckvc_held_as;
+
+/* The formats in which the keys and the values of what is kept under a budget are held, each a
+ * ckvc_held_as. */
 typedef struct ckvc_held {
     uint32_t keys, values;
 } ckvc_held;
@@ -264,6 +276,22 @@ int ckvc_prefill_queries(ckvc_prefill *p, uint32_t layer, uint32_t query_head, u
 int ckvc_prefill_cache(ckvc_prefill *p, uint32_t layer, uint32_t kv_head, uint32_t first,
                        uint32_t n, const float *keys, const float *values);
 
+/* Keys or values of one KV head as an engine's cache has them: a row of head_dim numbers at each
+ * position. Rows of several heads may lie between each other. */
+typedef struct ckvc_rows {
+    const void *first; /* the first row */
+    size_t stride;     /* bytes from a row to the next one */
+    uint32_t format;   /* a ckvc_held_as, but not CKVC_HELD_Q4_0_MEAN */
+    /* 1: RoPE turns numbers 2i and 2i + 1 of a key together, as in llama.cpp's Llama models;
+     * 0: numbers i and i + head_dim/2. Values have 0. */
+    uint32_t pairwise;
+} ckvc_rows;
+/* Does what ckvc_prefill_cache does with n rows of any format. It also refuses rows whose format
+ * heads of this size do not have, or whose stride is below the bytes of a row. Where the keys are
+ * not read (ckvc_prefill_reads_keys), nothing of them is looked at. */
+int ckvc_prefill_cache_rows(ckvc_prefill *p, uint32_t layer, uint32_t kv_head, uint32_t first,
+                            uint32_t n, ckvc_rows keys, ckvc_rows values);
+
 /* ---- 4. its sets ---- */
 
 /* Chooses the sets, once, after the last layer. r_sem is the perplexity of the prompt's last W
@@ -304,7 +332,7 @@ uint32_t ckvc_prefill_candidates(const ckvc_prefill *p, uint32_t layer);
  *
  *     void *scratch = malloc(ckvc_prefill_fit_bytes(p));
  *     for each layer l with ckvc_prefill_fits(p, l), and each KV head g:
- *         ckvc_fitting f = {attending, its keys, its values, scratch, k, v, NULL, NULL};
+ *         ckvc_fitting f = {attending, its keys, its values, scratch, k, v};
  *         ckvc_prefill_fit(p, l, g, &f);
  *         // store k[i] and v[i] in place of the key and the value of kept position i
  */
@@ -316,10 +344,6 @@ typedef struct ckvc_fitting {
     void *scratch;              /* ckvc_prefill_fit_bytes */
     /* [n][head_dim] receive the new keys and values of the kept positions, in the set's order */
     float *fitted_keys, *fitted_values;
-    /* Makes n fitted keys [n][head_dim] what is read of them once the cache stores them, such as in
-     * 8 bits: fitted_keys receives these, and values are fitted to them. NULL: keys as they are. */
-    void (*hold_keys)(void *ctx, uint32_t n, float *keys);
-    void *ctx;
 } ckvc_fitting;
 
 /* Whether the sets are chosen, and the table fits entries of this layer under their budget. */
@@ -333,6 +357,30 @@ size_t ckvc_prefill_fit_bytes(const ckvc_prefill *p);
  * head keeps everything, or its numbers are not finite. */
 int ckvc_prefill_fit(const ckvc_prefill *p, uint32_t layer, uint32_t kv_head,
                      const ckvc_fitting *fitting);
+
+/* The same for an engine whose cache has other types than float32, or that keeps what is kept in
+ * another type than the prompt's: rows in, rows out. Values are fitted to the keys as they are held
+ * in the end. Keys in CKVC_HELD_Q4_0 are rounded so that their products with the bank's queries
+ * change little, where the bank has two queries a number or more (docs/method.md, section 11). */
+typedef struct ckvc_fitting_rows {
+    ckvc_attending attending; /* its `most` is not read: formats have their own */
+    ckvc_rows keys, values;   /* T rows of the whole prompt, keys after the rotation */
+    void *scratch;            /* ckvc_prefill_fit_rows_bytes */
+    /* They receive the rows of the kept positions, in the set's order: in these formats
+     * (ckvc_held_as), pairs as in `keys`, so many bytes from a row to the next one. */
+    void *kept_keys, *kept_values;
+    uint32_t key_format, value_format;
+    size_t key_stride, value_stride;
+} ckvc_fitting_rows;
+/* The bytes of scratch memory that ckvc_prefill_fit_rows needs for any head, aligned as malloc
+ * aligns: ckvc_prefill_fit_bytes, and the numbers of the largest set in float32. */
+size_t ckvc_prefill_fit_rows_bytes(const ckvc_prefill *p);
+/* Writes what a KV head keeps, fitted where the table fits it. Other rows are copied as they lie,
+ * or rounded to the new format. Returns 1 where the entries were fitted, 0 where they were not, and
+ * -1, with nothing written, where nothing is chosen yet, there is no such head, or rows are none
+ * that ckvc_prefill_cache_rows takes. */
+int ckvc_prefill_fit_rows(const ckvc_prefill *p, uint32_t layer, uint32_t kv_head,
+                          const ckvc_fitting_rows *fitting);
 
 #ifdef __GNUC__
 #pragma GCC visibility pop

@@ -13,8 +13,8 @@
 #include <string.h>
 
 #include "lib/base/sizes.h"
+#include "lib/policy/cache_rows.h"
 #include "lib/policy/fit_products.h"
-#include "lib/policy/policy_parts.h"
 
 enum {
     BLOCK = 32, /* positions, or rows of a system, that go together */
@@ -102,11 +102,11 @@ void ckvc_limit_logits(const ckvc_attending *a, const uint32_t *positions, size_
     }
 }
 
-/* Puts the rows of `from` at some positions into p->v; positions NULL: its first rows. */
-static void load(const parts *p, const float *from, const uint32_t *positions, size_t count) {
-    const size_t D = p->D;
+/* Reads the prompt's keys or values at some positions into p->v. */
+static void load(const parts *p, cache_side side, const uint32_t *positions, size_t count) {
+    const ckvc_rows from = side == CACHE_KEYS ? p->f->keys : p->f->values;
     for (size_t k = 0; k < count; k++) {
-        memcpy(p->v + k * D, from + (positions ? positions[k] : k) * D, D * sizeof *from);
+        cache_rows_read(from, side, (uint32_t)p->D, positions[k], p->v + k * p->D);
     }
 }
 
@@ -115,8 +115,9 @@ static void load(const parts *p, const float *from, const uint32_t *positions, s
 static void logits_at(const parts *p, const float *keys, const uint32_t *positions, size_t count) {
     const size_t n = p->n, D = p->D;
     memset(p->w, 0, count * n * sizeof *p->w);
-    load(p, keys ? keys : p->f->keys, keys ? NULL : positions, count);
-    p->run.product_to_floats(p->w, count, n, n, (fit_floats){p->v, D, 1, 1.0}, p->by_number, D);
+    if (!keys) { load(p, CACHE_KEYS, positions, count); }
+    p->run.product_to_floats(p->w, count, n, n, (fit_floats){keys ? keys : p->v, D, 1, 1.0},
+                             p->by_number, D);
     for (size_t k = 0; k < count; k++) {
         ckvc_limit_logits(&p->f->attending, p->f->positions, n, positions[k], p->w + k * n);
     }
@@ -138,7 +139,7 @@ static void add_to_answers(const parts *p, const uint32_t *positions, size_t cou
     }
     memcpy(p->most, p->next, n * sizeof *p->most);
     p->run.attend(p->w, count, n, p->most, p->sum);
-    load(p, p->f->values, positions, count);
+    load(p, CACHE_VALUES, positions, count);
     p->run.product_of_floats(p->answer, n, D, D, (fit_floats){p->w, 1, n, 1.0}, p->v, count);
 }
 
@@ -227,7 +228,7 @@ static void answer_from_kept(const parts *p, const float *keys) {
         const size_t count = S - s < BLOCK ? S - s : BLOCK;
         logits_at(p, keys ? keys + s * D : NULL, f->kept + s, count);
         p->run.attend(p->w, count, n, p->most, p->sum);
-        load(p, f->values, f->kept + s, count);
+        load(p, CACHE_VALUES, f->kept + s, count);
         p->run.product_of_floats(p->of_kept, n, D, D, (fit_floats){p->w, 1, n, 1.0}, p->v, count);
         take_rows(p, s, count);
     }
@@ -330,14 +331,20 @@ static bool put_keys(const parts *p, float *keys) {
     const ckvc_fit *f = p->f;
     const size_t D = p->D;
     for (size_t s = 0; s < f->n_kept; s++) {
-        const float *own = f->keys + (size_t)f->kept[s] * D;
+        load(p, CACHE_KEYS, f->kept + s, 1);
         for (size_t d = 0; d < D; d++) {
-            const double key = (double)own[d] + p->shift[d];
+            const double key = (double)p->v[d] + p->shift[d];
             if (!isfinite(key)) { return false; }
             keys[s * D + d] = within(&f->attending, key);
         }
     }
-    if (f->hold_keys) { f->hold_keys(f->ctx, f->n_kept, keys); }
+    if (f->hold.format != CKVC_HELD_F32) {
+        /* the shift is found, so x is free, and A A^T is computed anew by the keys as they are
+         * held. It has n * n numbers, which are 2 D * D where n is large enough for them to be
+         * used. */
+        const hold_by by = {f->queries, p->n, f->attending.inv_freq, (float *)p->x, p->gram};
+        cache_hold_keys(&f->hold, (uint32_t)D, by, f->kept, f->n_kept, keys);
+    }
     return true;
 }
 
@@ -358,7 +365,7 @@ static bool mend_by_query(const parts *p, const float *keys, float *values) {
         const size_t count = S - s < BLOCK ? S - s : BLOCK;
         logits_at(p, keys ? keys + s * D : NULL, f->kept + s, count);
         p->run.attend(p->w, count, n, p->most, p->sum);
-        load(p, f->values, f->kept + s, count);
+        load(p, CACHE_VALUES, f->kept + s, count);
         for (size_t j = 0; j < count * n; j++) { p->e[j] = (double)p->w[j]; }
         for (size_t j = 0; j < count * D; j++) { p->new_values[j] = (double)p->v[j]; }
         p->run.product(p->new_values, count, D, D, (fit_factor){p->e, n, 1, 1.0}, p->answer, n);
@@ -396,9 +403,9 @@ static bool mend_by_entry(const parts *p, float *values) {
     /* the diagonals of both systems add up to the same */
     if (!solve(&p->run, p->gram, f->ridge * (double)m / (double)n, m, added, D)) { return false; }
     for (size_t s = 0; s < S; s++) {
-        const float *own = f->values + (size_t)f->kept[s] * D;
+        load(p, CACHE_VALUES, f->kept + s, 1);
         for (size_t d = 0; d < D; d++) {
-            const double value = (double)own[d] + added[s * D + d];
+            const double value = (double)p->v[d] + added[s * D + d];
             if (!isfinite(value)) { return false; }
             values[s * D + d] = within(&f->attending, value);
         }
@@ -407,10 +414,10 @@ static bool mend_by_entry(const parts *p, float *values) {
 }
 
 static void copy_entries(const ckvc_fit *f, float *keys, float *values) {
-    const size_t D = f->head_dim;
+    const uint32_t D = f->head_dim;
     for (size_t s = 0; s < f->n_kept; s++) {
-        memcpy(keys + s * D, f->keys + f->kept[s] * D, D * sizeof *keys);
-        memcpy(values + s * D, f->values + f->kept[s] * D, D * sizeof *values);
+        cache_rows_read(f->keys, CACHE_KEYS, D, f->kept[s], keys + s * D);
+        cache_rows_read(f->values, CACHE_VALUES, D, f->kept[s], values + s * D);
     }
 }
 
@@ -435,7 +442,7 @@ int ckvc_fit_entries(const ckvc_fit *f, void *scratch, float *keys, float *value
         for (size_t i = 0; i < p.n; i++) { p.lost[i] -= (double)p.most[i] + log(p.sum[i]); }
         if (find_shift(&p) && put_keys(&p, keys)) {
             /* a vector that all keys get does not change A, but holding them does */
-            const float *held = f->hold_keys ? keys : NULL;
+            const float *held = f->hold.format != CKVC_HELD_F32 ? keys : NULL;
             if (held) { answer_from_kept(&p, held); }
             take_answers(&p);
             if (p.by_entry ? mend_by_entry(&p, values) : mend_by_query(&p, held, values)) {

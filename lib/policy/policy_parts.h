@@ -267,10 +267,19 @@ void ckvc_limit_logits(const ckvc_attending *a, const uint32_t *positions, size_
                        float *logits);
 /* The ridge of the shift of keys, as a part of the mean of its system's diagonal. */
 #define CKVC_FIT_KEY_RIDGE 0.01
+/* How the keys that a head keeps will be held. Values are then fitted to the keys as they are
+ * held. */
+typedef struct ckvc_hold {
+    uint32_t format;   /* ckvc_held_as, rotated or not; 0: float32, so that keys stay as they are */
+    uint32_t pairwise; /* as ckvc_rows has it */
+    /* The head's mean key [D] before the rotation by position, where the format takes it out; else
+     * NULL. */
+    const float *mean;
+} ckvc_hold;
 /* What the entries of one KV head are fitted to. Everything is borrowed. */
 typedef struct ckvc_fit {
     uint32_t n_tokens, head_dim; /* T, D */
-    const float *keys, *values;  /* [T][D] of the whole prompt, keys after the rotation */
+    ckvc_rows keys, values;      /* T rows of the whole prompt, keys after the rotation */
     const uint32_t *kept;        /* [n_kept] ascending positions below T */
     uint32_t n_kept, n_queries;  /* S, n */
     const float *queries;        /* [n][D] reference queries, after their rotation */
@@ -282,10 +291,7 @@ typedef struct ckvc_fit {
     double *whole;
     uint8_t *known;
     ckvc_attending attending;
-    /* Makes n keys [n][D] what the cache will hold of them, or NULL: float32. Values are then
-     * fitted to the keys as they are held. */
-    void (*hold_keys)(void *ctx, uint32_t n, float *keys);
-    void *ctx;
+    ckvc_hold hold;
 } ckvc_fit;
 /* The bytes of scratch memory that ckvc_fit_entries needs, or SIZE_MAX where they are too many. */
 size_t ckvc_fit_bytes(uint32_t n_queries, uint32_t head_dim);

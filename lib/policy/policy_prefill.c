@@ -11,9 +11,13 @@
 
 #include "lib/base/sizes.h"
 #include "lib/policy/bank_attention.h"
+#include "lib/policy/cache_rows.h"
 #include "lib/policy/retain_many.h"
 
-enum { SUMS_MAX = CKVC_MEANS + 1 };
+enum {
+    SUMS_MAX = CKVC_MEANS + 1,
+    PIECE = 32 /* rows of a cache that are read at a time */
+};
 
 /* Where the next tile must begin; `at` counts rows or positions of the head. */
 typedef struct cursor {
@@ -58,6 +62,7 @@ struct ckvc_prefill {
     double *weight;           /* [G] */
     float *alpha_f32, *rho;   /* [T], [G][T] where by_weight */
     float *queries, *logits;  /* [H][R][D]; [H/G][R][T] of the open KV head */
+    float *piece[2];          /* [PIECE][D] of keys and of values, where they are not float32 */
     uint32_t *c, *n_kept;     /* [L][G] */
     uint32_t *n_candidates;   /* [L] T where there is no threshold */
     uint32_t *kept_positions; /* [L][n_sets][T] */
@@ -186,6 +191,8 @@ static size_t lay_out(ckvc_prefill *p, void *memory) {
     p->rho = take_array(&a, p->by_weight, G, T, sizeof(float));
     p->queries = take_array(&a, queries ? H : 0, p->R, D, sizeof(float));
     p->logits = take_array(&a, queries ? H / G : 0, p->R, T, sizeof(float));
+    p->piece[CACHE_KEYS] = take_array(&a, 1, PIECE, D, sizeof(float));
+    p->piece[CACHE_VALUES] = take_array(&a, 1, PIECE, D, sizeof(float));
     p->c = take_array(&a, 1, L, G, sizeof(uint32_t));
     p->n_kept = take_array(&a, 1, L, G, sizeof(uint32_t));
     p->n_candidates = take_array(&a, 1, 1, L, sizeof(uint32_t));
@@ -375,8 +382,11 @@ uint32_t ckvc_prefill_rows(const ckvc_prefill *p) { return p->R; }
 
 int ckvc_prefill_keeps_all(const ckvc_prefill *p) { return p->whole; }
 
+/* Whether queries take the place of attention rows, and rows are wanted. */
+static bool asks_by_queries(const ckvc_prefill *p) { return p->model.query_scale > 0.0 && p->R; }
+
 int ckvc_prefill_reads_keys(const ckvc_prefill *p) {
-    return ckvc_score_learns(p->score.kind) || (p->model.query_scale > 0.0 && p->R);
+    return ckvc_score_learns(p->score.kind) || asks_by_queries(p);
 }
 
 int ckvc_prefill_reads_r_sem(const ckvc_prefill *p) {
@@ -643,8 +653,54 @@ static void add_bank_attention(ckvc_prefill *p, const tile *t, const float *keys
     }
 }
 
+/* The float32 numbers [count][D] of a tile's rows from `first` on. They lie in p->piece unless the
+ * rows are such numbers already. */
+static const float *numbers_of(const ckvc_prefill *p, ckvc_rows r, cache_side side, uint32_t first,
+                               uint32_t count) {
+    if (r.format == CKVC_HELD_F32 && !r.pairwise && r.stride == p->D * sizeof(float)) {
+        return (const float *)r.first + (size_t)first * p->D;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        cache_rows_read(r, side, p->D, first + i, p->piece[side] + (size_t)i * p->D);
+    }
+    return p->piece[side];
+}
+
+/* Takes keys and values [n][D] of a part of a tile, which is checked. */
+static void take_cache(ckvc_prefill *p, const tile *t, const float *keys, const float *values) {
+    double *norms = norms_of(p, t->layer, t->head);
+    const size_t head = (size_t)t->layer * p->G + t->head;
+    const ckvc_head_view v = {.n_tokens = p->T, .head_dim = p->D, .inv_freq = p->model.inv_freq};
+    const uint32_t n_own = p->D + CKVC_FEATURES_1_KEY + 1 - CKVC_FEATURES_OWN;
+    for (uint32_t i = 0; i < t->n; i++) {
+        const size_t at = (size_t)i * p->D;
+        norms[t->first + i] = ckvc_norm(values + at, p->D);
+        if (!ckvc_score_learns(p->score.kind)) { continue; }
+        ckvc_features_own(&v, t->first + i, keys + at, values + at, p->own);
+        ckvc_linear_form(1, n_own, p->own,
+                         p->table->theta + (head + 1) * p->table->n_features - n_own,
+                         p->s + head * p->T + t->first + i);
+    }
+    if (p->by_bank) { add_bank_attention(p, t, keys); }
+    if (asks_by_queries(p)) { add_logits(p, t, keys); }
+}
+
 int ckvc_prefill_cache(ckvc_prefill *p, uint32_t layer, uint32_t kv_head, uint32_t first,
                        uint32_t n, const float *keys, const float *values) {
+    return ckvc_prefill_cache_rows(p, layer, kv_head, first, n, float_rows(keys, p->D),
+                                   float_rows(values, p->D));
+}
+
+static int refuse_rows(ckvc_prefill *p, ckvc_rows r, cache_side side, const tile *t) {
+    const char *wrong = cache_rows_wrong(r, side, p->D);
+    if (!wrong) { return 0; }
+    return REFUSE(p, "%s of head %u in layer %u: format %u, stride %zu, heads of %u numbers: %s",
+                  side == CACHE_KEYS ? "keys" : "values", t->head, t->layer, r.format, r.stride,
+                  p->D, wrong);
+}
+
+int ckvc_prefill_cache_rows(ckvc_prefill *p, uint32_t layer, uint32_t kv_head, uint32_t first,
+                            uint32_t n, ckvc_rows keys, ckvc_rows values) {
     const tile t = {.what = "cache",
                     .unit = "positions",
                     .layer = layer,
@@ -653,34 +709,34 @@ int ckvc_prefill_cache(ckvc_prefill *p, uint32_t layer, uint32_t kv_head, uint32
                     .n = n,
                     .n_heads = p->G,
                     .length = p->T};
-    const bool learned = ckvc_score_learns(p->score.kind),
-               queries = p->model.query_scale > 0.0 && p->R;
+    const bool reads_keys = ckvc_prefill_reads_keys(p);
     if (p->whole) { return 0; }
-    if (expect(p, &p->cache, &p->rows, &t)) { return -1; }
-    if (queries && p->rows.layer == layer && p->rows.head / query_heads_per_head(p) <= kv_head) {
+    if (refuse_rows(p, values, CACHE_VALUES, &t) ||
+        (reads_keys && refuse_rows(p, keys, CACHE_KEYS, &t)) ||
+        expect(p, &p->cache, &p->rows, &t)) {
+        return -1;
+    }
+    if (asks_by_queries(p) && p->rows.layer == layer &&
+        p->rows.head / query_heads_per_head(p) <= kv_head) {
         return REFUSE(p, "cache of head %u in layer %u: its queries come before it", kv_head,
                       layer);
     }
-    if (check_values(p, &t, values, p->D, false) ||
-        ((learned || queries) && check_values(p, &t, keys, p->D, false))) {
-        return -1;
+    for (int taking = 0; taking < 2; taking++) { /* all are checked before the first is taken */
+        for (uint32_t done = 0; done < n; done += PIECE) {
+            tile part = t;
+            part.first += done;
+            part.n = n - done < PIECE ? n - done : PIECE;
+            const float *v = numbers_of(p, values, CACHE_VALUES, done, part.n),
+                        *k = reads_keys ? numbers_of(p, keys, CACHE_KEYS, done, part.n) : NULL;
+            if (taking) {
+                take_cache(p, &part, k, v);
+            } else if (check_values(p, &part, v, p->D, false) ||
+                       (k && check_values(p, &part, k, p->D, false))) {
+                return -1;
+            }
+        }
     }
-    double *norms = norms_of(p, layer, kv_head);
-    const size_t head = (size_t)layer * p->G + kv_head;
-    const ckvc_head_view v = {.n_tokens = p->T, .head_dim = p->D, .inv_freq = p->model.inv_freq};
-    const uint32_t n_own = p->D + CKVC_FEATURES_1_KEY + 1 - CKVC_FEATURES_OWN;
-    for (uint32_t i = 0; i < n; i++) {
-        const size_t at = (size_t)i * p->D;
-        norms[first + i] = ckvc_norm(values + at, p->D);
-        if (!learned) { continue; }
-        ckvc_features_own(&v, first + i, keys + at, values + at, p->own);
-        ckvc_linear_form(1, n_own, p->own,
-                         p->table->theta + (head + 1) * p->table->n_features - n_own,
-                         p->s + head * p->T + first + i);
-    }
-    if (p->by_bank) { add_bank_attention(p, &t, keys); }
-    if (queries) { add_logits(p, &t, keys); }
-    if (queries && first + n == p->T) { add_softmaxes(p, kv_head); }
+    if (asks_by_queries(p) && first + n == p->T) { add_softmaxes(p, kv_head); }
     advance_cursor(p, &p->cache, &t);
     return 0;
 }
@@ -890,20 +946,89 @@ size_t ckvc_prefill_fit_bytes(const ckvc_prefill *p) {
     return ckvc_bank_fit_bytes(p->table, p->table->bank_use[p->block].n_queries);
 }
 
-int ckvc_prefill_fit(const ckvc_prefill *p, uint32_t layer, uint32_t kv_head,
-                     const ckvc_fitting *fitting) {
-    ckvc_fit f = {.n_tokens = p->T,
-                  .head_dim = p->D,
-                  .keys = fitting->keys,
-                  .values = fitting->values,
-                  .attending = fitting->attending,
-                  .hold_keys = fitting->hold_keys,
-                  .ctx = fitting->ctx};
+/* Fits a KV head's entries; f comes with its keys and values, and how they are attended and held.
+ */
+static int fit_head(const ckvc_prefill *p, uint32_t layer, uint32_t kv_head, ckvc_fit f,
+                    void *scratch, float *keys, float *values) {
+    f.n_tokens = p->T;
+    f.head_dim = p->D;
     f.kept = ckvc_prefill_set(p, layer, kv_head, &f.n_kept);
     if (!f.kept) { return 0; }
     if (ckvc_prefill_fits(p, layer)) {
         f.ridge = p->table->ridge[(size_t)layer * p->table->n_budgets + p->block];
     }
-    return ckvc_bank_fit(p->table, p->block, (size_t)layer * p->G + kv_head, f, fitting->scratch,
-                         fitting->fitted_keys, fitting->fitted_values);
+    return ckvc_bank_fit(p->table, p->block, (size_t)layer * p->G + kv_head, f, scratch, keys,
+                         values);
+}
+
+int ckvc_prefill_fit(const ckvc_prefill *p, uint32_t layer, uint32_t kv_head,
+                     const ckvc_fitting *fitting) {
+    const ckvc_fit f = {.keys = float_rows(fitting->keys, p->D),
+                        .values = float_rows(fitting->values, p->D),
+                        .attending = fitting->attending};
+    return fit_head(p, layer, kv_head, f, fitting->scratch, fitting->fitted_keys,
+                    fitting->fitted_values);
+}
+
+size_t ckvc_prefill_fit_rows_bytes(const ckvc_prefill *p) {
+    const size_t of_fit = ckvc_prefill_fit_bytes(p);
+    size_t most = 0, of_set, bytes;
+    for (size_t set = 0; of_fit && set < (size_t)p->L * p->n_sets; set++) {
+        most = p->n_kept[set] > most ? p->n_kept[set] : most;
+    }
+    if (!ckvc_mul_size(most, 2 * sizeof(float) * p->D, &of_set) ||
+        !ckvc_add_size(of_fit, of_set, &bytes)) {
+        return SIZE_MAX;
+    }
+    return bytes;
+}
+
+/* Writes the kept rows of a side as they are, or in another format. */
+static void put_rows(const ckvc_prefill *p, cache_side side, ckvc_rows from, ckvc_rows as, void *to,
+                     const uint32_t *kept, uint32_t n) {
+    const size_t bytes = cache_rows_bytes(as, p->D);
+    for (size_t i = 0; i < n; i++) {
+        char *row = (char *)to + i * as.stride;
+        if (from.format == as.format) {
+            memcpy(row, (const char *)from.first + kept[i] * from.stride, bytes);
+        } else {
+            cache_rows_convert(from, side, p->D, kept[i], as, row);
+        }
+    }
+}
+
+int ckvc_prefill_fit_rows(const ckvc_prefill *p, uint32_t layer, uint32_t kv_head,
+                          const ckvc_fitting_rows *fitting) {
+    const ckvc_rows keys = fitting->keys, values = fitting->values,
+                    as_keys = {NULL, fitting->key_stride, fitting->key_format, keys.pairwise},
+                    as_values = {NULL, fitting->value_stride, fitting->value_format, 0};
+    uint32_t n;
+    const uint32_t *kept = ckvc_prefill_set(p, layer, kv_head, &n);
+    if (!kept || cache_rows_wrong(keys, CACHE_KEYS, p->D) ||
+        cache_rows_wrong(values, CACHE_VALUES, p->D) ||
+        cache_rows_wrong(as_keys, CACHE_KEYS, p->D) ||
+        cache_rows_wrong(as_values, CACHE_VALUES, p->D)) {
+        return -1;
+    }
+    ckvc_fit f = {.keys = keys,
+                  .values = values,
+                  .attending = fitting->attending,
+                  .hold = {.format = as_keys.format, .pairwise = keys.pairwise}};
+    f.attending.most = fmin(cache_rows_most(as_keys, CACHE_KEYS, p->D),
+                            cache_rows_most(as_values, CACHE_VALUES, p->D));
+    /* the fit's own scratch memory is a multiple of 8 bytes */
+    float *k = (float *)((char *)fitting->scratch + ckvc_prefill_fit_bytes(p)),
+          *v = k + (size_t)n * p->D;
+    if (!ckvc_prefill_fits(p, layer) || !fit_head(p, layer, kv_head, f, fitting->scratch, k, v)) {
+        put_rows(p, CACHE_KEYS, keys, as_keys, fitting->kept_keys, kept, n);
+        put_rows(p, CACHE_VALUES, values, as_values, fitting->kept_values, kept, n);
+        return 0;
+    }
+    for (size_t i = 0; i < n; i++, k += p->D, v += p->D) {
+        cache_rows_write(as_keys, CACHE_KEYS, p->D, k,
+                         (char *)fitting->kept_keys + i * as_keys.stride);
+        cache_rows_write(as_values, CACHE_VALUES, p->D, v,
+                         (char *)fitting->kept_values + i * as_values.stride);
+    }
+    return 1;
 }

@@ -36,10 +36,10 @@ def put(path, data):
 
 @contextlib.contextmanager
 def built(*options):
-    """lib/policy as a shared library, or with more sources a program: its path."""
+    """lib/policy and what it stands on as a shared library, or with more sources a program: its path."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "built")
-        sources = glob.glob(os.path.join(ROOT, "lib", "policy", "*.c"))
+        sources = [*glob.glob(os.path.join(ROOT, "lib", "policy", "*.c")), os.path.join(ROOT, "lib", "base", "cache_format.c")]
         subprocess.run([os.environ.get("CC", "cc"), "-std=c11", "-D_GNU_SOURCE", "-O2", "-ffp-contract=off", "-I", ROOT, *options,
                         "-o", path, *sources, "-lm"], check=True)
         yield path

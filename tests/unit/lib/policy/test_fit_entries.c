@@ -7,7 +7,8 @@
 #include <math.h>
 
 #include "lib/base/bytes.h"
-#include "lib/policy/policy_parts.h"
+#include "lib/base/cache_format.h"
+#include "lib/policy/cache_rows.h"
 
 enum { T = 83, D = 8, N = 21, N_MOST = 90, S_MOST = T };
 
@@ -39,8 +40,8 @@ static void open_rig(rig *r, double ridge) {
     for (uint32_t t = 0; t < T; t++) {
         if (t % 3 == 0 || t < 4) { r->kept[r->f.n_kept++] = t; }
     }
-    r->f.keys = r->keys;
-    r->f.values = r->values;
+    r->f.keys = float_rows(r->keys, D);
+    r->f.values = float_rows(r->values, D);
     r->f.queries = r->queries;
     r->f.positions = r->positions;
     r->f.kept = r->kept;
@@ -333,27 +334,22 @@ static void test_too_many_bytes(void **state) {
     assert_true(ckvc_bank_fit_bytes(&t, 65535) == SIZE_MAX);
 }
 
-/* A cache that holds halves alone; it counts what it is given. */
-static void hold_halves(void *ctx, uint32_t n, float *keys) {
-    *(uint32_t *)ctx += n;
-    for (uint32_t i = 0; i < n * D; i++) { keys[i] = roundf(2 * keys[i]) / 2; }
-}
-
 /* Under next to no ridge the queries are answered as with the whole cache, by the keys as they are
  * held: values are fitted to these. */
 static void test_held_keys(void **state) {
     rig r, held;
+    float rounded[S_MOST * D];
     double full[T], w[T], off = 0, size = 0;
-    uint32_t all[T], n_held = 0;
+    uint32_t all[T];
     open_rig(&r, 1e-10);
     for (uint32_t t = 0; t < T; t++) { all[t] = t; }
-    r.f.hold_keys = hold_halves;
-    r.f.ctx = &n_held;
+    r.f.hold.format = CKVC_HELD_FP8;
     assert_int_equal(ckvc_fit_entries(&r.f, r.scratch, r.fitted_keys, r.fitted), 1);
-    assert_int_equal(n_held, r.f.n_kept);
     held = r;
+    memcpy(rounded, r.fitted_keys, sizeof rounded);
+    cache_round(CACHE_FP8, 1, rounded, (size_t)r.f.n_kept * D);
     for (uint32_t i = 0; i < r.f.n_kept * D; i++) {
-        assert_true(r.fitted_keys[i] == roundf(2 * r.fitted_keys[i]) / 2);
+        assert_true(r.fitted_keys[i] == rounded[i]);
         held.keys[r.kept[i / D] * D + i % D] = r.fitted_keys[i];
     }
     for (uint32_t i = 0; i < N; i++) {

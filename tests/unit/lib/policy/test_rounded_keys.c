@@ -1,5 +1,5 @@
 /* Keys that are rounded by the queries that will ask for them. */
-#include "judge/policies/rounded_keys.h"
+#include "lib/policy/rounded_keys.h"
 
 #include <math.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  * the queries, plus the ridge, and U the upper factor of U^T U = H^-1, number k changes by (x_j -
  * q_j) U_jk / U_jj where x_j becomes q_j. U is the inverse of R in H = R R^T, which is upper as
  * well. */
-#include "judge/policies/rounded_keys.h"
+#include "lib/policy/rounded_keys.h"
 
 #include <assert.h>
 #include <math.h>
