@@ -14,7 +14,7 @@ from .table import FORMATS
 BLOCK, ROTATED = 32, 64  # numbers that share a scale; heads whose size is a multiple of this can be rotated
 TYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "fp8": torch.float8_e4m3fn}
 FP8_MAX = 448.0
-ROUNDING_RIDGE = 0.03  # KEY_ROUNDING_RIDGE of judge/policies/rounded_keys.h
+ROUNDING_RIDGE = 0.03  # KEY_ROUNDING_RIDGE of lib/policy/rounded_keys.h
 
 
 class Packed(NamedTuple):
@@ -60,7 +60,7 @@ class Format(NamedTuple):
 
     def round_by(self, x: torch.Tensor, queries: torch.Tensor, mean: Optional[torch.Tensor] = None) -> torch.Tensor:
         """Keys x [G, S, D] as they are read, where q4_0 rounds a key's numbers one after another, so that its products with queries [G, n, D] float64
-        change little. Other formats, and q4_0 with fewer than 2 D queries, round as `round` does. The formula is that of judge/policies/rounded_keys.c."""
+        change little. Other formats, and q4_0 with fewer than 2 D queries, round as `round` does. The formula is that of lib/policy/rounded_keys.c."""
         if self.name != "q4_0" or queries.shape[1] < 2 * queries.shape[2]:
             return self.round(x, mean)
         gram = queries.mT @ queries

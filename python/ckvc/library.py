@@ -7,14 +7,14 @@ import ctypes
 import functools
 import os
 import pathlib
-from ctypes import POINTER, byref, c_char_p, c_double, c_float, c_int, c_size_t, c_uint32, c_void_p, create_string_buffer
-from typing import Any, Callable, List, Optional, Sequence, Tuple
+from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_size_t, c_uint32, c_void_p, create_string_buffer
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from .files import Error, refuse
-from .table import MODES, SCORES, Array, Score
+from .table import FORMATS, MODES, SCORES, Array, Score
 from .table import Table as NumpyTable
 
 MESSAGE = 1024
@@ -33,12 +33,25 @@ class _Attending(ctypes.Structure):
     _fields_ = [("inv_freq", c_void_p), ("scale", c_double), ("cap", c_double), ("window", c_uint32), ("most", c_double)]
 
 
-_HOLD_KEYS = ctypes.CFUNCTYPE(None, c_void_p, c_uint32, POINTER(c_float))
-
-
 class _Fitting(ctypes.Structure):
-    _fields_ = [("attending", _Attending), *((name, c_void_p) for name in ("keys", "values", "scratch", "fitted_keys", "fitted_values")),
-                ("hold_keys", _HOLD_KEYS), ("ctx", c_void_p)]
+    _fields_ = [("attending", _Attending), *((name, c_void_p) for name in ("keys", "values", "scratch", "fitted_keys", "fitted_values"))]
+
+
+class _Rows(ctypes.Structure):
+    _fields_ = [("first", c_void_p), ("stride", c_size_t), ("format", c_uint32), ("pairwise", c_uint32)]
+
+
+class _FittingRows(ctypes.Structure):
+    _fields_ = [("attending", _Attending), ("keys", _Rows), ("values", _Rows), *((name, c_void_p) for name in ("scratch", "kept_keys", "kept_values")),
+                ("key_format", c_uint32), ("value_format", c_uint32), ("key_stride", c_size_t), ("value_stride", c_size_t)]
+
+
+class Rows(NamedTuple):
+    """Keys or values of a KV head as an engine's cache holds them. rows [n, ...]: a row's bytes lie together, and rows may have others between them. format:
+    one of table.FORMATS without "+mean". pairwise: whether numbers 2i and 2i + 1 of a key are rotated together, as in llama.cpp's Llama models."""
+    rows: Array
+    format: str
+    pairwise: bool = False
 
 
 _u, _p = c_uint32, c_void_p
@@ -48,11 +61,12 @@ _FUNCTIONS = {  # a function's name: the type of its result, then those of its a
     "ckvc_prefill_begin": (_p, _p, c_size_t, POINTER(_Request), c_char_p, c_size_t), "ckvc_prefill_message": (c_char_p, _p),
     "ckvc_prefill_keeps_all": (c_int, _p), "ckvc_prefill_rows": (_u, _p), "ckvc_prefill_reads_r_sem": (c_int, _p),
     **dict.fromkeys(("ckvc_prefill_attention", "ckvc_prefill_queries"), (c_int, _p, _u, _u, _u, _u, _p)),
-    "ckvc_prefill_cache": (c_int, _p, _u, _u, _u, _u, _p, _p),
+    "ckvc_prefill_cache": (c_int, _p, _u, _u, _u, _u, _p, _p), "ckvc_prefill_cache_rows": (c_int, _p, _u, _u, _u, _u, _Rows, _Rows),
     "ckvc_prefill_keep": (c_int, _p, c_double), "ckvc_prefill_again": (c_int, _p, c_double, POINTER(c_double)),
     "ckvc_prefill_set": (POINTER(_u), _p, _u, _u, POINTER(_u)), "ckvc_prefill_scores": (POINTER(c_double), _p, _u, _u),
     "ckvc_prefill_candidates": (_u, _p, _u), "ckvc_prefill_fits": (c_int, _p, _u), "ckvc_prefill_fit_bytes": (c_size_t, _p),
     "ckvc_prefill_fit": (c_int, _p, _u, _u, POINTER(_Fitting)),
+    "ckvc_prefill_fit_rows_bytes": (c_size_t, _p), "ckvc_prefill_fit_rows": (c_int, _p, _u, _u, POINTER(_FittingRows)),
 }
 
 
@@ -88,6 +102,20 @@ def _shaped(what: str, x: ArrayLike, dtype: Any, *shape: Optional[int]) -> Array
     if x.ndim != len(shape) or any(want not in (None, n) for n, want in zip(x.shape, shape)):
         raise Error(f"{what} has the shape {list(x.shape)}, want [{', '.join('n' if n is None else str(n) for n in shape)}]")
     return x
+
+
+def row_bytes(form: str, head_dim: int) -> int:
+    """The bytes of a row of head_dim numbers in a format of table.FORMATS."""
+    of_block = {"f32": 128, "f16": 64, "bf16": 64, "fp8": 32, "q8_0": 34, "q4_0": 18}  # of 32 numbers
+    return of_block[form.split("+")[0]] * head_dim // 32
+
+
+def _laid_out(what: str, x: Rows, n: int) -> _Rows:
+    """x for the library, which must have n rows. An Error says that it has not, or that a row's bytes do not lie together."""
+    refuse(x.format not in FORMATS, f"{what}: the format {x.format}: want one of {', '.join(FORMATS)}")
+    if x.rows.ndim < 2 or len(x.rows) != n or not x.rows[:1].flags.c_contiguous:
+        raise Error(f"{what} have the shape {list(x.rows.shape)}, want {n} rows, the bytes of each together")
+    return _Rows(_at(x.rows), x.rows.strides[0], FORMATS.index(x.format), x.pairwise)
 
 
 class Table(NumpyTable):
@@ -158,6 +186,11 @@ class Prefill:
         k = _shaped("keys", keys, np.float32, None, self.head_dim)
         self._rows(self._c.ckvc_prefill_cache, layer, kv_head, first, k, _shaped("values", values, np.float32, *k.shape))
 
+    def cache_rows(self, layer: int, kv_head: int, keys: Rows, values: Rows, first: int = 0) -> None:
+        """Hands over n keys and values of a KV head in the formats in which they are cached, of the positions from `first` on."""
+        at, n = map(_whole, ("layer", "kv_head", "first"), (layer, kv_head, first)), len(values.rows)
+        self._checked(self._c.ckvc_prefill_cache_rows(self._p, *at, n, _laid_out("keys", keys, n), _laid_out("values", values, n)))
+
     def keep(self, r_sem: float = 0.0) -> List[List[Array]]:
         """The ascending positions that each head keeps, [L][G]. r_sem: the perplexity of the window, if needs_r_sem says that the table reads it."""
         self._checked(self._c.ckvc_prefill_keep(self._p, r_sem))
@@ -189,29 +222,32 @@ class Prefill:
         return bool(self._c.ckvc_prefill_fits(self._p, _whole("layer", layer)))
 
     def fit(self, layer: int, kv_head: int, keys: ArrayLike, values: ArrayLike, scale: float, cap: float = 0.0, window: int = 0,
-            most: float = 0.0, hold_keys: Optional[Callable[[Array], Array]] = None) -> Tuple[Array, Array]:
+            most: float = 0.0) -> Tuple[Array, Array]:
         """The new keys and values [n, D] of what a head keeps, in the order of its set, after `keep`. They are the old ones if the table fits nothing there.
         keys, values [T, D]: those of the whole prompt, with keys after the rotation. scale, cap, window and most: how the layer attends and the largest number
-        that its cache holds, as ckvc_attending says. hold_keys: gives for keys [n, D] what is read of them once the cache stores them; values are then fitted
-        to these keys."""
-        refuse(self._inv_freq is None, "fit: keys before the rotation: want those after it, and inv_freq")
-        layer, kv_head, n = _whole("layer", layer), _whole("kv_head", kv_head), c_uint32()
+        that its cache holds, as ckvc_attending says."""
         k, v = (_shaped(what, x, np.float32, self.n_tokens, self.head_dim) for what, x in (("keys", keys), ("values", values)))
-        self._c.ckvc_prefill_set(self._p, layer, kv_head, byref(n))
-        scratch, out = np.empty(self._c.ckvc_prefill_fit_bytes(self._p), np.uint8), np.empty((2, n.value, self.head_dim), np.float32)
-        attending = _Attending(_at(self._inv_freq), scale, cap, _whole("window", window), most)
-        failed: List[BaseException] = []
-
-        @_HOLD_KEYS
-        def hold(_: Any, n: int, at: Any) -> None:
-            keys = np.ctypeslib.as_array(at, (n, self.head_dim))
-            try:
-                keys[:] = hold_keys(keys)  # type: ignore[misc]
-            except BaseException as problem:  # which C code would drop
-                failed.append(problem)
-
-        fitting = _Fitting(attending, *map(_at, (k, v, scratch, out[0], out[1])), hold if hold_keys else _HOLD_KEYS())
-        self._c.ckvc_prefill_fit(self._p, layer, kv_head, byref(fitting))
-        if failed:
-            raise failed[0]
+        n, attending = self._fitting(layer, kv_head, scale, cap, window, most)
+        scratch, out = np.empty(self._c.ckvc_prefill_fit_bytes(self._p), np.uint8), np.empty((2, n, self.head_dim), np.float32)
+        self._c.ckvc_prefill_fit(self._p, layer, kv_head, byref(_Fitting(attending, *map(_at, (k, v, scratch, out[0], out[1])))))
         return out[0], out[1]
+
+    def fit_rows(self, layer: int, kv_head: int, keys: Rows, values: Rows, formats: Tuple[str, str], scale: float, cap: float = 0.0,
+                 window: int = 0) -> Tuple[Array, Array]:
+        """The bytes [n, bytes of a row] of the keys and of the values that a head keeps, held in `formats`. They are fitted as `fit` says, values to the keys as
+        they are then held; where the table fits nothing, rows are copied, or rounded to the new format. keys, values: the prompt's T rows."""
+        n, attending = self._fitting(layer, kv_head, scale, cap, window)
+        of_keys, of_values = (_laid_out(what, x, self.n_tokens) for what, x in (("keys", keys), ("values", values)))
+        k, v = (np.empty((n, row_bytes(form, self.head_dim)), np.uint8) for form in formats)
+        scratch = np.empty(self._c.ckvc_prefill_fit_rows_bytes(self._p), np.uint8)
+        fitting = _FittingRows(attending, of_keys, of_values, *map(_at, (scratch, k, v)), *map(FORMATS.index, formats), k.shape[1], v.shape[1])
+        if self._c.ckvc_prefill_fit_rows(self._p, layer, kv_head, byref(fitting)) < 0:
+            raise Error(f"{self.table.name}: heads of {self.head_dim} numbers cannot be held in {'/'.join(formats)} of {keys.format}/{values.format}, or there are no sets yet")
+        return k, v
+
+    def _fitting(self, layer: int, kv_head: int, scale: float, cap: float, window: int, most: float = 0.0) -> Tuple[int, _Attending]:
+        """How many entries a head keeps, and how its layer attends."""
+        refuse(self._inv_freq is None, "fit: keys before the rotation: want those after it, and inv_freq")
+        n = c_uint32()
+        self._c.ckvc_prefill_set(self._p, _whole("layer", layer), _whole("kv_head", kv_head), byref(n))
+        return n.value, _Attending(_at(self._inv_freq), scale, cap, _whole("window", window), most)

@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import ctypes
 import os
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, List, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from . import library
 from .command_line import Parser
-from .exchange import needed
 from .files import Error, FilePath, check, publish, read, refuse
 from .gguf_file import Bytes, read_gguf
 from .table import Array, Score, budget_tokens
@@ -33,8 +32,7 @@ KINDS = {dtype: kind for kind, dtype in TYPES.items()}
 ROTATED = 64  # llama.cpp rotates heads that it quantises if their size is a multiple of this
 CELL = np.dtype([("position", "<i4"), ("sequences", "<u4"), ("sequence", "<i4")])
 PAIRWISE = {"llama": True, "qwen2": False, "qwen3": False}  # by architecture: True if a key is rotated in pairs (2i, 2i + 1), False if in pairs (i, i + D / 2)
-# By layer, for keys and for values of what is kept: which of them the table changes [G, B], and how the cache stores them [G, B, numbers or blocks of a head].
-Fitted = Dict[int, List[Tuple[Array, Array]]]
+NAMES = {"f32": 0, "f16": 1, "q8_0": 8, "q4_0": 2}
 FILE_MAX, SIZE_MAX = 1 << 44, 1 << 20  # the most bytes of a state; the most layers, heads or streams
 
 
@@ -158,95 +156,59 @@ def score_of(table: library.Table, budget: float, n_tokens: int) -> Score:
     return Score("bank" if score.kind == "bank" else "learned", 0, 0, False, features, "heads")
 
 
-def rotation_of(dtype: Any, head_dim: int, values: bool) -> int:
-    """Over how many numbers llama.cpp rotates a key or value before it quantises it, 1 if it does not. It does so since April 2026 (pull request 21038) unless
-    the environment has LLAMA_ATTN_ROT_DISABLE=1. A state does not say, so this process must have the variable if the one that wrote the state had it."""
-    off = os.environ.get("LLAMA_ATTN_ROT_DISABLE", "").strip()
-    if not dtype.names or head_dim % ROTATED or (off.isdigit() and int(off)):
-        return 1
-    return ROTATED if values else head_dim & -head_dim
-
-
-def rotated(x: Array, size: int) -> Array:
-    """x, float32, with each `size` numbers of it multiplied by the orthonormal Hadamard matrix (Sylvester's), which is its own inverse."""
-    out, step = x.reshape(-1, size), 1
-    while step < size:
-        first, second = out.reshape(-1, 2, step).swapaxes(0, 1)
-        out, step = np.stack([first + second, first - second], axis=1), 2 * step
-    return (out * np.float32(size**-0.5)).reshape(x.shape) if size > 1 else x
-
-
-def numbers_of(x: Array, head_dim: int, values: bool) -> Array:
-    """The numbers [..., D] of keys or values as the cache stores them, [..., numbers or blocks of a head], rotated back."""
-    if not x.dtype.names:
-        return x
-    gguf = needed("gguf", "a cache of Q8_0 or Q4_0")
-    with np.errstate(all="ignore"):  # a scale may be anything
-        out = gguf.quants.dequantize(np.ascontiguousarray(x).reshape(-1).view(np.uint8), gguf.GGMLQuantizationType(KINDS[x.dtype]))
-        return rotated(out, rotation_of(x.dtype, head_dim, values)).reshape(*x.shape[:-1], head_dim)
-
-
-def stored(x: Array, dtype: Any, values: bool) -> Array:
-    """float32 numbers [..., D] as a cache of this type stores them: rounded, or rotated and quantised as by ggml's reference, bit for bit."""
-    if not dtype.names:
-        return x.astype(dtype)
-    gguf = needed("gguf", "a cache of Q8_0 or Q4_0")
-    with np.errstate(all="ignore"):
-        out = gguf.quants.quantize(rotated(x, rotation_of(dtype, x.shape[-1], values)).reshape(-1), gguf.GGMLQuantizationType(KINDS[dtype]))
-    return out.view(dtype).reshape(*x.shape[:-1], -1)
-
-
-def format_of(dtype: Any, head_dim: int, values: bool) -> str:
-    """The name of the format in which a cache holds keys or values, as `Table.held` has it."""
+def format_of(dtype: Any, head_dim: int) -> str:
+    """The name of the format in which a cache holds keys or values, as `Table.held` has it. llama.cpp rotates a head before it quantises it if its size is a
+    multiple of ROTATED: since April 2026 (pull request 21038), and unless the environment has LLAMA_ATTN_ROT_DISABLE=1. A state does not say, so this process
+    must have the variable if the one that wrote the state had it."""
     name = {0: "f32", 1: "f16", 2: "q4_0", 8: "q8_0"}[KINDS[dtype]]
-    return name + ("+rot" if rotation_of(dtype, head_dim, values) > 1 else "")
+    off = os.environ.get("LLAMA_ATTN_ROT_DISABLE", "").strip()
+    rotates = dtype.names and head_dim % ROTATED == 0 and not (off.isdigit() and int(off))
+    return name + ("+rot" if rotates else "")
 
 
-def key_numbers(x: Array, model: Model) -> Array:
-    """The numbers [..., D] of keys as the cache stores them. They are in Hugging Face's order, whose pairs are (i, i + D / 2)."""
-    k = numbers_of(x, model.head_dim, False)
-    return np.concatenate([k[..., 0::2], k[..., 1::2]], axis=-1) if model.pairwise else k
+def types_of(formats: str, model: Model) -> Tuple[Any, Any]:
+    """The types of keys and of values that formats names, such as "q8_0/q4_0", or "f16" for both. An Error says which there are, or that heads do not fit."""
+    names = formats.split("/") if "/" in formats else [formats] * 2
+    refuse(len(names) != 2 or any(n not in NAMES for n in names), f"formats {formats!r}: want one of {', '.join(NAMES)}, or two of them with / between, of keys and of values")
+    k, v = (TYPES[NAMES[n]] for n in names)
+    refuse(model.head_dim % BLOCK and (k.names or v.names), f"formats {formats!r}: heads of {model.head_dim} numbers do not go into blocks of {BLOCK}: want f16 or f32")
+    return k, v
 
 
-def stored_keys(k: Array, dtype: Any, model: Model) -> Array:
-    """What key_numbers undoes."""
-    return stored(np.stack(np.split(k, 2, axis=-1), axis=-1).reshape(k.shape) if model.pairwise else k, dtype, False)
+def rows_of(state: State, model: Model, layer: int) -> List[Tuple[library.Rows, library.Rows]]:
+    """Keys and values of each head of a layer, ordered by position."""
+    of_values = state.values[layer].T if state.transposed else state.values[layer]
+    k, v = (x[state.order].reshape(len(state.order), model.n_kv_heads, -1) for x in (state.keys[layer], of_values))
+    of_key, of_value = (format_of(x.dtype, model.head_dim) for x in (k, v))
+    return [(library.Rows(k[:, g], of_key, model.pairwise), library.Rows(v[:, g], of_value)) for g in range(model.n_kv_heads)]
 
 
-def heads_of(state: State, model: Model, layer: int) -> Tuple[Array, Array]:
-    """The numbers of keys and values [T, G, D] of a layer, ordered by position."""
-    shape, values = (len(state.order), model.n_kv_heads, -1), state.values[layer]
-    k, v = (x[state.order].reshape(shape) for x in (state.keys[layer], values.T if state.transposed else values))
-    return key_numbers(k, model), numbers_of(v, model.head_dim, True)
+class Kept(NamedTuple):
+    """What is kept of a state. sets [L, G, B]: the ascending positions of each head. keys and values: L arrays [B, G, numbers or blocks of a head]."""
+    sets: Array
+    keys: List[Array]
+    values: List[Array]
 
 
-def fit_layer(p: library.Prefill, state: State, model: Model, layer: int, sets: Array) -> List[Tuple[Array, Array]]:
-    """An item of Fitted. sets [G, B]: the positions that the heads of this layer keep."""
-    k, v = heads_of(state, model, layer)
-    of_key, of_value = state.keys[layer].dtype, state.values[layer].dtype
-    most = float(min(np.finfo(np.float16 if x.names else x).max for x in (of_key, of_value)))
-    hold = (lambda keys: key_numbers(stored_keys(keys, of_key, model), model)) if of_key.names else None
-    heads = [p.fit(layer, g, k[:, g], v[:, g], model.head_dim**-0.5, most=most, hold_keys=hold) for g in range(model.n_kv_heads)]
-    keys, values = (np.stack(x) for x in zip(*heads))
-    before = (np.take_along_axis(x.swapaxes(0, 1), sets[..., None], 1).astype(np.float32) for x in (k, v))
-    changed = [(new.view(np.uint32) != old.view(np.uint32)).any(axis=-1) for new, old in zip((keys, values), before)]
-    return list(zip(changed, (stored_keys(keys, of_key, model), stored(values, of_value, True))))
-
-
-def kept_sets(state: State, model: Model, table: library.Table, budget: float) -> Optional[Tuple[Array, Fitted]]:
-    """The ascending positions [L, G, B] that each head keeps, and those of its entries that the table fits. None if all are kept, because T is at most B or the
-    table's window."""
+def kept_of(state: State, model: Model, table: library.Table, budget: float, formats: Optional[str] = None) -> Optional[Kept]:
+    """What the table keeps of a state, fitted if the table fits it, in the state's own formats or in those of types_of. None if everything is kept as it is,
+    because T is at most B or the table's window."""
     T, G, D = len(state.order), model.n_kv_heads, model.head_dim
     p = library.Prefill(table, model.n_query_heads, D, T, budget, model.inv_freq, n_layers=model.n_layers, n_kv_heads=G, score=score_of(table, budget, T), floor=1.0,
                         attending=[(D**-0.5, 0.0, 0)] * model.n_layers)
-    if p.whole or budget_tokens(budget, T) >= T:
+    own = state.keys[0].dtype, state.values[0].dtype
+    held = own if formats is None else types_of(formats, model)
+    if held == own and (p.whole or budget_tokens(budget, T) >= T):
         return None
     for layer in range(model.n_layers):
-        k, v = heads_of(state, model, layer)
-        for g in range(G):
-            p.cache(layer, g, k[:, g], v[:, g])
-    sets = np.array(p.keep())
-    return sets, {layer: fit_layer(p, state, model, layer, sets[layer]) for layer in range(model.n_layers) if p.fits(layer)}
+        for g, (k, v) in enumerate(rows_of(state, model, layer)):
+            p.cache_rows(layer, g, k, v)
+    kept, names = Kept(np.array(p.keep()), [], []), tuple(format_of(x, D) for x in held)
+    for layer in range(model.n_layers):
+        rows = [p.fit_rows(layer, g, k, v, names, D**-0.5) for g, (k, v) in enumerate(rows_of(state, model, layer))]
+        for x, dtype, into in zip(zip(*rows), held, (kept.keys, kept.values)):
+            into.append(np.stack([of_head.view(dtype) for of_head in x], axis=1))
+    return kept
 
 
 def cell_positions(sets: Array, n_tokens: int) -> Array:
@@ -259,52 +221,45 @@ def cell_positions(sets: Array, n_tokens: int) -> Array:
     return np.where(np.arange(B) < B - r, n_tokens - r - 1, own)
 
 
-def cut_state(state: State, sets: Array, fitted: Optional[Fitted] = None) -> Array:
-    """The bytes [n] uint8 of the state with only the positions that sets [L, G, B] keep. fitted: entries that are written in place of those of the
-    state. An Error says that sets are not ascending positions or not of L layers."""
-    T, (L, G, B) = len(state.order), sets.shape
-    if L != len(state.keys) or not B or sets.min() < 0 or sets.max() >= T or (np.diff(sets) <= 0).any():
-        raise Error(f"{state.name}: sets [{L}, {G}, {B}]: want {len(state.keys)} layers of ascending positions below {T}")
+def cut_state(state: State, kept: Kept) -> Array:
+    """The bytes [n] uint8 of the state with what is kept alone."""
+    B, (L, T) = kept.sets.shape[-1], (len(state.keys), len(state.order))
+    transposed = state.transposed and not kept.values[0].dtype.names  # quantised values never are
     u4 = lambda *x: np.array(x, "<u4")  # noqa: E731
     cells = np.zeros(B, CELL)
-    cells["position"], cells["sequences"], cells["sequence"] = cell_positions(sets, T), 1, state.sequence
-    cut: List[ArrayLike] = [state.head, u4(state.n_streams), u4(*[0] * state.stream, B), cells, u4(state.transposed, L)]
+    cells["position"], cells["sequences"], cells["sequence"] = cell_positions(kept.sets, T), 1, state.sequence
+    cut: List[ArrayLike] = [state.head, u4(state.n_streams), u4(*[0] * state.stream, B), cells, u4(transposed, L)]
     for values in (False, True):
-        for layer, (x, kept) in enumerate(zip(state.values if values else state.keys, state.order[sets])):
-            changed, new = fitted[layer][values] if fitted and layer in fitted else (None, None)
-            by_column, row, kind = values and state.transposed, x.size // T, KINDS[x.dtype]
-            x = np.take_along_axis((x.T if by_column else x).reshape(T, G, -1).swapaxes(0, 1), kept[..., None], 1)  # [G, B, numbers or blocks of a head]
-            if changed is not None:
-                x[changed] = new[changed]
-            size = u4(x.itemsize, row) if by_column else np.array([x.itemsize * row], "<u8")
-            cut += [np.array([kind], "<i4"), size, x.swapaxes(1, 2) if by_column else x.swapaxes(0, 1)]
+        for x in kept.values if values else kept.keys:
+            x, by_column = x.reshape(B, -1), values and transposed
+            size = u4(x.itemsize, x.shape[1]) if by_column else np.array([x.itemsize * x.shape[1]], "<u8")
+            cut += [np.array([KINDS[x.dtype]], "<i4"), size, x.T if by_column else x]
     cut.append(u4(*[0] * (state.n_streams - state.stream - 1)))
     return np.concatenate([np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in cut])
 
 
-def _cut(name: str, data: Array, model: Model, table: Union[library.Table, FilePath], budget: float) -> Tuple[Optional[Array], Compacted]:
-    """The bytes of the cut state, or None if all is kept; and what became of it."""
+def _cut(name: str, data: Array, model: Model, table: Union[library.Table, FilePath], budget: float, formats: Optional[str]) -> Tuple[Optional[Array], Compacted]:
+    """The bytes of the cut state, or None if all is kept as it is; and what became of it."""
     if not isinstance(table, library.Table):
         table = library.Table.read(os.fspath(table))
     state = read_state(name, data, model)
-    chosen = kept_sets(state, model, table, budget)
+    kept = kept_of(state, model, table, budget, formats)
     T, full = len(state.order), sum(x.nbytes for x in (*state.keys, *state.values))
-    if chosen is None:
+    if kept is None:
         return None, Compacted(T, T, full, full)
-    B = chosen[0].shape[2]
-    of_key, of_value = (format_of(x[0].dtype, model.head_dim, x is state.values) for x in (state.keys, state.values))
-    table.note_formats([table.nearest_budget(budget, T)], (of_key, of_value))
-    return cut_state(state, *chosen), Compacted(T, B, full, full // T * B)
+    table.note_formats([table.nearest_budget(budget, T)], tuple(format_of(x[0].dtype, model.head_dim) for x in (kept.keys, kept.values)))
+    return cut_state(state, kept), Compacted(T, kept.sets.shape[2], full, sum(x.nbytes for x in (*kept.keys, *kept.values)))
 
 
 def compact(llama: Any, seq_id: int, table: Union[library.Table, FilePath], budget: float,
-            model: Optional[Union[Model, FilePath]] = None, into: Any = None) -> Compacted:
+            model: Optional[Union[Model, FilePath]] = None, into: Any = None, formats: Optional[str] = None) -> Compacted:
     """Cuts sequence seq_id of a context that has just read T tokens. The next token's position is still T.
 
     llama: a Llama or a llama_context pointer, with a cache of F32, F16, Q8_0 or Q4_0. Before a Llama reads a text that does not begin with this whole prompt,
     call its reset(): otherwise it takes the beginning that both share for cached. table: a library.Table or the path of a .ckvt. budget: tokens from 1 up, or
-    a share of T below 1. model: the GGUF file; needed if llama is a pointer. into: another context of the same model and cache types. What is kept then goes
-    to its sequence seq_id, and `llama` stays as it was. This context may be as small as B and the answer need.
+    a share of T below 1. model: the GGUF file; needed if llama is a pointer. into: another context of the same model. What is kept then goes to its sequence
+    seq_id, and `llama` stays as it was. This context may be as small as B and the answer need. formats: the types of its cache if they are others, such as
+    "q8_0/q4_0" for keys and values: so a prompt can be read in F16, and what is kept of it held in fewer bits.
 
     An Error leaves the sequence as it was. It says that the state is not one that read_state takes, that another sequence shares cells, that the table reads
     attention or is for another model, or that the budget is none. If llama.cpp takes back neither the cut state nor its own, the Error says
@@ -320,6 +275,7 @@ def compact(llama: Any, seq_id: int, table: Union[library.Table, FilePath], budg
     context = getattr(llama, "ctx", llama)
     goal = context if into is None else getattr(into, "ctx", into)
     in_place = goal == context
+    refuse(in_place and formats is not None, f"{name}: formats are those of another context: name it as into=")
     for x in (context, goal):
         refuse(not 0 <= seq_id < c.llama_n_seq_max(x), f"{name}: the context has sequences 0 to {c.llama_n_seq_max(x) - 1}")
     model = model if isinstance(model, Model) else model_of(model)
@@ -327,7 +283,7 @@ def compact(llama: Any, seq_id: int, table: Union[library.Table, FilePath], budg
     data = np.empty(c.llama_state_seq_get_size(context, seq_id), np.uint8)
     if c.llama_state_seq_get_data(context, data.ctypes.data_as(pointer), len(data), seq_id) != len(data):
         raise Error(f"{name}: llama.cpp did not give its state of {len(data)} bytes (its log says why)")
-    cut, said = _cut(name, data, model, table, budget)
+    cut, said = _cut(name, data, model, table, budget, formats)
     if cut is None and in_place:
         return said
     of_cell = CELL.itemsize + said.full_bytes // said.n_tokens
@@ -345,14 +301,14 @@ def compact(llama: Any, seq_id: int, table: Union[library.Table, FilePath], budg
 
 
 def compact_file(path: FilePath, model: Union[Model, FilePath], table: Union[library.Table, FilePath], budget: float,
-                 out: FilePath, force: bool = False) -> Compacted:
+                 out: FilePath, force: bool = False, formats: Optional[str] = None) -> Compacted:
     """Cuts a file that llama-server's /slots/N?action=save or llama_state_seq_save_file wrote, and writes `out` whole or not at all. The list of tokens in the
-    file stays. Errors are those of compact, and FileExistsError if `out` is there already and `force` is not set."""
+    file stays. formats: as for compact, of the cache that will read the file. Errors are those of compact, and FileExistsError if `out` is there already and `force` is not set."""
     source, goal = os.fspath(path), os.fspath(out)
     inputs = [source, *(x for x in (model, table) if isinstance(x, (str, os.PathLike)))]
     check(goal, force, inputs)
     data = np.frombuffer(read(source, FILE_MAX), np.uint8)
-    cut, said = _cut(source, data, model if isinstance(model, Model) else model_of(model), table, budget)
+    cut, said = _cut(source, data, model if isinstance(model, Model) else model_of(model), table, budget, formats)
     publish(goal, (data if cut is None else cut).data, force, inputs)
     return said
 
@@ -364,9 +320,10 @@ def main(verb: str, words: List[str]) -> str:
     p.add_argument("--model", metavar="M.gguf", required=True, help="Name the server's model; only its shape is read.")
     p.add_argument("--table", metavar="T.ckvt", required=True, help="Keep what this table says, whose learned ranking has --features 2.")
     p.add_argument("--budget", type=lambda x: int(x) if x.isdigit() else float(x), required=True, help="Keep so many tokens; a number below 1 is a share of the prompt.")
+    p.add_argument("--formats", metavar="KEYS/VALUES", help="Hold what is kept in these types of the cache that will read it: f32, f16, q8_0 or q4_0; without this option, as the slot does.")
     p.add_argument("-o", "--out", required=True)
     p.add_argument("-f", "--force", action="store_true", help="Overwrite the output.")
     o = p.parse_args(words)
-    said = compact_file(o.slot, o.model, o.table, o.budget, o.out, o.force)
+    said = compact_file(o.slot, o.model, o.table, o.budget, o.out, o.force, o.formats)
     whole = "; no longer than the budget or the table's window: kept whole" if said.n_cells == said.n_tokens else ""
     return f"{o.out}: {said.n_cells} of {said.n_tokens} cells, {said.kept_bytes} of {said.full_bytes} bytes{whole}"

@@ -98,7 +98,7 @@ class Context:
     def __init__(self, n_ctx, kind=F32, flash=False, sequences=1, unified=True):
         p = c.llama_context_default_params()
         p.n_ctx, p.n_batch, p.n_ubatch, p.n_seq_max, p.kv_unified = n_ctx, max(n_ctx, 64), 512, sequences, unified
-        p.type_k = p.type_v = kind
+        p.type_k, p.type_v = kind if isinstance(kind, tuple) else (kind, kind)
         p.flash_attn_type = int(flash)
         p.n_threads = p.n_threads_batch = 1
         self.ctx = c.llama_init_from_model(model, p)
@@ -237,6 +237,19 @@ def measure(e, s, kind=F32, flash=False):
     return out
 
 
+def read_in_f32(e, s, kinds, formats):
+    """The loss behind what is kept of a prompt that is read in F32 and then held in these types, in a context that holds just that."""
+    tokens, T = prompt_of(e), s["T"]
+    more, B = tokens[T : T + s["C"]], ckvc.budget_tokens(a.budget, T)
+    full, part = Context(T + 8, F32, True), Context(B + len(more) + 8, kinds, True)
+    first = full.feed(tokens[:T], 0, False)
+    kept = ckvc.llama.compact(full, 0, table, a.budget, model=path, into=part, formats=formats)
+    out = loss(np.concatenate([first, part.feed(more[:-1], T)]), more), kept
+    full.close()
+    part.close()
+    return out
+
+
 def files(full, part, prompt, data, kind, flash):
     """What llama-server does with slots: save, cut, restore."""
     slot, small = tmp / "slot.bin", tmp / "small.bin"
@@ -300,9 +313,10 @@ def needles(items):
 
 
 def held(prompt):
-    """The first layer's keys and values of a quantised cache, which no attention has changed, beside those of an F32 cache that ckvc rotates and quantises:
-    llama.cpp has loops for single processors, some of which round ties in another way than its reference does."""
+    """The first layer's keys and values of a quantised cache, which no attention has changed, beside those of an F32 cache that gguf-py quantises, rotated as
+    ckvc says that they are: llama.cpp has loops for single processors, some of which round ties in another way than its reference does."""
     shape, states = ckvc.llama.model_of(path), []
+    (gguf,) = outside.modules("gguf")
     for kind in (F32, Q8_0, Q4_0):
         x = Context(len(prompt) + 64, kind, True)
         x.feed(prompt, 0, False)
@@ -310,7 +324,10 @@ def held(prompt):
         x.close()
     for name, theirs in (("q8_0", states[1]), ("q4_0", states[2])):
         for values, (x, want) in enumerate(((states[0].keys[0], theirs.keys[0]), (states[0].values[0], theirs.values[0]))):
-            got = ckvc.llama.stored(x.reshape(len(prompt), -1, shape.head_dim), want.dtype, values > 0).reshape(want.shape)
+            D = shape.head_dim
+            turned = 1 if "rot" not in ckvc.llama.format_of(want.dtype, D) else 64 if values else D & -D
+            kind = gguf.GGMLQuantizationType(ckvc.llama.KINDS[want.dtype])
+            got = gguf.quants.quantize(outside.rotated(x.reshape(-1, D), turned), kind).reshape(-1).view(want.dtype).reshape(want.shape)
             differ = float((got["numbers"] != want["numbers"]).mean())
             outside.at_most(f"{name}: share of the first layer's {('keys', 'values')[values]} whose bytes differ", differ, 0.02)
 
@@ -424,6 +441,14 @@ for kind, name, limit in ((Q8_0, "q8_0", 2e-2), (Q4_0, "q4_0", 2e-1)):
     print(f"     mean loss behind the cut cache: F32 {mean[0]:.4f}, {name}{rotated} {mean[1]:.4f}, by ckvc {mean[2]:.4f}; {cut[0][0][3]:,} bytes")
     outside.at_most(f"{name}{rotated}, flash attention: loss behind the cut cache beside ckvc score's in the same formats, largest difference",
                     max(abs(row[0] - theirs[i]["loss_comp"]) for row, i in cut), limit)
+if not a.model:  # where weights are F32, so that llama.cpp rounds nothing else
+    for kinds, formats, limit in (((Q8_0, Q4_0), "q8_0/q4_0", 2e-2), ((Q4_0, Q4_0), "q4_0", 2e-2)):
+        names = ["--cache-keys", formats.partition("/")[0] + rotated, "--cache-values", "q4_0" + rotated]
+        theirs = scored(*names)
+        cut = [(*read_in_f32(e, theirs[e["id"]], kinds, formats), theirs[e["id"]]["loss_comp"]) for e in prompts]
+        print(f"     mean loss behind the cut cache: F32, then {formats} {statistics.fmean(x[0] for x in cut):.4f}, by ckvc {statistics.fmean(x[2] for x in cut):.4f}; "
+              f"{cut[0][1].kept_bytes:,} bytes of {cut[0][1].full_bytes:,}")
+        outside.at_most(f"read in F32, held in {formats}: loss beside ckvc score's in the same formats, largest difference", max(abs(x[0] - x[2]) for x in cut), limit)
 held(prompt_of(prompts[0])[:200])
 refusals(prompt_of(prompts[0])[:400])
 binding(prompt_of(prompts[0])[:400])

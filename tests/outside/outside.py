@@ -180,3 +180,14 @@ def at_most(what, got, limit):
 
 def done():
     sys.exit(failed > 0)
+
+
+def rotated(x, size):
+    """x with each `size` numbers of it multiplied by the orthonormal Hadamard matrix, in float32 and in the C program's order of sums."""
+    import numpy as np
+
+    out, step = x.reshape(-1, size), 1
+    while step < size:
+        first, second = out.reshape(-1, 2, step).swapaxes(0, 1)
+        out, step = np.stack([first + second, first - second], axis=1), 2 * step
+    return (out * np.float32(size**-0.5)).reshape(x.shape) if size > 1 else x

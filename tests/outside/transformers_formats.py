@@ -10,7 +10,7 @@ import outside
 a, (torch, transformers, np, _), _, ids = outside.by_torch()
 (gguf,) = outside.modules("gguf")
 import ckvc.hf  # noqa: E402  (its folder was added above)
-from ckvc import held, llama  # noqa: E402
+from ckvc import held  # noqa: E402
 from transformers import DynamicCache  # noqa: E402
 
 MODEL, TABLE, C = outside.ROOT / "models/ckvc-tiny-8l", outside.ROOT / "docs/results/ckvc-tiny-8l/table.ckvt", 24
@@ -30,9 +30,9 @@ def packed_otherwise():
     x[3], x[4, :32], x[5], x[6] = 0, 0, torch.arange(128) / 2 - 31.5, x[6].round()
     for name, kind in ("q8_0", gguf.GGMLQuantizationType.Q8_0), ("q4_0", gguf.GGMLQuantizationType.Q4_0):
         for form in held.formats_of(name, 128) + held.formats_of(name + "+rot", 128):
-            ours, theirs = form.pack(x), gguf.quants.quantize(llama.rotated(x.numpy(), form.rotation), kind)
+            ours, theirs = form.pack(x), gguf.quants.quantize(outside.rotated(x.numpy(), form.rotation), kind)
             bits = torch.cat([ours.scales.view(torch.uint8), ours.numbers.view(torch.uint8)], dim=-1).flatten(-2).numpy()
-            read = llama.rotated(gguf.quants.dequantize(theirs, kind), form.rotation)
+            read = outside.rotated(gguf.quants.dequantize(theirs, kind), form.rotation)
             wrong += not np.array_equal(bits, theirs) or not np.array_equal(form.unpack(ours, torch.float32).numpy(), read)
     return wrong
 

@@ -2,9 +2,7 @@
 """ckvc.llama without llama.cpp: states, their files and GGUF metadata that are made here, by the layout of llama.cpp's src/llama-kv-cache.cpp."""
 import contextlib
 import ctypes
-import importlib.util
 import io
-import json
 import os
 import struct
 import sys
@@ -143,10 +141,10 @@ def test_cut():
                 for tokens in (None, [7, 8, 9]):
                     data = on(state(kind, transposed, streams, stream, order, tokens=tokens))
                     s = llama.read_state("s", data, m)
-                    sets, _ = llama.kept_sets(s, m, t, 0.5)
-                    assert np.array_equal(sets, want)
-                    cut = llama.cut_state(s, sets)
-                    positions = llama.cell_positions(sets, T)
+                    kept = llama.kept_of(s, m, t, 0.5)
+                    assert np.array_equal(kept.sets, want)
+                    cut = llama.cut_state(s, kept)
+                    positions = llama.cell_positions(want, T)
                     assert positions[-8:].tolist() == list(range(T - 8, T)) and len(set(positions[:-8].tolist())) == 1 and positions[0] < T - 8
                     at = len(data) - len(state(kind, transposed, streams, stream, order)) + 8 if tokens else 8
                     assert np.array_equal(cut[:at], data[:at])
@@ -184,9 +182,10 @@ def test_fitted():
         for kind, close in ((0, 5e-6), (1, 2**-9)):
             for transposed in (0, 1):
                 s = llama.read_state("s", on(state(kind, transposed, positions=RNG.permutation(T).tolist())), m)
-                sets, fitted = llama.kept_sets(s, m, t, 0.5)
-                assert sorted(fitted) == [0, 2] and np.array_equal(sets, llama.kept_sets(s, m, table(), 0.5)[0])
-                cut = llama.cut_state(s, sets, fitted)
+                chosen = llama.kept_of(s, m, t, 0.5)
+                sets = chosen.sets
+                assert np.array_equal(sets, llama.kept_of(s, m, table(), 0.5).sets)
+                cut = llama.cut_state(s, chosen)
                 cut[16:][: 40 * 12].view(llama.CELL)["position"] = np.arange(40)  # only so is it read again
                 again = llama.read_state("s", cut, m)
                 for layer, ridge in enumerate((0.3, 0, 2)):
@@ -206,15 +205,6 @@ def test_fitted():
         x = K[0, :, 0], 1e4 * V[0, :, 0].astype(float)
         near, far = p.fit(0, 0, *x, 0.7, most=5e3), p.fit(0, 0, *x, 0.7)
         assert np.abs(far[1]).max() > 5e3 and np.array_equal(near[1], far[1].clip(-5e3, 5e3))
-        held = p.fit(0, 0, *x, 0.7, hold_keys=lambda keys: np.round(2 * keys) / 2)
-        again = K[0, :, 0].astype(float)
-        again[kept[0][0]] = held[0]
-        assert np.array_equal(held[0], np.round(2 * far[0]) / 2) and (held[0] != far[0]).any()
-        new = by_formula(queries[0, 0] / D**-0.5 * 0.7, again, np.array(x[1]), kept[0][0], 0.3, whole=K[0, :, 0].astype(float))[1]
-        assert np.abs(held[1] - new).max() < 5e-6 * np.abs(new).max()
-        with contextlib.suppress(ZeroDivisionError):
-            p.fit(0, 0, *x, 0.7, hold_keys=lambda keys: 1 / 0)
-            raise AssertionError("an exception is lost")
         assert np.array_equal(p.fit(0, 0, *x, 0.7, cap=30.0)[0], K[0, kept[0][0], 0].astype("f4"))  # a cap leaves keys as they are
         assert not np.array_equal(p.fit(0, 0, *x, 0.7, window=60)[1], far[1]) and [p.fits(layer) for layer in range(L + 1)] == [True, False, True, False]
         refused("keys has the shape [79, 2], want [80, 2]", p.fit, 0, 0, x[0][1:], x[1], 1.0)
@@ -223,148 +213,93 @@ def test_fitted():
         refused("its bank has queries of 2 values, the model's keys have 4", table("shares", bank).check_model, L, H, G, 4)
 
 
-class Spy:
-    """Stands for the library's Prefill, and remembers the keys and values that it is given."""
-    whole, seen = False, []
+def test_rows():
+    """Rows go to the library in the formats of the state, in the order of positions and in llama.cpp's pairs, and the rows that it keeps are the cut state's, in
+    its formats or in others. What the library makes of rows tests/unit/lib/policy/test_cache_rows.c compares with their numbers."""
+    seen = {}
 
-    def __init__(self, *args, **more):
-        pass
+    class Spy:
+        whole = False
 
-    def cache(self, layer, g, keys, values):
-        self.seen.append((np.array(keys), np.array(values)))
+        def __init__(self, *args, **more):
+            pass
 
+        def cache_rows(self, layer, g, keys, values):
+            seen[layer, g] = keys, values
 
-def test_pairs():
-    """A key of 4 values: coordinates are put into Hugging Face's order before the library turns them back."""
-    class Pair(Spy):
         def keep(self):
-            return [[np.array([0, 1])]]
+            return sets.tolist()
 
-        def fits(self, layer):
-            return True
+        def fit_rows(self, layer, g, keys, values, formats, scale):
+            assert scale == size**-0.5 and all(np.array_equal(x.rows, y.rows) for x, y in zip((keys, values), seen[layer, g]))
+            assert formats == ((name, name) if held is None else ("q8_0" + name[4:], "q4_0" + name[4:]))
+            return tuple(np.full((30, library.row_bytes(form, size)), layer * 20 + g * 2 + i, np.uint8) for i, form in enumerate(formats))
 
-        def fit(self, layer, g, keys, values, scale, most, hold_keys):
-            assert scale == 0.5 and not hold_keys and most == float(np.finfo("<f4").max)
-            return keys[:2], values[:2]
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(library, "Prefill", Spy):
+        for kind, name, pairwise, size in ((8, "q8_0+rot", True, 64), (2, "q4_0+rot", False, 128), (2, "q4_0", True, 32)):
+            for held in (None, "q8_0/q4_0"):
+                m = llama.model_of(model(folder))._replace(head_dim=size, pairwise=pairwise)
+                data, x = blocks(kind, size, RNG.permutation(T).tolist())
+                sets = np.sort(RNG.permuted(np.tile(np.arange(T), (L, G, 1)), axis=-1)[..., :30])
+                s = llama.read_state("s", on(data), m)
+                kept = llama.kept_of(s, m, table(), 30, held)
+                assert np.array_equal(kept.sets, sets) and len(seen) == L * G
+                for (layer, g), (keys, values) in seen.items():
+                    assert keys[1:] == (name, pairwise) and values[1:] == (name, False)
+                    assert np.array_equal(keys.rows, x[0, layer, :, g]) and np.array_equal(values.rows, x[1, layer, :, g])
+                cut = llama.cut_state(s, kept)
+                cut[16:][: 30 * 12].view(llama.CELL)["position"] = np.arange(30)  # only so is it read again
+                again = llama.read_state("s", cut, m)
+                for layer in range(L):
+                    for i, got in enumerate((again.keys[layer], again.values[layer])):
+                        assert got.dtype == (x.dtype if held is None else (llama.Q8_0, llama.Q4_0)[i])
+                        for g in range(G):
+                            assert (np.ascontiguousarray(got.reshape(30, G, -1)[:, g]).view(np.uint8) == layer * 20 + g * 2 + i).all()
 
-    x = np.arange(12, dtype="<f4").reshape(3, 4)
-    s = llama.State("s", on(b""), 1, 0, 0, np.array([2, 0, 1]), False, [x], [x])
-    seen, theirs, library.Prefill = Spy.seen, library.Prefill, Pair
-    try:
-        for pairwise, row in ((True, [8, 10, 9, 11]), (False, [8, 9, 10, 11])):
-            seen.clear()
-            sets, fitted = llama.kept_sets(s, llama.Model("m", 1, 1, 1, 4, np.ones(2), pairwise), table(), 2)
-            assert all(np.array_equal(new[0], x[[2, 0]]) and not changed.any() for changed, new in fitted[0])  # and back into llama.cpp's
-            assert sets.tolist() == [[[0, 1]]] and seen[0][0][0].tolist() == row and seen[0][1][0].tolist() == [8, 9, 10, 11]
-    finally:
-        library.Prefill = theirs
+
+def test_other_formats():
+    """What is kept of an F32 state, held in others; a prompt that is kept whole is converted, too; values that are quantised are not transposed."""
+    t = table(bank=RNG.standard_normal((L, H, 4, D)) * 2)
+    with tempfile.TemporaryDirectory() as folder:
+        m = llama.model_of(model(folder))
+        s = llama.read_state("s", on(state(0, True)), m)
+        for budget, n in ((0.5, 40), (80, T), (500, T)):
+            kept = llama.kept_of(s, m, t, budget, "f16/f32")
+            cut = llama.cut_state(s, kept)
+            cut[16:][: n * 12].view(llama.CELL)["position"] = np.arange(n)
+            again = llama.read_state("s", cut, m)
+            assert again.transposed and again.keys[0].dtype == np.dtype("<f2") and again.values[2].dtype == np.dtype("<f4")
+            near = llama.kept_of(s, m, t, budget) if n < T else None
+            for layer in range(L):
+                for got, own, x in ((kept.keys, near and near.keys, K), (kept.values, near and near.values, V)):
+                    want = own[layer] if near else x[layer].astype("<f4")
+                    assert got[layer].shape == (n, G, D) and np.abs(got[layer] - want).max() < 0.02 * np.abs(want).max()  # values are fitted to rounded keys
+        assert llama.kept_of(s, m, t, 500, "f32") is None
+        refused("formats 'f16/': want one of f32, f16, q8_0, q4_0", llama.kept_of, s, m, t, 0.5, "f16/")
+        refused("formats 'fp8': want one of", llama.kept_of, s, m, t, 0.5, "fp8")
+        refused("heads of 2 numbers do not go into blocks of 32: want f16 or f32", llama.kept_of, s, m, t, 0.5, "f16/q8_0")
 
 
 def test_blocks():
-    """Of quantised states rows are copied as bytes, whatever is in them; what a state with such rows must not be."""
+    """What a state with quantised rows must not be."""
     with tempfile.TemporaryDirectory() as folder:
-        for kind, size, order in ((8, 32, range(T)), (2, 96, RNG.permutation(T).tolist())):
+        for kind, size in ((8, 32), (2, 96)):
             m = llama.model_of(model(folder))._replace(head_dim=size)
-            data, x = blocks(kind, size, order)
-            sets = np.sort(RNG.permuted(np.tile(np.arange(T), (L, G, 1)), axis=-1)[..., :30])
-            cut = llama.cut_state(llama.read_state("s", on(data), m), sets)
-            cut[16:][: 30 * 12].view(llama.CELL)["position"] = np.arange(30)  # only so is it read again
-            again = llama.read_state("s", cut, m)
-            for got, want in ((again.keys, x[0]), (again.values, x[1])):
-                for layer in range(L):
-                    for g in range(G):
-                        assert np.array_equal(got[layer].reshape(30, G, -1)[:, g], want[layer, sets[layer, g], g])
+            data, _ = blocks(kind, size)
             for n in (*range(0, len(data), 997), len(data) - 1):
                 refused("was cut off", llama.read_state, "s", on(data[:n]), m)
             refused("the state of another model", llama.read_state, "s", on(data), m._replace(n_kv_heads=3))
             refused("into which heads of 48 do not go: use a cache of F16", llama.read_state, "s", on(data), m._replace(head_dim=48))
             refused("quantised and transposed", llama.read_state, "s", on(blocks(kind, size, transposed=True)[0]), m)
-            with mock.patch.dict(sys.modules, gguf=None):
-                refused("a cache of Q8_0 or Q4_0 needs the package gguf: pip install gguf", llama.numbers_of, x, size, False)
 
 
-def test_rotation():
-    """Rotations are products with Hadamard matrices in float64 (5e-7 of numbers around 1), and each is its own inverse; which heads llama.cpp rotates."""
-    rotations = json.load(open(os.path.join(ROOT, "tests", "golden", "cache", "expected.json")))["rotations"]
-    for r in rotations:
-        x = np.array(r["from"], "<u4").view("<f4")
-        assert np.abs(llama.rotated(x, r["rotation"]) - r["to"]).max() < 5e-7
-        assert np.abs(llama.rotated(llama.rotated(x, r["rotation"]), r["rotation"]) - x).max() < 1e-6
-    for size, values, want in ((64, False, 64), (192, False, 64), (256, False, 256), (256, True, 64), (96, False, 1), (32, True, 1)):
-        assert llama.rotation_of(llama.Q8_0, size, values) == llama.rotation_of(llama.Q4_0, size, values) == want
-        assert llama.rotation_of(llama.TYPES[0], size, values) == llama.rotation_of(llama.TYPES[1], size, values) == 1
-    for off, want in (("1", 1), (" 1", 1), ("0", 64), ("", 64), ("true", 64)):  # as atoi reads it
+def test_formats():
+    """Which heads llama.cpp rotates before it quantises them, unless it is told not to."""
+    for dtype, size, want in ((0, 64, "f32"), (1, 64, "f16"), (2, 64, "q4_0+rot"), (8, 192, "q8_0+rot"), (8, 96, "q8_0"), (2, 32, "q4_0")):
+        assert llama.format_of(llama.TYPES[dtype], size) == want
+    for off, want in (("1", "q8_0"), (" 1", "q8_0"), ("0", "q8_0+rot"), ("", "q8_0+rot"), ("true", "q8_0+rot")):  # as atoi reads it
         with mock.patch.dict(os.environ, LLAMA_ATTN_ROT_DISABLE=off):
-            assert llama.rotation_of(llama.Q8_0, 64, True) == want
-
-
-def test_quantised():
-    """Bytes and numbers of blocks are those of golden/cache; a quantised state is scored by its numbers, rotated back; of what a table fits, only rows that
-    change are quantised again."""
-    if not importlib.util.find_spec("gguf"):
-        print("skipped: python test_llama, test_quantised: gguf is not installed")
-        return
-    formats = json.load(open(os.path.join(ROOT, "tests", "golden", "cache", "expected.json")))["formats"]
-    for name, dtype in (("q8_0", llama.Q8_0), ("q4_0", llama.Q4_0)):
-        x, read = (np.array(formats[name][of], "<u4").view("<f4").reshape(-1, 32) for of in ("from", "read"))
-        held = np.frombuffer(bytes.fromhex(formats[name]["held"]), dtype).reshape(-1, 1)
-        assert np.array_equal(llama.stored(x, dtype, False), held) and np.array_equal(llama.numbers_of(held, 32, False).view("<u4"), read.view("<u4"))
-    seen = Spy.seen
-
-    class Quantised(Spy):
-        def keep(self):
-            return sets.tolist()
-
-        def fits(self, layer):
-            return layer != 1
-
-        def fit(self, layer, g, keys, values, scale, most, hold_keys):
-            assert most == 65504.0
-            k, v = (x[sets[layer, g]].astype(np.float32) for x in (keys, values))
-            if g == 0:
-                k[::2] = hold_keys(k[::2] + np.float32(1))
-                assert np.abs(hold_keys(k[::2]) - k[::2]).max() < 2e-6 * np.abs(k).max()
-                v[1::2] += 1.0
-            return k, v
-
-    with tempfile.TemporaryDirectory() as folder, mock.patch.object(library, "Prefill", Quantised):
-        for kind, pairwise, size in ((8, True, 64), (2, False, 128), (2, True, 32)):
-            m = llama.model_of(model(folder))._replace(head_dim=size, pairwise=pairwise)
-            data, x = blocks(kind, size)
-            gguf = __import__("gguf")
-            plain = gguf.quants.dequantize(x.view(np.uint8), gguf.GGMLQuantizationType(kind)).reshape(2, L, T, G, size)
-            turn = [np.kron(np.eye(size // n), hadamard(n)) for n in ((1, 1) if size == 32 else (size & -size, 64))]
-            k, v = (a.astype(float) @ h for a, h in zip(plain, turn))
-            order = np.concatenate([np.arange(0, size, 2), np.arange(1, size, 2)]) if pairwise else np.arange(size)
-            sets = np.sort(RNG.permuted(np.tile(np.arange(T), (L, G, 1)), axis=-1)[..., :30])
-            seen.clear()
-            s = llama.read_state("s", on(data), m)
-            _, fitted = llama.kept_sets(s, m, table(), 30)
-            for layer in range(L):
-                for g in range(G):
-                    for got, want in zip(seen[layer * G + g], (k[layer, :, g][:, order], v[layer, :, g])):
-                        assert np.abs(got - want).max() < 2e-6 * np.abs(want).max()
-            cut = llama.cut_state(s, sets, fitted)
-            cut[16:][: 30 * 12].view(llama.CELL)["position"] = np.arange(30)  # only so is it read again
-            again = llama.read_state("s", cut, m)
-            for layer in range(L):
-                for values, got in enumerate((again.keys[layer], again.values[layer])):
-                    for g in range(G):
-                        held, was = got.reshape(30, G, -1)[:, g], x[values, layer, sets[layer, g], g]
-                        new = np.zeros(30, bool)
-                        new[values::2] = g == 0 and layer != 1
-                        assert np.array_equal(held[~new], was[~new])
-                        want = (v if values else k)[layer, sets[layer, g], g] + 1.0
-                        away = np.abs(llama.numbers_of(held, size, values > 0) - want)[new]
-                        step = np.abs(want @ turn[values]).max() / (127 if kind == 8 else 8)  # of a block with the largest number
-                        assert not new.any() or 0 < away.max() < step * size**0.5
-
-
-def hadamard(n):
-    m = np.ones((1, 1))
-    while len(m) < n:
-        m = np.block([[m, m], [m, -m]])
-    return m / np.sqrt(n)
+            assert llama.format_of(llama.Q8_0, 64) == want
 
 
 def test_refused():
@@ -389,18 +324,16 @@ def test_refused():
                     llama.read_state("s", bad, m)
         s = llama.read_state("s", on(state()), m)
         for budget in (80, 81, 0.9999):
-            assert (llama.kept_sets(s, m, t, budget) is None) == (budget >= T)
-        assert llama.kept_sets(llama.read_state("s", on(state(positions=range(16))), m), m, t, 0.5) is None  # the table's window
-        refused("a budget of 1.0", llama.kept_sets, s, m, t, 1.0)
+            assert (llama.kept_of(s, m, t, budget) is None) == (budget >= T)
+        assert llama.kept_of(llama.read_state("s", on(state(positions=range(16))), m), m, t, 0.5) is None  # the table's window
+        refused("a budget of 1.0", llama.kept_of, s, m, t, 1.0)
         for budget in (0, 0.0, -5, float("nan")):
-            refused(f"three: the budget is {budget}, want", llama.kept_sets, s, m, t, budget)
-        refused("the model has 2 x 2", llama.kept_sets, s, m._replace(n_layers=2), t, 0.5)
-        refused("reads attention", llama.kept_sets, s, m, table("learned"), 0.5)
-        refused("its score (paper) reads attention", llama.kept_sets, s, m, table("shares"), 0.5)
+            refused(f"three: the budget is {budget}, want", llama.kept_of, s, m, t, budget)
+        refused("the model has 2 x 2", llama.kept_of, s, m._replace(n_layers=2), t, 0.5)
+        refused("reads attention", llama.kept_of, s, m, table("learned"), 0.5)
+        refused("its score (paper) reads attention", llama.kept_of, s, m, table("shares"), 0.5)
         assert llama.score_of(t, 64, T).kind == "learned"  # of the block that recommends the paper's
-        for sets in ([[0, 1]] * 2, [[1, 0]] * 3, [[0, T]] * 3, [[-1, 0]] * 3, [[]] * 3):
-            refused("want 3 layers of ascending positions", llama.cut_state, s, np.array([sets, sets], int).reshape(2, len(sets), -1).swapaxes(0, 1))
-        refused("the least is 9", llama.kept_sets, s, m, t, 8)
+        refused("the least is 9", llama.kept_of, s, m, t, 8)
 
 
 def test_compact():
@@ -436,6 +369,9 @@ def test_compact():
         small.room = None
         assert llama.compact(x, 0, t, 0.5, into=small).n_cells == 40 and x.data == whole and len(small.data) == len(whole) - 40 * 60
         assert llama.compact(x, 0, t, 80, into=small).n_cells == T and small.data == whole
+        said = llama.compact(x, 0, t, 0.5, into=small, formats="f32")
+        assert len(small.data) == len(state(0)) - 40 * 108 and said[2:] == (L * 2 * G * D * 2 * T, L * 2 * G * D * 4 * 40)
+        refused("name it as into=", llama.compact, x, 0, t, 0.5, formats="f16")
         x.context_params.rope_freq_base = 5e4
         refused("options of its own", llama.compact, x, 0, t, 0.5, into=small)
 
@@ -455,6 +391,8 @@ def test_command_line():
         words = [slot, "--model", m, "--table", three, "--out", small, "--budget"]
         assert run(*words, "0.5") == (0, f"{small}: 40 of 80 cells, 1920 of 3840 bytes\n")
         assert os.path.getsize(slot) - os.path.getsize(small) == 40 * (12 + 48)
+        assert run(*words, "0.5", "--formats", "f32", "-f") == (0, f"{small}: 40 of 80 cells, 3840 of 3840 bytes\n")
+        assert run(*words, "0.5", "--formats", "bf16", "-f")[0] == 65
         code, said = run(*words, "20")
         assert code == 73 and "is there already" in said
         assert run(*words, "20", "--force")[0] == 0
