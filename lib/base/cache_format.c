@@ -79,21 +79,47 @@ int32_t cache_format_multiple(cache_format f) {
     return is_rotated(f) ? ROTATED_HEADS : has_blocks(f) ? BLOCK : 1;
 }
 
-/* Sums and differences of numbers `step` apart, for step = 1, 2, 4 ... (Fino and Algazi 1976). */
+enum { LANES = 8 };
+typedef float lanes __attribute__((vector_size(LANES * sizeof(float))));
+
+/* Sums and differences of numbers `step` apart, for step = 1, 2, 4 ... (Fino and Algazi 1976),
+ * among n vectors, and all times `scale`. Those of steps within a vector are a[i] + sign * b[i],
+ * where a has the first number of each pair twice and b the second one: the same bits as a - b. */
+INLINE void rotate_lanes(float *x, size_t n, float scale) {
+    const lanes by_1 = {1, -1, 1, -1, 1, -1, 1, -1}, by_2 = {1, 1, -1, -1, 1, 1, -1, -1},
+                by_4 = {1, 1, 1, 1, -1, -1, -1, -1};
+    lanes v[CACHE_HEAD_MAX / LANES];
+    memcpy(v, x, n * sizeof *v);
+    for (size_t i = 0; i < n; i++) {
+        v[i] = __builtin_shufflevector(v[i], v[i], 0, 0, 2, 2, 4, 4, 6, 6) +
+               by_1 * __builtin_shufflevector(v[i], v[i], 1, 1, 3, 3, 5, 5, 7, 7);
+        v[i] = __builtin_shufflevector(v[i], v[i], 0, 1, 0, 1, 4, 5, 4, 5) +
+               by_2 * __builtin_shufflevector(v[i], v[i], 2, 3, 2, 3, 6, 7, 6, 7);
+        v[i] = __builtin_shufflevector(v[i], v[i], 0, 1, 2, 3, 0, 1, 2, 3) +
+               by_4 * __builtin_shufflevector(v[i], v[i], 4, 5, 6, 7, 4, 5, 6, 7);
+    }
+    for (size_t step = 1; step < n; step *= 2) {
+        for (size_t i = 0; i < n; i += 2 * step) {
+            for (size_t j = i; j < i + step; j++) {
+                const lanes first = v[j], second = v[j + step];
+                v[j] = first + second;
+                v[j + step] = first - second;
+            }
+        }
+    }
+    for (size_t i = 0; i < n; i++) { v[i] *= scale; }
+    memcpy(x, v, n * sizeof *v);
+}
+
 CKVC_CLONES void cache_rotate(float *x, size_t n, int32_t rotation) {
     const size_t size = (size_t)rotation;
     const float scale = (float)(1.0 / sqrt((double)rotation));
     for (float *b = x; size > 1 && b < x + n; b += size) {
-        for (size_t step = 1; step < size; step *= 2) {
-            for (size_t i = 0; i < size; i += 2 * step) {
-                for (size_t j = i; j < i + step; j++) {
-                    const float first = b[j], second = b[j + step];
-                    b[j] = first + second;
-                    b[j + step] = first - second;
-                }
-            }
+        if (size == 64) { /* the usual one, whose loops are unrolled */
+            rotate_lanes(b, 64 / LANES, scale);
+        } else {
+            rotate_lanes(b, size / LANES, scale);
         }
-        for (size_t i = 0; i < size; i++) { b[i] *= scale; }
     }
 }
 
