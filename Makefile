@@ -123,10 +123,13 @@ $(B)/libunit.a: $(filter $(B)/lib/% $(B)/formats/%,$(LIB_OBJ))
 	$(call say,AR $@)
 	@rm -f $@
 	$(Q)$(AR) rcs $@ $^
-$(B)/libckvc_policy.a: $(POLICY_OBJ)
+# One object, in which all names are local but those that the shared library exports: an engine may have a cache_read of its own.
+$(B)/libckvc_policy.a: $(POLICY_OBJ) $(B)/libckvc_policy.so
 	$(call say,AR $@)
 	@rm -f $@
-	$(Q)$(AR) rcs $@ $^
+	@nm -D --defined-only $(B)/$(POLICY_SO) | sed -n 's/.* T //p' >$(B)/exported
+	$(Q)$(LD) -r -o $(B)/policy.o $(POLICY_OBJ) && objcopy --keep-global-symbols=$(B)/exported $(B)/policy.o
+	$(Q)$(AR) rcs $@ $(B)/policy.o
 # For a machine with nothing of this but a C library (glibc 2.34 or newer). Whoever passes it on passes the licences on, too.
 STATIC := $(B)/static/ckvc $(B)/static/LICENCES
 $(B)/static/ckvc: $(CMD_OBJ) $(B)/libckvc.a

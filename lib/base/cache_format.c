@@ -1,6 +1,7 @@
 /* Rows of numbers in the formats of caches: see cache_format.h. */
 #include "lib/base/cache_format.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -114,6 +115,7 @@ INLINE void rotate_lanes(float *x, size_t n, float scale) {
 CKVC_CLONES void cache_rotate(float *x, size_t n, int32_t rotation) {
     const size_t size = (size_t)rotation;
     const float scale = (float)(1.0 / sqrt((double)rotation));
+    assert(size == 1 || (size >= LANES && size <= CACHE_HEAD_MAX));
     for (float *b = x; size > 1 && b < x + n; b += size) {
         if (size == 64) { /* the usual one, whose loops are unrolled */
             rotate_lanes(b, 64 / LANES, scale);

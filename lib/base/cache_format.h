@@ -103,7 +103,7 @@ int32_t cache_format_multiple(cache_format f);
 ckvc_status cache_formats_check(cache_formats f, int32_t head_dim, ckvc_err *err) CKVC_MUST_CHECK;
 
 /* Multiplies each block of `rotation` numbers among the n of x by the orthonormal Hadamard matrix
- * (Sylvester's), in place. */
+ * (Sylvester's), in place. `rotation` is 1, or a power of two from 8 to CACHE_HEAD_MAX. */
 void cache_rotate(float *x, size_t n, int32_t rotation);
 /* x += factor R(p) c, for a key x [head_dim], its head's mean key c, and cos and sin [head_dim/2]
  * of the angles at x's position p. */

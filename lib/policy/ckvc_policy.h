@@ -277,18 +277,23 @@ int ckvc_prefill_cache(ckvc_prefill *p, uint32_t layer, uint32_t kv_head, uint32
                        uint32_t n, const float *keys, const float *values);
 
 /* Keys or values of one KV head as an engine's cache has them: a row of head_dim numbers at each
- * position. Rows of several heads may lie between each other. */
+ * position. Rows of other heads may lie in between. Heads of more than 1024 numbers can be in
+ * CKVC_HELD_F32 alone, those of q8_0 and q4_0 have a multiple of 32 numbers, and rotated ones a
+ * multiple of 64. */
 typedef struct ckvc_rows {
-    const void *first; /* the first row */
-    size_t stride;     /* bytes from a row to the next one */
-    uint32_t format;   /* a ckvc_held_as, but not CKVC_HELD_Q4_0_MEAN */
+    /* The row of the first position that a call names: of the tile in ckvc_prefill_cache_rows, and
+     * position 0 in ckvc_prefill_fit_rows. */
+    const void *first;
+    size_t stride;   /* bytes from a row to the next one */
+    uint32_t format; /* a ckvc_held_as, but not CKVC_HELD_Q4_0_MEAN */
     /* 1: RoPE turns numbers 2i and 2i + 1 of a key together, as in llama.cpp's Llama models;
-     * 0: numbers i and i + head_dim/2. Values have 0. */
+     * 0: numbers i and i + head_dim/2. Values have 0. CKVC_HELD_ROTATED is of the numbers in the
+     * order in which they are held. */
     uint32_t pairwise;
 } ckvc_rows;
-/* Does what ckvc_prefill_cache does with n rows of any format. It also refuses rows whose format
- * heads of this size do not have, or whose stride is below the bytes of a row. Where the keys are
- * not read (ckvc_prefill_reads_keys), nothing of them is looked at. */
+/* Does what ckvc_prefill_cache does with n rows of any format. It also refuses rows that are none
+ * of the above, or whose stride is below the bytes of a row. Where the keys are not read
+ * (ckvc_prefill_reads_keys), nothing of them is looked at. */
 int ckvc_prefill_cache_rows(ckvc_prefill *p, uint32_t layer, uint32_t kv_head, uint32_t first,
                             uint32_t n, ckvc_rows keys, ckvc_rows values);
 
@@ -361,7 +366,8 @@ int ckvc_prefill_fit(const ckvc_prefill *p, uint32_t layer, uint32_t kv_head,
 /* The same for an engine whose cache has other types than float32, or that keeps what is kept in
  * another type than the prompt's: rows in, rows out. Values are fitted to the keys as they are held
  * in the end. Keys in CKVC_HELD_Q4_0 are rounded so that their products with the bank's queries
- * change little, where the bank has two queries a number or more (docs/method.md, section 11). */
+ * change little (docs/method.md, section 11), where a KV head has 2 * head_dim reference queries or
+ * more: those of its query heads together. */
 typedef struct ckvc_fitting_rows {
     ckvc_attending attending; /* its `most` is not read: formats have their own */
     ckvc_rows keys, values;   /* T rows of the whole prompt, keys after the rotation */
@@ -373,12 +379,13 @@ typedef struct ckvc_fitting_rows {
     size_t key_stride, value_stride;
 } ckvc_fitting_rows;
 /* The bytes of scratch memory that ckvc_prefill_fit_rows needs for any head, aligned as malloc
- * aligns: ckvc_prefill_fit_bytes, and the numbers of the largest set in float32. */
+ * aligns: ckvc_prefill_fit_bytes, and room for the keys and values of the largest set in float32.
+ * Ask again after each ckvc_prefill_keep. */
 size_t ckvc_prefill_fit_rows_bytes(const ckvc_prefill *p);
 /* Writes what a KV head keeps, fitted where the table fits it. Other rows are copied as they lie,
  * or rounded to the new format. Returns 1 where the entries were fitted, 0 where they were not, and
- * -1, with nothing written, where nothing is chosen yet, there is no such head, or rows are none
- * that ckvc_prefill_cache_rows takes. */
+ * -1, with nothing written, where nothing is chosen yet, there is no such head, or the rows, or
+ * those that are to be written, are none that ckvc_prefill_cache_rows takes. */
 int ckvc_prefill_fit_rows(const ckvc_prefill *p, uint32_t layer, uint32_t kv_head,
                           const ckvc_fitting_rows *fitting);
 

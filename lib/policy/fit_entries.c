@@ -320,8 +320,8 @@ static bool find_shift(const parts *p) {
 }
 
 /* Rounds a finite number to float32 within the cache's range. */
-static float within(const ckvc_attending *a, double x) {
-    const double most = a->most > 0.0 ? a->most : 3.4028234663852886e38;
+static float within(const ckvc_fit *f, double most, double x) {
+    if (!(most > 0.0)) { most = f->attending.most > 0.0 ? f->attending.most : FLT_MAX; }
     return (float)(x > most ? most : x < -most ? -most : x);
 }
 
@@ -335,15 +335,14 @@ static bool put_keys(const parts *p, float *keys) {
         for (size_t d = 0; d < D; d++) {
             const double key = (double)p->v[d] + p->shift[d];
             if (!isfinite(key)) { return false; }
-            keys[s * D + d] = within(&f->attending, key);
+            keys[s * D + d] = within(f, f->most_key, key);
         }
     }
     if (f->hold.format != CKVC_HELD_F32) {
-        /* the shift is found, so x is free, and A A^T is computed anew by the keys as they are
-         * held. It has n * n numbers, which are 2 D * D where n is large enough for them to be
-         * used. */
+        /* The shift is found, so x is free, and A A^T is computed anew by the keys as they are
+         * held. It has n n numbers; cache_hold_keys uses 2 D D, and only where n is 2 D or more. */
         const hold_by by = {f->queries, p->n, f->attending.inv_freq, (float *)p->x, p->gram};
-        cache_hold_keys(&f->hold, (uint32_t)D, by, f->kept, f->n_kept, keys);
+        cache_hold_keys(&f->hold, f->keys.pairwise, (uint32_t)D, by, f->kept, f->n_kept, keys);
     }
     return true;
 }
@@ -371,7 +370,7 @@ static bool mend_by_query(const parts *p, const float *keys, float *values) {
         p->run.product(p->new_values, count, D, D, (fit_factor){p->e, n, 1, 1.0}, p->answer, n);
         for (size_t j = 0; j < count * D; j++) {
             if (!isfinite(p->new_values[j])) { return false; }
-            values[s * D + j] = within(&f->attending, p->new_values[j]);
+            values[s * D + j] = within(f, f->most_value, p->new_values[j]);
         }
     }
     return true;
@@ -407,7 +406,7 @@ static bool mend_by_entry(const parts *p, float *values) {
         for (size_t d = 0; d < D; d++) {
             const double value = (double)p->v[d] + added[s * D + d];
             if (!isfinite(value)) { return false; }
-            values[s * D + d] = within(&f->attending, value);
+            values[s * D + d] = within(f, f->most_value, value);
         }
     }
     return true;

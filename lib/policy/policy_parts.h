@@ -267,11 +267,10 @@ void ckvc_limit_logits(const ckvc_attending *a, const uint32_t *positions, size_
                        float *logits);
 /* The ridge of the shift of keys, as a part of the mean of its system's diagonal. */
 #define CKVC_FIT_KEY_RIDGE 0.01
-/* How the keys that a head keeps will be held. Values are then fitted to the keys as they are
- * held. */
+/* How the keys that a head keeps will be held, with the pairs that they have. Values are then
+ * fitted to the keys as they are held. */
 typedef struct ckvc_hold {
-    uint32_t format;   /* ckvc_held_as, rotated or not; 0: float32, so that keys stay as they are */
-    uint32_t pairwise; /* as ckvc_rows has it */
+    uint32_t format; /* ckvc_held_as, rotated or not; 0: float32, so that keys stay as they are */
     /* The head's mean key [D] before the rotation by position, where the format takes it out; else
      * NULL. */
     const float *mean;
@@ -292,6 +291,8 @@ typedef struct ckvc_fit {
     uint8_t *known;
     ckvc_attending attending;
     ckvc_hold hold;
+    /* The largest magnitudes of fitted keys and of fitted values; 0: what `attending` says. */
+    double most_key, most_value;
 } ckvc_fit;
 /* The bytes of scratch memory that ckvc_fit_entries needs, or SIZE_MAX where they are too many. */
 size_t ckvc_fit_bytes(uint32_t n_queries, uint32_t head_dim);

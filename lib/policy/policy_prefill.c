@@ -654,10 +654,11 @@ static void add_bank_attention(ckvc_prefill *p, const tile *t, const float *keys
 }
 
 /* The float32 numbers [count][D] of a tile's rows from `first` on. They lie in p->piece unless the
- * rows are such numbers already. */
+ * rows are such numbers already, one behind the other. */
 static const float *numbers_of(const ckvc_prefill *p, ckvc_rows r, cache_side side, uint32_t first,
                                uint32_t count) {
-    if (r.format == CKVC_HELD_F32 && !r.pairwise && r.stride == p->D * sizeof(float)) {
+    if (cache_rows_plain(r) && r.stride == p->D * sizeof(float) &&
+        (uintptr_t)r.first % sizeof(float) == 0) {
         return (const float *)r.first + (size_t)first * p->D;
     }
     for (uint32_t i = 0; i < count; i++) {
@@ -983,20 +984,6 @@ size_t ckvc_prefill_fit_rows_bytes(const ckvc_prefill *p) {
     return bytes;
 }
 
-/* Writes the kept rows of a side as they are, or in another format. */
-static void put_rows(const ckvc_prefill *p, cache_side side, ckvc_rows from, ckvc_rows as, void *to,
-                     const uint32_t *kept, uint32_t n) {
-    const size_t bytes = cache_rows_bytes(as, p->D);
-    for (size_t i = 0; i < n; i++) {
-        char *row = (char *)to + i * as.stride;
-        if (from.format == as.format) {
-            memcpy(row, (const char *)from.first + kept[i] * from.stride, bytes);
-        } else {
-            cache_rows_convert(from, side, p->D, kept[i], as, row);
-        }
-    }
-}
-
 int ckvc_prefill_fit_rows(const ckvc_prefill *p, uint32_t layer, uint32_t kv_head,
                           const ckvc_fitting_rows *fitting) {
     const ckvc_rows keys = fitting->keys, values = fitting->values,
@@ -1010,25 +997,31 @@ int ckvc_prefill_fit_rows(const ckvc_prefill *p, uint32_t layer, uint32_t kv_hea
         cache_rows_wrong(as_values, CACHE_VALUES, p->D)) {
         return -1;
     }
-    ckvc_fit f = {.keys = keys,
-                  .values = values,
-                  .attending = fitting->attending,
-                  .hold = {.format = as_keys.format, .pairwise = keys.pairwise}};
-    f.attending.most = fmin(cache_rows_most(as_keys, CACHE_KEYS, p->D),
-                            cache_rows_most(as_values, CACHE_VALUES, p->D));
-    /* the fit's own scratch memory is a multiple of 8 bytes */
-    float *k = (float *)((char *)fitting->scratch + ckvc_prefill_fit_bytes(p)),
-          *v = k + (size_t)n * p->D;
-    if (!ckvc_prefill_fits(p, layer) || !fit_head(p, layer, kv_head, f, fitting->scratch, k, v)) {
-        put_rows(p, CACHE_KEYS, keys, as_keys, fitting->kept_keys, kept, n);
-        put_rows(p, CACHE_VALUES, values, as_values, fitting->kept_values, kept, n);
-        return 0;
+    const ckvc_fit f = {.keys = keys,
+                        .values = values,
+                        .attending = fitting->attending,
+                        .hold = {.format = as_keys.format},
+                        .most_key = cache_rows_most(as_keys, CACHE_KEYS, p->D),
+                        .most_value = cache_rows_most(as_values, CACHE_VALUES, p->D)};
+    const float *k = NULL, *v = NULL;
+    if (ckvc_prefill_fits(p, layer)) {
+        /* the fit's own scratch memory is a multiple of 8 bytes */
+        float *room = (float *)((char *)fitting->scratch + ckvc_prefill_fit_bytes(p));
+        if (fit_head(p, layer, kv_head, f, fitting->scratch, room, room + (size_t)n * p->D)) {
+            k = room;
+            v = room + (size_t)n * p->D;
+        }
     }
-    for (size_t i = 0; i < n; i++, k += p->D, v += p->D) {
-        cache_rows_write(as_keys, CACHE_KEYS, p->D, k,
-                         (char *)fitting->kept_keys + i * as_keys.stride);
-        cache_rows_write(as_values, CACHE_VALUES, p->D, v,
-                         (char *)fitting->kept_values + i * as_values.stride);
+    for (size_t i = 0; i < n; i++) {
+        char *key = (char *)fitting->kept_keys + i * as_keys.stride,
+             *value = (char *)fitting->kept_values + i * as_values.stride;
+        if (k) {
+            cache_rows_write(as_keys, CACHE_KEYS, p->D, k + i * p->D, key);
+            cache_rows_write(as_values, CACHE_VALUES, p->D, v + i * p->D, value);
+        } else {
+            cache_rows_copy(keys, CACHE_KEYS, p->D, kept[i], as_keys, key);
+            cache_rows_copy(values, CACHE_VALUES, p->D, kept[i], as_values, value);
+        }
     }
-    return 1;
+    return k != NULL;
 }

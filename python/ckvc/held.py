@@ -122,8 +122,13 @@ def formats_of(text: str, head_dim: int) -> Tuple[Format, Format]:
 def rotated(x: torch.Tensor, size: int) -> torch.Tensor:
     """x with each `size` numbers multiplied by the orthonormal Hadamard matrix (Sylvester's), which is its own inverse. Sums are made in the C program's
     order."""
-    shape, step = x.shape, 1
+    if size == 1:
+        return x
+    shape, step, x = x.shape, 1, x.detach()
     while step < size:
-        first, second = x.reshape(-1, 2, step).unbind(1)
-        x, step = torch.stack([first + second, first - second], dim=1), 2 * step
-    return (x * size**-0.5).reshape(shape) if size > 1 else x
+        x = x.reshape(-1, 2, step)
+        out = torch.empty_like(x)
+        torch.add(x[:, 0], x[:, 1], out=out[:, 0])
+        torch.sub(x[:, 0], x[:, 1], out=out[:, 1])
+        x, step = out, 2 * step
+    return x.mul_(size**-0.5).reshape(shape)

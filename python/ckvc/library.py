@@ -110,11 +110,13 @@ def row_bytes(form: str, head_dim: int) -> int:
     return of_block[form.split("+")[0]] * head_dim // 32
 
 
-def _laid_out(what: str, x: Rows, n: int) -> _Rows:
-    """x for the library, which must have n rows. An Error says that it has not, or that a row's bytes do not lie together."""
+def _laid_out(what: str, x: Rows, n: int, head_dim: int) -> _Rows:
+    """x for the library, which gets a bare pointer. An Error says that x has not n rows, or not of the bytes that head_dim numbers take in its format, or that a
+    row's bytes do not lie together."""
     refuse(x.format not in FORMATS, f"{what}: the format {x.format}: want one of {', '.join(FORMATS)}")
-    if x.rows.ndim < 2 or len(x.rows) != n or not x.rows[:1].flags.c_contiguous:
-        raise Error(f"{what} have the shape {list(x.rows.shape)}, want {n} rows, the bytes of each together")
+    size, whole = row_bytes(x.format, head_dim), x.rows.ndim > 1 and len(x.rows) == n and x.rows[:1].flags.c_contiguous
+    if not whole or x.rows[:1].nbytes != size or x.rows.strides[0] < size:
+        raise Error(f"{what} have the shape {list(x.rows.shape)}, want {n} rows of {size} bytes ({head_dim} numbers in {x.format}), each in one piece, in ascending order")
     return _Rows(_at(x.rows), x.rows.strides[0], FORMATS.index(x.format), x.pairwise)
 
 
@@ -189,7 +191,7 @@ class Prefill:
     def cache_rows(self, layer: int, kv_head: int, keys: Rows, values: Rows, first: int = 0) -> None:
         """Hands over n keys and values of a KV head in the formats in which they are cached, of the positions from `first` on."""
         at, n = map(_whole, ("layer", "kv_head", "first"), (layer, kv_head, first)), len(values.rows)
-        self._checked(self._c.ckvc_prefill_cache_rows(self._p, *at, n, _laid_out("keys", keys, n), _laid_out("values", values, n)))
+        self._checked(self._c.ckvc_prefill_cache_rows(self._p, *at, n, _laid_out("keys", keys, n, self.head_dim), _laid_out("values", values, n, self.head_dim)))
 
     def keep(self, r_sem: float = 0.0) -> List[List[Array]]:
         """The ascending positions that each head keeps, [L][G]. r_sem: the perplexity of the window, if needs_r_sem says that the table reads it."""
@@ -236,13 +238,15 @@ class Prefill:
                  window: int = 0) -> Tuple[Array, Array]:
         """The bytes [n, bytes of a row] of the keys and of the values that a head keeps, held in `formats`. They are fitted as `fit` says, values to the keys as
         they are then held; where the table fits nothing, rows are copied, or rounded to the new format. keys, values: the prompt's T rows."""
+        refuse(len(formats) != 2 or any(form not in FORMATS for form in formats), f"formats {formats}: want two of {', '.join(FORMATS)}, of keys and of values")
         n, attending = self._fitting(layer, kv_head, scale, cap, window)
-        of_keys, of_values = (_laid_out(what, x, self.n_tokens) for what, x in (("keys", keys), ("values", values)))
+        refuse(not n, f"fit_rows: no sets yet, or no head {kv_head} in layer {layer}: call keep() first")
+        of_keys, of_values = (_laid_out(what, x, self.n_tokens, self.head_dim) for what, x in (("keys", keys), ("values", values)))
         k, v = (np.empty((n, row_bytes(form, self.head_dim)), np.uint8) for form in formats)
         scratch = np.empty(self._c.ckvc_prefill_fit_rows_bytes(self._p), np.uint8)
         fitting = _FittingRows(attending, of_keys, of_values, *map(_at, (scratch, k, v)), *map(FORMATS.index, formats), k.shape[1], v.shape[1])
         if self._c.ckvc_prefill_fit_rows(self._p, layer, kv_head, byref(fitting)) < 0:
-            raise Error(f"{self.table.name}: heads of {self.head_dim} numbers cannot be held in {'/'.join(formats)} of {keys.format}/{values.format}, or there are no sets yet")
+            raise Error(f"{self.table.name}: heads of {self.head_dim} numbers cannot be held in {'/'.join(formats)}, of {keys.format}/{values.format}: blocks want a multiple of 32 numbers, rotations one of 64")
         return k, v
 
     def _fitting(self, layer: int, kv_head: int, scale: float, cap: float, window: int, most: float = 0.0) -> Tuple[int, _Attending]:

@@ -159,8 +159,8 @@ def score_of(table: library.Table, budget: float, n_tokens: int) -> Score:
 def format_of(dtype: Any, head_dim: int) -> str:
     """The name of the format in which a cache holds keys or values, as `Table.held` has it. llama.cpp rotates a head before it quantises it if its size is a
     multiple of ROTATED: since April 2026 (pull request 21038), and unless the environment has LLAMA_ATTN_ROT_DISABLE=1. A state does not say, so this process
-    must have the variable if the one that wrote the state had it."""
-    name = {0: "f32", 1: "f16", 2: "q4_0", 8: "q8_0"}[KINDS[dtype]]
+    must have the variable if the one that wrote a quantised state had it, or if the one that reads what is kept has it."""
+    name = next(name for name, kind in NAMES.items() if kind == KINDS[dtype])
     off = os.environ.get("LLAMA_ATTN_ROT_DISABLE", "").strip()
     rotates = dtype.names and head_dim % ROTATED == 0 and not (off.isdigit() and int(off))
     return name + ("+rot" if rotates else "")
@@ -178,7 +178,7 @@ def types_of(formats: str, model: Model) -> Tuple[Any, Any]:
 def rows_of(state: State, model: Model, layer: int) -> List[Tuple[library.Rows, library.Rows]]:
     """Keys and values of each head of a layer, ordered by position."""
     of_values = state.values[layer].T if state.transposed else state.values[layer]
-    k, v = (x[state.order].reshape(len(state.order), model.n_kv_heads, -1) for x in (state.keys[layer], of_values))
+    k, v = (np.ascontiguousarray(x[state.order]).reshape(len(state.order), model.n_kv_heads, -1) for x in (state.keys[layer], of_values))
     of_key, of_value = (format_of(x.dtype, model.head_dim) for x in (k, v))
     return [(library.Rows(k[:, g], of_key, model.pairwise), library.Rows(v[:, g], of_value)) for g in range(model.n_kv_heads)]
 
@@ -196,17 +196,18 @@ def kept_of(state: State, model: Model, table: library.Table, budget: float, for
     T, G, D = len(state.order), model.n_kv_heads, model.head_dim
     p = library.Prefill(table, model.n_query_heads, D, T, budget, model.inv_freq, n_layers=model.n_layers, n_kv_heads=G, score=score_of(table, budget, T), floor=1.0,
                         attending=[(D**-0.5, 0.0, 0)] * model.n_layers)
-    own = state.keys[0].dtype, state.values[0].dtype
-    held = own if formats is None else types_of(formats, model)
+    own = [(k.dtype, v.dtype) for k, v in zip(state.keys, state.values)]
+    held = own if formats is None else [types_of(formats, model)] * model.n_layers
     if held == own and (p.whole or budget_tokens(budget, T) >= T):
         return None
     for layer in range(model.n_layers):
         for g, (k, v) in enumerate(rows_of(state, model, layer)):
             p.cache_rows(layer, g, k, v)
-    kept, names = Kept(np.array(p.keep()), [], []), tuple(format_of(x, D) for x in held)
-    for layer in range(model.n_layers):
+    kept = Kept(np.array(p.keep()), [], [])
+    for layer, types in enumerate(held):
+        names = format_of(types[0], D), format_of(types[1], D)
         rows = [p.fit_rows(layer, g, k, v, names, D**-0.5) for g, (k, v) in enumerate(rows_of(state, model, layer))]
-        for x, dtype, into in zip(zip(*rows), held, (kept.keys, kept.values)):
+        for x, dtype, into in zip(zip(*rows), types, (kept.keys, kept.values)):
             into.append(np.stack([of_head.view(dtype) for of_head in x], axis=1))
     return kept
 
@@ -258,8 +259,9 @@ def compact(llama: Any, seq_id: int, table: Union[library.Table, FilePath], budg
     llama: a Llama or a llama_context pointer, with a cache of F32, F16, Q8_0 or Q4_0. Before a Llama reads a text that does not begin with this whole prompt,
     call its reset(): otherwise it takes the beginning that both share for cached. table: a library.Table or the path of a .ckvt. budget: tokens from 1 up, or
     a share of T below 1. model: the GGUF file; needed if llama is a pointer. into: another context of the same model. What is kept then goes to its sequence
-    seq_id, and `llama` stays as it was. This context may be as small as B and the answer need. formats: the types of its cache if they are others, such as
-    "q8_0/q4_0" for keys and values: so a prompt can be read in F16, and what is kept of it held in fewer bits.
+    seq_id, and `llama` stays as it was. A bare llama_context may be as small as B and the answer need; a Llama needs room for T. formats: the types of into's
+    cache if they are not those of llama's, such as "q8_0/q4_0" for keys and values: so a prompt can be read in F16, and what is kept of it held in fewer bits.
+    Where values are not quantised, both contexts must use flash attention, or neither.
 
     An Error leaves the sequence as it was. It says that the state is not one that read_state takes, that another sequence shares cells, that the table reads
     attention or is for another model, or that the budget is none. If llama.cpp takes back neither the cut state nor its own, the Error says
@@ -275,7 +277,7 @@ def compact(llama: Any, seq_id: int, table: Union[library.Table, FilePath], budg
     context = getattr(llama, "ctx", llama)
     goal = context if into is None else getattr(into, "ctx", into)
     in_place = goal == context
-    refuse(in_place and formats is not None, f"{name}: formats are those of another context: name it as into=")
+    refuse(in_place and formats is not None, f"{name}: a context keeps its own types: formats= needs another context, into=")
     for x in (context, goal):
         refuse(not 0 <= seq_id < c.llama_n_seq_max(x), f"{name}: the context has sequences 0 to {c.llama_n_seq_max(x) - 1}")
     model = model if isinstance(model, Model) else model_of(model)

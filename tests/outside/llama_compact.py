@@ -286,6 +286,17 @@ def binding(prompt):
     want, _ = greedy(whole, whole.feed(other, 0, False), len(other), 16)
     llm.reset()
     outside.at_most("Llama.generate: another text is read anew after reset()", int(text(llm, other) != want), 0)
+    llm.reset()
+    llm.eval(prompt)
+    small = c.Llama(str(path), **options | dict(type_k=Q8_0, type_v=Q4_0, flash_attn=True))  # as python/README.md does it
+    part = Context(T + 64, (Q8_0, Q4_0), True)
+    for goal in (small, part):
+        ckvc.llama.compact(llm, 0, table, 0.5, model=path, into=goal, formats="q8_0/q4_0")
+    small.n_tokens, small.input_ids[:] = llm.n_tokens, llm.input_ids
+    want, _ = greedy(part, part.feed(more, T), T + len(more), 16)
+    outside.at_most("another Llama, of Q8_0 and Q4_0, goes on behind what is kept: a context's text", int(text(small, prompt + more) != want), 0)
+    part.close()
+    small.close()
     llm.close()
     llm = c.Llama(str(path), rope_freq_base=5e4, **options)
     llm.eval(prompt)

@@ -257,6 +257,50 @@ def test_rows():
                             assert (np.ascontiguousarray(got.reshape(30, G, -1)[:, g]).view(np.uint8) == layer * 20 + g * 2 + i).all()
 
 
+def test_pairs():
+    """A state whose keys are in pairs (2i, 2i + 1) keeps what one in pairs (i, i + 2) keeps, with the same numbers in llama.cpp's order: heads of 4 numbers, and a
+    table whose ranking reads keys and whose bank fits them."""
+    order = [0, 2, 1, 3]  # of the numbers of a head, as pairs have them
+    t = table(bank=np.zeros((L, H, 4, 2)))
+    arrays = {k: x for k, x in t.sections.items()} | {"FLAGS": np.array([t.flags], "<u8"), "META": np.frombuffer(t.text["META"], "u1")}
+    arrays["THETA"] = (RNG.standard_normal((L, G, t.theta.shape[2] + 2)) / 4).astype("<f4")
+    arrays["BANK"] = (RNG.standard_normal((L, H, 4, 4)) * 2).astype("<f2")
+    t = library.Table("four", table_bytes("four", arrays))
+    k, v = RNG.standard_normal((2, L, T, G, 4)).astype("<f4")
+    kept = []
+    for pairwise in (False, True):
+        m = llama.Model("m", L, H, G, 4, np.array([1.0, 0.1]), pairwise)
+        keys = [x.reshape(T, -1) for x in (k[..., order] if pairwise else k)]
+        s = llama.State("s", on(b""), 1, 0, 0, np.arange(T), False, keys, [x.reshape(T, -1) for x in v])
+        kept.append(llama.kept_of(s, m, t, 0.5, "f16/f32"))
+    halves, pairs = kept
+    assert np.array_equal(halves.sets, pairs.sets) and (np.diff(halves.sets[0, 0]) > 1).any()
+    for layer in range(L):
+        assert np.array_equal(halves.keys[layer][..., order], pairs.keys[layer]) and np.array_equal(halves.values[layer], pairs.values[layer])
+    assert (halves.keys[0] != np.take_along_axis(k[0], halves.sets[0].T[..., None], 0).astype("<f2")).any()  # they are fitted
+
+
+def test_refused_rows():
+    """Rows whose bytes the library would have to guess."""
+    p = library.Prefill(table(), H, D, T, 0.5, INV_FREQ, score=ckvc.Score("learned", 0, 0, False, 2, "heads"), floor=1.0)
+    x = np.zeros((T, 2, D), "<f2")
+    good = library.Rows(x[:, 0], "f16")
+    for bad, why in ((library.Rows(x[:, 0], "f32"), "keys have the shape [80, 2], want 80 rows of 8 bytes (2 numbers in f32)"), (library.Rows(x[:, 0, :1], "f16"), "rows of 4 bytes"),
+                     (library.Rows(x[::-1, 0], "f16"), "in ascending order"), (library.Rows(x[:, :, 0], "f16"), "each in one piece"),
+                     (library.Rows(x[:, 0], "int8"), "the format int8: want one of f32, f32+rot")):
+        refused(why, p.cache_rows, 0, 0, bad, good)
+    refused("cache of head 0 in layer 0: positions 0 holds a value that is not finite", p.cache_rows, 0, 0, good, library.Rows(x[:, 0] + np.float16("nan"), "f16"))
+    refused("no sets yet, or no head 0 in layer 0", p.fit_rows, 0, 0, good, good, ("f16", "f16"), 1.0)
+    for layer in range(L):
+        for g in range(G):
+            p.cache_rows(layer, g, good, good)
+    p.keep()
+    refused("no head 0 in layer 9", p.fit_rows, 9, 0, good, good, ("f16", "f16"), 1.0)
+    for formats in (("int8", "f16"), ("f16",)):
+        refused("want two of f32", p.fit_rows, 0, 0, good, good, formats, 1.0)
+    refused("heads of 2 numbers cannot be held in q8_0/f16", p.fit_rows, 0, 0, good, good, ("q8_0", "f16"), 1.0)
+
+
 def test_other_formats():
     """What is kept of an F32 state, held in others; a prompt that is kept whole is converted, too; values that are quantised are not transposed."""
     t = table(bank=RNG.standard_normal((L, H, 4, D)) * 2)
@@ -371,7 +415,7 @@ def test_compact():
         assert llama.compact(x, 0, t, 80, into=small).n_cells == T and small.data == whole
         said = llama.compact(x, 0, t, 0.5, into=small, formats="f32")
         assert len(small.data) == len(state(0)) - 40 * 108 and said[2:] == (L * 2 * G * D * 2 * T, L * 2 * G * D * 4 * 40)
-        refused("name it as into=", llama.compact, x, 0, t, 0.5, formats="f16")
+        refused("formats= needs another context, into=", llama.compact, x, 0, t, 0.5, formats="f16")
         x.context_params.rope_freq_base = 5e4
         refused("options of its own", llama.compact, x, 0, t, 0.5, into=small)
 

@@ -210,6 +210,27 @@ TEST(heads_that_do_not_fit) {
          CKVC_E_USAGE, "--cache-keys: heads of 96 numbers cannot be rotated");
 }
 
+/* Rotations have the bits of sums and differences that are made one after the other. */
+TEST(rotations_bit_for_bit) {
+    float x[1024], want[1024];
+    ckvc_rng rng = rng_of(1, 2, 3);
+    for (size_t size = 8; size <= 1024; size *= 2) {
+        for (size_t i = 0; i < 1024; i++) { x[i] = want[i] = (float)(ckvc_rng_double(&rng) - 0.5); }
+        for (size_t step = 1; step < size; step *= 2) {
+            for (size_t i = 0; i < 1024; i++) {
+                if (i / step % 2 == 0) {
+                    const float first = want[i], second = want[i + step];
+                    want[i] = first + second;
+                    want[i + step] = first - second;
+                }
+            }
+        }
+        for (size_t i = 0; i < 1024; i++) { want[i] *= (float)(1.0 / sqrt((double)size)); }
+        cache_rotate(x, 1024, (int32_t)size);
+        assert_memory_equal(x, want, sizeof x);
+    }
+}
+
 /* R(p) c is what RoPE makes of c at p: here by complex numbers, and in double. */
 TEST(mean_keys) {
     enum { D = 10 };

@@ -9,13 +9,15 @@
 #include "lib/stats/resample.h"
 #include "tests/unit/sets_fixture.h"
 
-enum { L = 2, G = 2, T = 90, D = 64, BANK = 2 * D, ROW = D * 4 };
+enum { L = 2, G = 2, T = 90, D = 128, BANK = 2 * D, ROW = D * 4 };
 
 /* A cache of a model whose query heads have a KV head each. Rows lie as [T][G], so that those of a
  * head have another head's between them. */
 typedef struct rig {
-    uint32_t format, pairwise, kept_as; /* the format of the prompt, and that of what is kept */
-    size_t row_bytes;                   /* of a row; values have as many */
+    uint32_t format, pairwise;       /* of the prompt; */
+    uint32_t keys_as, values_as;     /* and the formats of what is kept */
+    size_t key_stride, value_stride; /* of what is kept */
+    size_t row_bytes;                /* of a row; values have as many */
     unsigned char keys[L][T * G * ROW], values[L][T * G * ROW]; /* as they are held */
     float held_keys[L * G][T * D], held_values[L * G][T * D];   /* the numbers that these are */
     unsigned char kept_keys[T * 2 * ROW], kept_values[T * ROW];
@@ -29,7 +31,7 @@ static float draw(ckvc_rng *rng) { return (float)(ckvc_rng_double(rng) * 2 - 1);
 
 /* The rotation that a format of this side has (cache_format.h). */
 static int32_t rotation(uint32_t format, cache_side side) {
-    return format % 2 ? (side == CACHE_KEYS ? D : 64) : 1;
+    return format % 2 ? (side == CACHE_KEYS ? D & -D : 64) : 1;
 }
 
 /* Holds x [D] as a row in this format at `to`, and makes it the numbers that are held. */
@@ -61,7 +63,6 @@ static void open_rig(rig *r, uint32_t format, uint32_t pairwise) {
     ckvc_rng rng = rng_of(8, format, pairwise);
     *r = (rig){.format = format,
                .pairwise = pairwise,
-               .kept_as = format,
                .row_bytes = cache_bytes((cache_format)format, D),
                .table = new_start_table(L, G, 1, 1, budgets, 1, 16, NULL)};
     for (int i = 0; i < D / 2; i++) { r->inv_freq[i] = pow(10000, -2.0 * i / D); }
@@ -137,37 +138,47 @@ static ckvc_prefill *prefill(const rig *r, bool by_rows) {
     return p;
 }
 
-/* What is kept of a head, by its rows, in r->kept_keys, whose rows have gaps, and r->kept_values.
- */
+/* Sets the formats of what is kept. The rows of its keys have gaps. */
+static void keep_as(rig *r, uint32_t keys, uint32_t values) {
+    r->keys_as = keys;
+    r->values_as = values;
+    r->key_stride = 2 * cache_bytes((cache_format)keys, D);
+    r->value_stride = cache_bytes((cache_format)values, D);
+}
+
+/* What is kept of a head, by its rows, in r->kept_keys and r->kept_values. */
 static int fit_rows(rig *r, const ckvc_prefill *p, uint32_t l, uint32_t g) {
     CKVC_AUTO_FREE void *scratch = malloc(ckvc_prefill_fit_rows_bytes(p));
-    const size_t bytes = cache_bytes((cache_format)r->kept_as, D);
-    const ckvc_fitting_rows f = {.attending = r->attending[l],
-                                 .keys = rows_of(r, CACHE_KEYS, l, g),
-                                 .values = rows_of(r, CACHE_VALUES, l, g),
+    const ckvc_fitting_rows f = {.attending = r->attending[0],
+                                 .keys = rows_of(r, CACHE_KEYS, l % L, g),
+                                 .values = rows_of(r, CACHE_VALUES, l % L, g),
                                  .scratch = scratch,
                                  .kept_keys = r->kept_keys,
                                  .kept_values = r->kept_values,
-                                 .key_format = r->kept_as,
-                                 .value_format = r->kept_as,
-                                 .key_stride = 2 * bytes,
-                                 .value_stride = bytes};
+                                 .key_format = r->keys_as,
+                                 .value_format = r->values_as,
+                                 .key_stride = r->key_stride,
+                                 .value_stride = r->value_stride};
     return ckvc_prefill_fit_rows(p, l, g, &f);
 }
 
 static ckvc_rows kept_rows(const rig *r, cache_side side) {
-    const size_t bytes = cache_bytes((cache_format)r->kept_as, D);
-    return side == CACHE_KEYS ? (ckvc_rows){r->kept_keys, 2 * bytes, r->kept_as, r->pairwise}
-                              : (ckvc_rows){r->kept_values, bytes, r->kept_as, 0};
+    return side == CACHE_KEYS ? (ckvc_rows){r->kept_keys, r->key_stride, r->keys_as, r->pairwise}
+                              : (ckvc_rows){r->kept_values, r->value_stride, r->values_as, 0};
 }
 
 /* What the fit gives in float32 for a head of the first layer, from the numbers that are held. */
 static void fit_numbers(const rig *r, const ckvc_prefill *p, uint32_t g, ckvc_hold hold, float *k,
                         float *v) {
+    static float pairs[T * D];
     CKVC_AUTO_FREE void *scratch = malloc(ckvc_prefill_fit_bytes(p));
+    for (size_t i = 0; i < (size_t)T * D; i++) {
+        const size_t d = i % D, from = r->pairwise ? d / 2 + d % 2 * (D / 2) : d;
+        pairs[i] = r->held_keys[g][i - d + from];
+    }
     ckvc_fit f = {.n_tokens = T,
                   .head_dim = D,
-                  .keys = float_rows(r->held_keys[g], D),
+                  .keys = {pairs, D * sizeof *pairs, CKVC_HELD_F32, r->pairwise},
                   .values = float_rows(r->held_values[g], D),
                   .ridge = 0.1,
                   .attending = r->attending[0],
@@ -213,10 +224,10 @@ static void check_fitted(rig *r, const ckvc_prefill *p, uint32_t g) {
     memcpy(k, rounded, n * D * sizeof *k); /* the fitted keys before they are held */
     for (uint32_t i = 0; i < n; i++) {
         cache_rows_read(kept_rows(r, CACHE_KEYS), CACHE_KEYS, D, i, keys + i * D);
-        hold(r, r->kept_as, CACHE_KEYS, rounded + i * D, room);
+        hold(r, r->keys_as, CACHE_KEYS, rounded + i * D, room);
     }
-    if (r->kept_as < CACHE_Q4_0) { /* a number at a time; rotated ones are rotated back */
-        const double close = r->kept_as % 2 ? 2e-6 : 0;
+    if (r->keys_as < CACHE_Q4_0) { /* a number at a time; rotated ones are rotated back */
+        const double close = r->keys_as % 2 ? 2e-6 : 0;
         for (size_t i = 0; i < (size_t)n * D; i++) {
             assert_float_equal(keys[i], rounded[i], close);
         }
@@ -225,11 +236,11 @@ static void check_fitted(rig *r, const ckvc_prefill *p, uint32_t g) {
         if (!(by_bank < 0.8 * alone)) { fail_msg("%g for %g", by_bank, alone); }
     }
     /* values are fitted to the keys as they are held */
-    fit_numbers(r, p, g, (ckvc_hold){r->kept_as, r->pairwise, NULL}, k, v);
+    fit_numbers(r, p, g, (ckvc_hold){r->keys_as, NULL}, k, v);
     for (uint32_t i = 0; i < n; i++) {
         float value[D];
         cache_rows_read(kept_rows(r, CACHE_VALUES), CACHE_VALUES, D, i, value);
-        hold(r, r->kept_as, CACHE_VALUES, v + i * D, room);
+        hold(r, r->values_as, CACHE_VALUES, v + i * D, room);
         for (int d = 0; d < D; d++) {
             assert_float_equal(keys[i * D + d], k[i * D + d], 2e-6);
             assert_float_equal(value[d], v[i * D + d], 2e-6);
@@ -248,16 +259,14 @@ static void check_copied(rig *r, const ckvc_prefill *p, uint32_t g) {
         const unsigned char *row = r->kept_keys + i * kept_rows(r, CACHE_KEYS).stride;
         float k[D], v[D], want[2][D];
         unsigned char room[ROW];
-        if (r->kept_as == r->format) {
+        if (r->keys_as == r->format) {
             assert_memory_equal(row, (const char *)keys.first + kept[i] * keys.stride,
                                 r->row_bytes);
         }
         memcpy(want[0], r->held_keys[G + g] + at, sizeof want[0]);
         memcpy(want[1], r->held_values[G + g] + at, sizeof want[1]);
-        if (r->kept_as != r->format) {
-            hold(r, r->kept_as, CACHE_KEYS, want[0], room);
-            hold(r, r->kept_as, CACHE_VALUES, want[1], room);
-        }
+        if (r->keys_as != r->format) { hold(r, r->keys_as, CACHE_KEYS, want[0], room); }
+        if (r->values_as != r->format) { hold(r, r->values_as, CACHE_VALUES, want[1], room); }
         cache_rows_read(kept_rows(r, CACHE_KEYS), CACHE_KEYS, D, i, k);
         cache_rows_read(kept_rows(r, CACHE_VALUES), CACHE_VALUES, D, i, v);
         assert_memory_equal(k, want[0], sizeof k);
@@ -273,8 +282,8 @@ TEST(rows_are_their_numbers) {
         same_bits(by_rows, by_numbers);
         for (uint32_t g = 0; g < G; g++) {
             for (int other = 0; other < 2; other++) {
-                r.kept_as =
-                    other ? (CKVC_HELD_Q4_0 + CKVC_HELD_ROTATED + i) % CACHE_Q4_0_MEAN : r.format;
+                keep_as(&r, other ? (CKVC_HELD_Q4_0 + i) % CACHE_Q4_0_MEAN : r.format,
+                        other ? (CKVC_HELD_FP8 + i / 2) % CACHE_Q4_0_MEAN : r.format);
                 assert_int_equal(fit_rows(&r, by_rows, 0, g), 1);
                 check_fitted(&r, by_rows, g);
                 check_copied(&r, by_rows, g);
@@ -287,6 +296,7 @@ TEST(rows_are_their_numbers) {
 TEST(range) {
     CKVC_AUTO(close_rig) rig r;
     open_rig(&r, CKVC_HELD_F16, 0);
+    keep_as(&r, CKVC_HELD_F16, CKVC_HELD_F16);
     for (size_t i = 0; i < (size_t)T * G * D; i++) {
         unsigned char *at = r.values[0] + 2 * i;
         ckvc_put_u16(at, ckvc_f16_of_f32(6e4f * ckvc_f32_of_f16(ckvc_get_u16(at))));
@@ -319,8 +329,8 @@ TEST(refusals) {
     ckvc_rows bad = keys;
     bad.format = CKVC_HELD_Q4_0_MEAN;
     refused(&r, bad, values,
-            "keys of head 0 in layer 0: format 12, stride 72, heads of 64 numbers: "
-            "a format of no cache (ckvc_held_as), or one that takes a mean out");
+            "keys of head 0 in layer 0: format 12, stride 144, heads of 128 numbers: no format of "
+            "rows");
     bad.format = UINT32_MAX;
     refused(&r, keys, bad, "values of head 0 in layer 0: format 4294967295");
     bad = keys;
@@ -333,21 +343,91 @@ TEST(refusals) {
     bad.first = r.kept_keys;
     memset(r.kept_keys, 0xFF, sizeof r.kept_keys); /* scales that are NaN */
     refused(&r, bad, values, "positions 0 holds a value that is not finite");
-    CKVC_AUTO_FREE ckvc_prefill *p = prefill(&r, true);
-    assert_int_equal(fit_rows(&r, p, L, 0), -1); /* no such layer */
-    r.kept_as = CKVC_HELD_Q4_0_MEAN;
-    assert_int_equal(fit_rows(&r, p, 0, 0), -1);
-    r.format = CKVC_HELD_Q4_0_MEAN;
-    r.kept_as = CKVC_HELD_F32;
-    assert_int_equal(fit_rows(&r, p, 0, 0), -1);
-    /* heads of 48 numbers have no blocks, those of 96 are not rotated */
-    assert_non_null(
-        strstr(cache_rows_wrong((ckvc_rows){NULL, 96, CKVC_HELD_Q8_0, 0}, CACHE_KEYS, 48),
-               "blocks of 32"));
-    assert_non_null(cache_rows_wrong((ckvc_rows){NULL, 192, CKVC_HELD_F16 + 1, 0}, CACHE_KEYS, 96));
+    bad = keys;
+    bad.stride = ROW;
+    bad.format = CKVC_HELD_F16;
+    bad.pairwise = 1;
+    assert_non_null(strstr(cache_rows_wrong(bad, CACHE_KEYS, 7), "an odd number of numbers"));
+    static const struct {
+        ckvc_rows rows;
+        uint32_t D;
+        const char *why;
+    } heads[] = {
+        {{NULL, 9999, CKVC_HELD_Q8_0, 0}, 48, "blocks want heads whose size is a multiple of 32"},
+        {{NULL, 9999, CKVC_HELD_F16 + 1, 0},
+         96,
+         "heads are rotated whose size is a multiple of 64"},
+        {{NULL, 9999, CKVC_HELD_F16, 0}, 1026, "heads of more than 1024 numbers"},
+        {{NULL, 9999, CKVC_HELD_F32, 1}, 1026, "heads of more than 1024 numbers"},
+        {{NULL, 101, CKVC_HELD_Q8_0, 1}, 96, "a stride below a row's bytes"}};
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
+        const char *why = cache_rows_wrong(heads[i].rows, CACHE_KEYS, heads[i].D);
+        if (!why || !strstr(why, heads[i].why)) { fail_msg("%zu: %s", i, why ? why : "none"); }
+    }
     assert_null(cache_rows_wrong((ckvc_rows){NULL, 102, CKVC_HELD_Q8_0, 1}, CACHE_KEYS, 96));
-    assert_non_null(cache_rows_wrong((ckvc_rows){NULL, 9999, CKVC_HELD_F16, 0}, CACHE_KEYS, 1026));
     assert_null(cache_rows_wrong(float_rows(NULL, 1026), CACHE_KEYS, 1026));
+}
+
+/* Where one side of what is asked for cannot be, nothing is written. */
+TEST(fits_that_are_refused) {
+    static const uint32_t f16 = CKVC_HELD_F16, mean = CKVC_HELD_Q4_0_MEAN;
+    CKVC_AUTO(close_rig) rig r;
+    open_rig(&r, f16, 0);
+    CKVC_AUTO_FREE ckvc_prefill *p = begin(&r), *kept = prefill(&r, true);
+    keep_as(&r, f16, f16);
+    assert_int_equal(fit_rows(&r, p, 0, 0), -1); /* nothing is chosen yet */
+    assert_int_equal(fit_rows(&r, kept, L, 0), -1);
+    for (int side = 0; side < 2; side++) {
+        keep_as(&r, side ? f16 : mean, side ? mean : f16);
+        assert_int_equal(fit_rows(&r, kept, 0, 0), -1);
+        keep_as(&r, f16, f16);
+        *(side ? &r.value_stride : &r.key_stride) = 2 * D - 1;
+        assert_int_equal(fit_rows(&r, kept, 0, 0), -1);
+    }
+    keep_as(&r, f16, f16);
+    r.format = mean;
+    assert_int_equal(fit_rows(&r, kept, 0, 0), -1);
+    for (size_t b = 0; b < sizeof r.kept_keys; b++) { assert_int_equal(r.kept_keys[b], 0); }
+}
+
+/* A prompt that is no longer than the window is kept whole, in the new formats. */
+TEST(kept_whole) {
+    CKVC_AUTO(close_rig) rig r;
+    open_rig(&r, CKVC_HELD_F16, 1);
+    r.request.n_tokens = 16;
+    CKVC_AUTO_FREE ckvc_prefill *p = begin(&r);
+    assert_true(ckvc_prefill_keeps_all(p));
+    assert_int_equal(ckvc_prefill_keep(p, NAN), 0);
+    keep_as(&r, CKVC_HELD_Q8_0, CKVC_HELD_F32);
+    assert_int_equal(fit_rows(&r, p, 1, 1), 0);
+    for (uint32_t i = 0; i < 16; i++) {
+        float k[D], want[D];
+        unsigned char room[ROW];
+        memcpy(want, r.held_keys[G + 1] + i * D, sizeof want);
+        hold(&r, CKVC_HELD_Q8_0, CACHE_KEYS, want, room);
+        cache_rows_read(kept_rows(&r, CACHE_KEYS), CACHE_KEYS, D, i, k);
+        assert_memory_equal(k, want, sizeof k);
+        cache_rows_read(kept_rows(&r, CACHE_VALUES), CACHE_VALUES, D, i, k);
+        assert_memory_equal(k, r.held_values[G + 1] + i * D, sizeof k);
+    }
+}
+
+/* The largest numbers that rows take stay finite when they are held; fp8 clamps by itself. */
+TEST(largest_numbers) {
+    for (uint32_t format = 0; format < CACHE_Q4_0_MEAN; format++) {
+        for (int side = 0; side < 2; side++) {
+            const ckvc_rows rows = {NULL, ROW, format, 0};
+            const double most = cache_rows_most(rows, (cache_side)side, D);
+            float x[D];
+            unsigned char room[ROW];
+            for (int d = 0; d < D; d++) { x[d] = (float)most; }
+            cache_rows_write(rows, (cache_side)side, D, x, room);
+            cache_rows_read((ckvc_rows){room, ROW, format, 0}, (cache_side)side, D, 0, x);
+            for (int d = 0; d < D; d++) { assert_true(isfinite(x[d])); }
+            /* no number that a model has is cut, but by float16's own range */
+            assert_true(most >= 65504 / sqrt(rotation(format, (cache_side)side)));
+        }
+    }
 }
 
 RUN_TESTS(NULL, NULL)
