@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "formats/setting/setting.h"
 #include "lib/base/json.h"
 
 /* Ways to spend bytes, the preferred first: of heads that can be rotated, of heads that go into

@@ -383,3 +383,30 @@ ckvc_status setting_match(const setting *made, const char *where, const setting 
                      advice ? "; " : "", advice ? advice : "", goes_on ? d.what : "",
                      goes_on ? " " : "", goes_on ? d.made : "");
 }
+
+/* ---- formats of caches ---- */
+
+static ckvc_status formats_check(cache_format f, const char *option, int32_t head_dim,
+                                 ckvc_err *err) {
+    const int32_t multiple = cache_format_multiple(f);
+    if (head_dim % multiple == 0) { return CKVC_OK; }
+    if (multiple == 32) {
+        return ckvc_fail(err, CKVC_E_USAGE,
+                         "--%s: heads of %d numbers do not go into whole blocks of %d, which q8_0 "
+                         "and q4_0 have; use f16, bf16 or fp8",
+                         option, head_dim, multiple);
+    }
+    return ckvc_fail(
+        err, CKVC_E_USAGE,
+        "--%s: heads of %d numbers cannot be rotated: as in llama.cpp, their size must "
+        "be a multiple of %d; leave out +rot",
+        option, head_dim, multiple);
+}
+
+ckvc_status cache_formats_check(cache_formats f, int32_t head_dim, ckvc_err *err) {
+    CKVC_TRY(formats_check(f.keys, "cache-keys", head_dim, err));
+    CKVC_FAIL_IF(f.values >= CACHE_Q4_0_MEAN, err, CKVC_E_USAGE,
+                 "--cache-values: %s is a format of keys, whose mean is taken out; leave out +mean",
+                 cache_format_name(f.values));
+    return formats_check(f.values, "cache-values", head_dim, err);
+}

@@ -75,6 +75,9 @@ typedef struct setting {
 static inline cache_formats setting_formats(const setting *s) {
     return (cache_formats){s->cache_keys, s->cache_values};
 }
+/* CKVC_E_USAGE, which names the option, where heads of this size do not go into whole blocks or
+ * cannot be rotated, or where values have a format of keys alone. */
+ckvc_status cache_formats_check(cache_formats f, int32_t head_dim, ckvc_err *err) CKVC_MUST_CHECK;
 
 /* The places where settings are written. Each has keys of its own. */
 typedef enum setting_place {

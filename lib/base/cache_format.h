@@ -98,9 +98,6 @@ int32_t cache_value_rotation(cache_formats f, int32_t head_dim);
 /* What the size of a head must be a multiple of, so that heads go into whole blocks and can be
  * rotated: 1, 32 or 64. */
 int32_t cache_format_multiple(cache_format f);
-/* CKVC_E_USAGE, which names the option, where heads of this size do not go into whole blocks or
- * cannot be rotated, or where values have a format of keys alone. (cache_format_check.c) */
-ckvc_status cache_formats_check(cache_formats f, int32_t head_dim, ckvc_err *err) CKVC_MUST_CHECK;
 
 /* Multiplies each block of `rotation` numbers among the n of x by the orthonormal Hadamard matrix
  * (Sylvester's), in place. `rotation` is 1, or a power of two from 8 to CACHE_HEAD_MAX. */

@@ -168,4 +168,22 @@ TEST(texts) {
     assert_true(record_set_text(&f->m, &s, most));
 }
 
+TEST(heads_that_do_not_fit) {
+    const cache_formats blocks = {CACHE_F16, CACHE_Q8_0}, rotated = {CACHE_F16_ROT, CACHE_F32},
+                        bytes = {CACHE_FP8, CACHE_BF16};
+    OK(cache_formats_check(blocks, 96, &err));
+    OK(cache_formats_check(bytes, 7, &err));
+    OK(cache_formats_check(rotated, 192, &err));
+    SAYS(cache_formats_check(blocks, 48, &err), CKVC_E_USAGE,
+         "--cache-values: heads of 48 numbers do not go into whole blocks of 32");
+    SAYS(cache_formats_check(rotated, 96, &err), CKVC_E_USAGE,
+         "--cache-keys: heads of 96 numbers cannot be rotated");
+    const cache_formats mean = {CACHE_Q4_0_MEAN, CACHE_Q4_0};
+    OK(cache_formats_check(mean, 96, &err));
+    SAYS(cache_formats_check((cache_formats){CACHE_F16, CACHE_Q4_0_MEAN_ROT}, 128, &err),
+         CKVC_E_USAGE, "--cache-values: q4_0+mean+rot is a format of keys");
+    SAYS(cache_formats_check((cache_formats){CACHE_Q4_0_MEAN_ROT, CACHE_F16}, 96, &err),
+         CKVC_E_USAGE, "--cache-keys: heads of 96 numbers cannot be rotated");
+}
+
 RUN_TESTS(NULL, NULL)

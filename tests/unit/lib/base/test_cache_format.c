@@ -189,25 +189,11 @@ TEST(entries_of_bytes) {
     }
 }
 
-TEST(heads_that_do_not_fit) {
-    const cache_formats blocks = {CACHE_F16, CACHE_Q8_0}, rotated = {CACHE_F16_ROT, CACHE_F32},
-                        bytes = {CACHE_FP8, CACHE_BF16};
-    OK(cache_formats_check(blocks, 96, &err));
-    OK(cache_formats_check(bytes, 7, &err));
-    OK(cache_formats_check(rotated, 192, &err));
-    SAYS(cache_formats_check(blocks, 48, &err), CKVC_E_USAGE,
-         "--cache-values: heads of 48 numbers do not go into whole blocks of 32");
-    SAYS(cache_formats_check(rotated, 96, &err), CKVC_E_USAGE,
-         "--cache-keys: heads of 96 numbers cannot be rotated");
+TEST(bytes_of_an_entry) {
     assert_int_equal(cache_entry_bytes((cache_formats){CACHE_Q8_0, CACHE_Q4_0_ROT}, 64), 68 + 36);
     assert_int_equal(cache_entry_bytes((cache_formats){0}, 64), 512);
     const cache_formats mean = {CACHE_Q4_0_MEAN, CACHE_Q4_0};
     assert_int_equal(cache_entry_bytes(mean, 64), 36 + 36 + 4); /* and its position */
-    OK(cache_formats_check(mean, 96, &err));
-    SAYS(cache_formats_check((cache_formats){CACHE_F16, CACHE_Q4_0_MEAN_ROT}, 128, &err),
-         CKVC_E_USAGE, "--cache-values: q4_0+mean+rot is a format of keys");
-    SAYS(cache_formats_check((cache_formats){CACHE_Q4_0_MEAN_ROT, CACHE_F16}, 96, &err),
-         CKVC_E_USAGE, "--cache-keys: heads of 96 numbers cannot be rotated");
 }
 
 /* Rotations have the bits of sums and differences that are made one after the other. */
