@@ -70,7 +70,7 @@ def behind(prompt, continuation, ways):
             c.llama_memory_seq_rm(c.llama_get_memory(x.ctx), 0, len(prompt), -1)
             continue
         y = Context(room, ckvc.llama.types_of(held, shape))
-        ckvc.llama.compact(x.ctx, 0, o.table, len(prompt) if whole else o.budget, model=o.model, into=y.ctx, formats=held)
+        ckvc.llama.compact(x.ctx, 0, table, len(prompt) if whole else o.budget, model=shape, into=y.ctx, formats=held)
         out[way] = np.concatenate([first, y.feed(continuation[:-1], len(prompt), True)])
         y.close()
     x.close()
@@ -91,7 +91,7 @@ c.llama_backend_init()
 model = c.llama_model_load_from_file(o.model.encode(), c.llama_model_default_params())
 if not model:
     sys.exit(f"llama_losses.py: {o.model}: llama.cpp cannot read it")
-vocab, shape = c.llama_model_get_vocab(model), ckvc.llama.model_of(o.model)
+vocab, shape, table = c.llama_model_get_vocab(model), ckvc.llama.model_of(o.model), ckvc.library.Table.read(o.table)
 lines = []
 with open(o.manifest, encoding="utf-8") as entries, open(o.out, "w", encoding="utf-8") as out:
     for e in map(json.loads, entries):
