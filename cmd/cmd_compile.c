@@ -146,6 +146,8 @@ static const char summary_form[] =
     ", so nothing says whether the table is better than none\n}"
     "{best?{demand?{select!no held-out prompt is in the split select, so the table recommends "
     "what was fitted last\n}}}"
+    "{demand?{select!its ranking was not chosen, and what it keeps is not fitted. Both are chosen "
+    "on held-out prompts, with which a table of SmolLM2 lost less than half as much\n}}"
     "wrote {out}/table.ckvt: round {best_round}'s, content id {content_id}\n"
     "tables of every pass: {out}/tables; held-out scores: {out}/heldout; records: {out}/"
     "{probe=grid-search?grid}{probe=grid-search!pass-*}\n"
