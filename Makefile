@@ -143,8 +143,9 @@ $(B)/static/LICENCES: LICENSE $(foreach p,$(foreach d,$(DEPS),$(lastword $(subst
 # The same to link with at run time, for lib/policy/README.md's "Shared library": it exports what the header declares and nothing else.
 $(B)/libckvc_policy.so: $(POLICY_OBJ)
 	$(call say,LINK $@)
-	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -fPIC -fvisibility=hidden -shared -Wl,-soname,$(POLICY_SO).1 -o $(B)/$(POLICY_SO).1.0.0 \
-	    $(POLICY_SRC) -lm
+	@echo '{ global: ckvc_*; local: *; };' >$(B)/exports.map # GCC 12 exports functions of several targets, hidden or not
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -fPIC -fvisibility=hidden -shared -Wl,-soname,$(POLICY_SO).1 -Wl,--version-script=$(B)/exports.map \
+	    -o $(B)/$(POLICY_SO).1.0.0 $(POLICY_SRC) -lm
 	@ln -sf $(POLICY_SO).1.0.0 $(B)/$(POLICY_SO).1 && ln -sf $(POLICY_SO).1.0.0 $@
 $(B)/%.o: %.c Makefile $(B)/flags
 	$(call say,CC $<)
