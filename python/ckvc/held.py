@@ -9,7 +9,7 @@ from typing import NamedTuple, Optional, Tuple
 import torch
 
 from .files import refuse
-from .table import FORMATS
+from .table import FORMATS, format_names, row_bytes
 
 BLOCK, ROTATED = 32, 64  # numbers that share a scale; heads whose size is a multiple of this can be rotated
 TYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "fp8": torch.float8_e4m3fn}
@@ -70,8 +70,7 @@ class Format(NamedTuple):
 
     def size(self, head_dim: int) -> int:
         """The bytes of head_dim numbers."""
-        blocks = head_dim // BLOCK
-        return {"q8_0": 34 * blocks, "q4_0": 18 * blocks}.get(self.name) or head_dim * torch.empty(0, dtype=TYPES[self.name]).element_size()
+        return row_bytes(self.name, head_dim)
 
 
 def _near(x: torch.Tensor, gram: torch.Tensor) -> torch.Tensor:
@@ -97,11 +96,6 @@ def _near(x: torch.Tensor, gram: torch.Tensor) -> torch.Tensor:
 def entry_bytes(formats: Tuple[Format, Format], head_dim: int) -> int:
     """The bytes of a key and a value of head_dim numbers, and of their position where it has to be known."""
     return sum(form.size(head_dim) + 4 * form.mean for form in formats)
-
-
-def format_names(text: str) -> Tuple[str, ...]:
-    """The names of the formats of keys and of values in text such as "q8_0/q4_0+rot", or of both in one name, of which "+mean" is for keys alone."""
-    return tuple(text.split("/")) if "/" in text else (text, text.replace("+mean", ""))
 
 
 def formats_of(text: str, head_dim: int) -> Tuple[Format, Format]:

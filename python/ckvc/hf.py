@@ -21,12 +21,12 @@ from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLa
 
 from .fingerprint import check_model
 from .fit import Rounding, fit_kept
-from .held import Format, Packed, entry_bytes, format_names, formats_of
+from .held import Format, Packed, entry_bytes, formats_of
 from .hf_model import IMPLEMENTATIONS, attention_of, check_attention, geometry_of, original_attention
 from .hf_model import device_of, with_cache  # noqa: F401  (callers take these from here, too)
 from .prefill import Geometry, Kept, Prefill, log_softmax
 from .shipped import table_for
-from .table import Error, FilePath, Table, refuse
+from .table import Error, FilePath, Table, format_names, refuse
 
 REFUSED = {"prefill_chunk_size": "a prefill in chunks, of which the first would be taken for the prompt,", "assistant_model": "assisted generation",
            "assistant_early_exit": "assisted generation", "use_mtp": "assisted generation", "prompt_lookup_num_tokens": "prompt lookup"}

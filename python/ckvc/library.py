@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .files import Error, refuse
-from .table import FORMATS, MODES, SCORES, Array, Score
+from .table import FORMATS, MODES, SCORES, Array, Score, row_bytes
 from .table import Table as NumpyTable
 
 MESSAGE = 1024
@@ -102,12 +102,6 @@ def _shaped(what: str, x: ArrayLike, dtype: Any, *shape: Optional[int]) -> Array
     if x.ndim != len(shape) or any(want not in (None, n) for n, want in zip(x.shape, shape)):
         raise Error(f"{what} has the shape {list(x.shape)}, want [{', '.join('n' if n is None else str(n) for n in shape)}]")
     return x
-
-
-def row_bytes(form: str, head_dim: int) -> int:
-    """The bytes of a row of head_dim numbers in a format of table.FORMATS."""
-    of_block = {"f32": 128, "f16": 64, "bf16": 64, "fp8": 32, "q8_0": 34, "q4_0": 18}  # of 32 numbers
-    return of_block[form.split("+")[0]] * head_dim // 32
 
 
 def _laid_out(what: str, x: Rows, n: int, head_dim: int) -> _Rows:

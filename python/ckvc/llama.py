@@ -22,7 +22,7 @@ from . import library
 from .command_line import Parser
 from .files import Error, FilePath, check, publish, read, refuse
 from .gguf_file import Bytes, read_gguf
-from .table import Array, Score, budget_tokens
+from .table import Array, Score, budget_tokens, format_names
 
 MAGIC, FILE_MAGIC, VERSION = 0xAF143CD8, 0x67677371, 3  # magic of a state in memory; magic of a file ("ggsq"), and the version of its layout
 BLOCK = 32  # numbers that share a scale in ggml's quantised types
@@ -168,7 +168,7 @@ def format_of(dtype: Any, head_dim: int) -> str:
 
 def types_of(formats: str, model: Model) -> Tuple[Any, Any]:
     """The types of keys and of values that formats names, such as "q8_0/q4_0", or "f16" for both. An Error says which there are, or that heads do not fit."""
-    names = formats.split("/") if "/" in formats else [formats] * 2
+    names = format_names(formats)
     refuse(len(names) != 2 or any(n not in NAMES for n in names), f"formats {formats!r}: want one of {', '.join(NAMES)}, or two of them with / between, of keys and of values")
     k, v = (TYPES[NAMES[n]] for n in names)
     refuse(model.head_dim % BLOCK and (k.names or v.names), f"formats {formats!r}: heads of {model.head_dim} numbers do not go into blocks of {BLOCK}: want f16 or f32")

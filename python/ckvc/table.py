@@ -63,6 +63,17 @@ Score = collections.namedtuple("Score", "kind window pool norm features mode")  
 PAPER_SCORE = Score("paper", 0, 0, False, 0, "shared")
 
 
+def format_names(text: str) -> Tuple[str, ...]:
+    """The names of the formats of keys and of values in text such as "q8_0/q4_0+rot", or of both in one name, of which "+mean" is for keys alone."""
+    return tuple(text.split("/")) if "/" in text else (text, text.replace("+mean", ""))
+
+
+def row_bytes(form: str, head_dim: int) -> int:
+    """The bytes of a row of head_dim numbers in one of FORMATS."""
+    of_block = {"f32": 128, "f16": 64, "bf16": 64, "fp8": 32, "q8_0": 34, "q4_0": 18}  # of 32 numbers
+    return of_block[form.split("+")[0]] * head_dim // 32
+
+
 def bin_index(edges: ArrayLike, value: float) -> int:
     """The number of a value's bin: how many of the inner edges are at most the value."""
     return int(np.count_nonzero(np.asarray(edges) <= value))

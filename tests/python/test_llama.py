@@ -233,7 +233,7 @@ def test_rows():
         def fit_rows(self, layer, g, keys, values, formats, scale):
             assert scale == size**-0.5 and all(np.array_equal(x.rows, y.rows) for x, y in zip((keys, values), seen[layer, g]))
             assert formats == ((name, name) if held is None else ("q8_0" + name[4:], "q4_0" + name[4:]))
-            return tuple(np.full((30, library.row_bytes(form, size)), layer * 20 + g * 2 + i, np.uint8) for i, form in enumerate(formats))
+            return tuple(np.full((30, ckvc.table.row_bytes(form, size)), layer * 20 + g * 2 + i, np.uint8) for i, form in enumerate(formats))
 
     with tempfile.TemporaryDirectory() as folder, mock.patch.object(library, "Prefill", Spy):
         for kind, name, pairwise, size in ((8, "q8_0+rot", True, 64), (2, "q4_0+rot", False, 128), (2, "q4_0", True, 32)):
