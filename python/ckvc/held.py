@@ -4,6 +4,7 @@ those of keys less their mean only nearly: angles are taken in float32 here.
 Shapes: [..., D] numbers, D head_dim. Blocks of q8_0 and q4_0 have 32 numbers and a scale."""
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple, Optional, Tuple
 
 import torch
@@ -46,13 +47,15 @@ class Format(NamedTuple):
         return Packed(low | high << 4, scales.half())
 
     def unpack(self, held: Packed, dtype: torch.dtype, mean: Optional[torch.Tensor] = None) -> torch.Tensor:
+        numbers = rotated(self.numbers(held), self.rotation)
+        return within(numbers if mean is None else numbers + mean, dtype)
+
+    def numbers(self, held: Packed) -> torch.Tensor:
+        """The numbers [..., D] float32 that are held: still rotated, and without the mean. Queries that `rotated_by_matrix` rotates have the same products with them."""
         x = held.numbers
         if self.name == "q4_0":
-            x = torch.cat([x & 15, x >> 4], dim=-1).to(torch.int8) - 8
-        numbers = x.float() if held.scales is None else (x * held.scales.float()).flatten(-2)
-        most = torch.finfo(dtype).max  # rounding may go beyond float16
-        numbers = rotated(numbers, self.rotation)
-        return (numbers if mean is None else numbers + mean).clamp(-most, most).to(dtype)
+            x = torch.cat([x & 15, x >> 4], dim=-1).view(torch.int8).sub_(8)
+        return x.float() if held.scales is None else (x * held.scales.float()).flatten(-2)
 
     def round(self, x: torch.Tensor, mean: Optional[torch.Tensor] = None) -> torch.Tensor:
         """x as it is read when it has been held."""
@@ -111,6 +114,24 @@ def formats_of(text: str, head_dim: int) -> Tuple[Format, Format]:
         refuse(rotates and head_dim % ROTATED, f"formats {text!r}: heads of {head_dim} numbers are not rotated, but those of a multiple of {ROTATED}: leave out +rot")
         out.append(Format(plain, 1 if not rotates else head_dim & -head_dim if of_keys else ROTATED, mean))
     return out[0], out[1]
+
+
+def within(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """x float32 as numbers of dtype, those that are beyond its range as its largest: rounding may go beyond float16."""
+    most = torch.finfo(dtype).max
+    return x if dtype == torch.float32 else x.clamp(-most, most).to(dtype)
+
+
+def rotated_by_matrix(x: torch.Tensor, size: int) -> torch.Tensor:
+    """What `rotated` gives, in float32, or x itself if size is 1. It is one product with the matrix, which takes less time where there are few rows, and whose
+    last bits may differ."""
+    return x if size == 1 else (x.float().unflatten(-1, (-1, size)) @ _hadamard(size, x.device)).flatten(-2)
+
+
+@functools.lru_cache(maxsize=None)
+def _hadamard(size: int, device: torch.device) -> torch.Tensor:
+    with torch.inference_mode(False):  # a tensor of inference mode could not be used outside it
+        return rotated(torch.eye(size, device=device), size)
 
 
 def rotated(x: torch.Tensor, size: int) -> torch.Tensor:

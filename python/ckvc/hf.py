@@ -21,7 +21,7 @@ from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLa
 
 from .fingerprint import check_model
 from .fit import Rounding, fit_kept
-from .held import Format, Packed, entry_bytes, formats_of
+from .held import Format, Packed, entry_bytes, formats_of, rotated, rotated_by_matrix, within
 from .hf_model import IMPLEMENTATIONS, attention_of, check_attention, geometry_of, original_attention
 from .hf_model import device_of, with_cache  # noqa: F401  (callers take these from here, too)
 from .prefill import Geometry, Kept, Prefill, log_softmax
@@ -41,7 +41,8 @@ class _Group(NamedTuple):
     filled: Optional[torch.Tensor]  # [n, 1, 1, longest]: which rows hold a kept position; None if all do
     keys: torch.Tensor  # [n, rows, D]; the rows behind those of new tokens are for tokens to come
     values: torch.Tensor
-    packed: Optional[Tuple[Packed, Packed]]  # kept keys and values [n, longest, D] in few bits; `keys` and `values` then hold only the rows of new tokens
+    packed: Optional[Tuple[Packed, Packed]]  # kept keys and values [n, longest, D] in few bits; `keys` and `values` then hold only the rows of new tokens,
+    # rotated as the formats rotate what is kept
     mean: Optional[MeanKeys]  # of these heads, and
     columns: Optional[torch.Tensor]  # [n, longest] where they keep positions; both only if formats take the mean out of keys
 
@@ -84,6 +85,12 @@ class KeptLayer(DynamicLayer):
         self.shape, self.owner, self.starts, self.queries, self.read = keys.shape, owner, owner.starts, queries, 0
         self._lay(positions, *([x[p] for x, p in zip(of.flatten(0, 1), positions)] for of in (keys, values)), new=0)
 
+    @property
+    def _rotations(self) -> Tuple[int, int]:
+        """How many numbers of keys, and of values, are held rotated together; 1: none are."""
+        keys, values = self.owner.formats or (None, None)
+        return (keys.rotation, values.rotation) if keys and values else (1, 1)
+
     def _lay(self, positions: List[torch.Tensor], keys: List[torch.Tensor], values: List[torch.Tensor], new: int) -> None:
         """Makes the groups, of heads that keep nearly equally many positions. keys, values [B * G][kept + new, D]."""
         self.positions, self.new, self.groups, start = positions, new, [], 0
@@ -104,25 +111,32 @@ class KeptLayer(DynamicLayer):
             if self.owner.formats:
                 means = mean.at(columns) if mean else None, None
                 packed = tuple(form.pack(x[:, :longest], m) for form, x, m in zip(self.owner.formats, lying, means))
-                lying = [x[:, longest:].to(self.dtype, copy=True) for x in lying]
+                lying = [rotated_by_matrix(x[:, longest:], form.rotation).to(self.dtype, copy=True) for form, x in zip(self.owner.formats, lying)]
             self.groups.append(_Group(heads, slice(start, start + len(heads)), longest, filled, *lying, packed, mean, columns))
             start += len(heads)
         self._order = torch.tensor(order, device=self.device)  # numbers of heads, group by group
         self._place = self._order.argsort()
 
-    def _rows(self, group: _Group, of: int, dtype: Optional[torch.dtype] = None) -> torch.Tensor:
-        """The keys (of = 0) or values (of = 1) of a group, [n, longest + new, D]. dtype: of the tensor; None: the model's."""
-        rows = (group.keys, group.values)[of][:, : group.first + self.new].to(dtype or self.dtype)
+    def _rows(self, group: _Group, of: int) -> torch.Tensor:
+        """The keys (of = 0) or values (of = 1) of a group, [n, longest + new, D], as they are held: if they are packed they stay rotated, and kept keys stay
+        without their mean. They are in the model's type, or in float32 where the mean's part of the logits is added, which needs it."""
+        rows = (group.keys, group.values)[of][:, : group.first + self.new]
         if group.packed is None:
             return rows
-        mean = group.mean.at(group.columns) if group.mean and of == 0 else None
-        return torch.cat([self.owner.formats[of].unpack(group.packed[of], rows.dtype, mean), rows], dim=1)
+        dtype = torch.float32 if group.mean else rows.dtype
+        return torch.cat([within(self.owner.formats[of].numbers(group.packed[of]), dtype), rows.to(dtype)], dim=1)
 
     def _heads(self, of: int) -> List[torch.Tensor]:
-        """The keys (of = 0) or values (of = 1) of each head, [B * G][kept + new, D]: in float32 if they are packed, so that packing them again changes nothing."""
-        dtype = torch.float32 if self.owner.formats else None
-        out = {head: torch.cat([rows[: len(self.positions[head])], rows[group.longest :]])
-               for group in self.groups for head, rows in zip(group.heads, self._rows(group, of, dtype))}
+        """The keys (of = 0) or values (of = 1) of each head, [B * G][kept + new, D], as they were before they were packed, in float32 then, so that packing
+        them again changes nothing."""
+        out = {}
+        for group in self.groups:
+            rows = (group.keys, group.values)[of][:, : group.first + self.new]
+            if group.packed:
+                form, mean = self.owner.formats[of], group.mean.at(group.columns) if group.mean and of == 0 else None
+                kept = form.unpack(group.packed[of], torch.float32, mean)
+                rows = torch.cat([kept, rotated(rows.float(), form.rotation)], dim=1)
+            out.update((head, torch.cat([x[: len(self.positions[head])], x[group.longest :]])) for head, x in zip(group.heads, rows))
         return [out[head] for head in range(len(out))]
 
     @torch.compiler.disable
@@ -132,7 +146,7 @@ class KeptLayer(DynamicLayer):
         n = key_states.shape[2]
         self.owner.check_new(self.owner._collecting is None)
         self.owner.check_context(self.get_seq_length() + n)
-        keys, values = (x.flatten(0, 1)[self._order] for x in (key_states, value_states))
+        keys, values = (rotated_by_matrix(x.flatten(0, 1)[self._order], size) for x, size in zip((key_states, value_states), self._rotations))
         for i, group in enumerate(self.groups):
             at = group.first + self.new
             if at + n > group.keys.shape[1]:
@@ -151,19 +165,36 @@ class KeptLayer(DynamicLayer):
             self.queries = torch.cat([self.queries, query], dim=2)[:, :, -self.owner.rows :]
         rows = query.reshape(len(self.positions), -1, n, D)[self._order]  # [heads, H / G, n, D]
         rows = rows.transpose(1, 2) if n == 1 else rows  # the query heads of a KV head see the same keys, so that they become the rows of one product
-        out = []
+        scaling, as_held, pairs, out = scaling or D**-0.5, rotated_by_matrix(rows, self._rotations[0]), None, []
+        if self.mean:
+            pairs = self.mean.geometry.by_pairs(self.mean.row, scaling * rows.flatten(1, 2).float(), self.mean.means[self._order])
         for group in self.groups:
-            queries, mask = rows[group.at], self._seen(group, n)
             keys, values = (self._rows(group, of)[:, None].expand(-1, rows.shape[1], -1, -1) for of in (0, 1))
-            if sinks is not None:  # a sink is a key of zeros, whose logit the mask adds
-                bias = queries.new_zeros(*queries.shape[:3], group.longest + self.new + 1)
-                of_head = sinks.to(bias).view(self.shape[1], -1)[self._order[group.at] % self.shape[1]]
-                bias[..., -1] = of_head[:, None] if n == 1 else of_head[..., None]
-                if mask is not None:
-                    bias[..., :-1].masked_fill_(~mask, -torch.inf)
-                keys, values, mask = F.pad(keys, (0, 0, 0, 1)), F.pad(values, (0, 0, 0, 1)), bias
+            queries, mask = as_held[group.at].to(keys.dtype), self._seen(group, n)
+            if pairs or sinks is not None:
+                mask = self._added(group, queries, mask, pairs, sinks)
+            if sinks is not None:
+                keys, values = F.pad(keys, (0, 0, 0, 1)), F.pad(values, (0, 0, 0, 1))
             out.append(F.scaled_dot_product_attention(queries, keys, values, mask, scale=scaling))
-        return torch.cat(out)[self._place].view(B, H, n, D).transpose(1, 2).contiguous()
+        attended = rotated_by_matrix(torch.cat(out)[self._place], self._rotations[1]).to(query.dtype)
+        return attended.view(B, H, n, D).transpose(1, 2).contiguous()
+
+    def _added(self, group: _Group, queries: torch.Tensor, seen: Optional[torch.Tensor], pairs: Optional[Tuple[torch.Tensor, torch.Tensor]],
+               sinks: Optional[torch.Tensor]) -> torch.Tensor:
+        """What is added to the logits of a group's queries [heads, ., ., D], in their shape: -inf where a row is not `seen`; where kept keys are held less their
+        mean, the mean's logits, of the `pairs` of Geometry.by_pairs; and for sinks [H] one more column, for a key of zeros."""
+        if pairs:
+            of_mean = group.mean.geometry.products(group.mean.row, [x[group.at] for x in pairs], group.columns + group.mean.shifts[:, None])
+            added = F.pad(of_mean, (0, self.new)).view(*queries.shape[:3], -1)
+        else:
+            added = queries.new_zeros(*queries.shape[:3], group.longest + self.new)
+        if seen is not None:
+            added.masked_fill_(~seen, -torch.inf)
+        if sinks is not None:
+            of_head = sinks.to(added).view(self.shape[1], -1)[self._order[group.at] % self.shape[1]]
+            of_head = of_head[:, None] if queries.shape[1] == 1 else of_head[..., None]
+            added = torch.cat([added, of_head[..., None].expand(*queries.shape[:3], 1)], dim=3)
+        return added
 
     def _seen(self, group: _Group, n: int) -> Optional[torch.Tensor]:
         """Which of a group's rows the last n new tokens see, [heads or 1, 1, n, rows] with True for those seen; None if they see all."""
@@ -614,8 +645,9 @@ def compress(model: torch.nn.Module, table: Union[Table, FilePath, None] = None,
 
     budget: how many positions a head keeps on average: tokens from 1 up, or a share of the prompt below 1. None: the only budget of the table. mode: `heads`,
     `layers`, `lengths` or `shared`, in place of the one that the table recommends. fit: False keeps entries as they are, also where the table has a bank by
-    which they are fitted. formats: hold keys and values of what is kept in these formats, such as "q8_0/q4_0+rot" (ckvc.table.FORMATS; one name sets both; "q4_0+mean+rot" is for models whose keys have a bias). Each step
-    then unpacks them into the model's type, layer by layer. None: they are held in the model's type.
+    which they are fitted. formats: hold keys and values of what is kept in these formats, such as "q8_0/q4_0+rot" (ckvc.table.FORMATS; one name sets both;
+    "q4_0+mean+rot" is for models whose keys have a bias). Each step then unpacks them, layer by layer, into the model's type, or into float32 where the mean
+    is taken out. None: they are held in the model's type.
 
     bytes: in place of a budget, a share of the bytes that a whole cache takes in 16 bits, one of those that the table was compiled for (`ckvc compile
     --bytes`). The table says how many entries that is and, unless `formats` is given, in which formats they are held.

@@ -40,18 +40,17 @@ class Geometry:
         values are in the order of the C program, whose pairs are (i, i + D / 2). If n is below D / 2, the values behind the first 2 n were not rotated, and
         become the last pairs."""
         keys = keys.double()
-        if self.inv_freq is None or row in self.unrotated:
+        if not self._rotates(row):
             return keys
         n, (c, s) = len(self.inv_freq), self._turn(first_position + torch.arange(keys.shape[-2]) if positions is None else positions, keys.device)
-        rotated = keys[..., : 2 * n]
-        a, b = rotated.unflatten(-1, (n, 2)).unbind(-1) if self.interleaved else rotated.chunk(2, dim=-1)
-        first, second = keys[..., 2 * n :].chunk(2, dim=-1)
-        return torch.cat([a * c + b * s, first, b * c - a * s, second], dim=-1)
+        first, second = self._pairs(row, keys)
+        a, b = first[..., :n], second[..., :n]
+        return torch.cat([a * c + b * s, first[..., n:], b * c - a * s, second[..., n:]], dim=-1)
 
     def rotated(self, row: int, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """The inverse of before_rotation: x [..., T, D] of a row as they are at positions [T], or [..., T], float64, in the order in which the model caches
         keys."""
-        if self.inv_freq is None or row in self.unrotated:
+        if not self._rotates(row):
             return x.double()
         n, (c, s), (first, second) = len(self.inv_freq), self._turn(positions, x.device), x.double().chunk(2, dim=-1)
         a, b = first[..., :n], second[..., :n]
@@ -59,10 +58,39 @@ class Geometry:
         turned = torch.stack(pair, dim=-1).flatten(-2) if self.interleaved else torch.cat(pair, dim=-1)
         return torch.cat([turned, first[..., n:], second[..., n:]], dim=-1)
 
+    def by_pairs(self, row: int, queries: torch.Tensor, x: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
+        """What `products` takes of queries [heads, n, D], in the order in which the model caches keys, and of x [heads, D], before rotation: two tensors
+        [heads, n, D / 2] float32. A pair (a, b) of x turned by an angle has with a pair (p, q) of a query the product (p a + q b) cos + (q a - p b) sin."""
+        (p, q), (a, b) = self._pairs(row, queries.float()), x.float()[:, None].chunk(2, dim=-1)
+        return p * a + q * b, q * a - p * b
+
+    def products(self, row: int, pairs: Tuple[torch.Tensor, torch.Tensor], positions: torch.Tensor) -> torch.Tensor:
+        """The products of the queries and x of by_pairs, x being as `rotated` has it at positions [heads, S]: [heads, n, S] float32."""
+        of_cos, of_sin = pairs
+        if not self._rotates(row):
+            return of_cos.sum(dim=-1, keepdim=True).expand(-1, -1, positions.shape[1])
+        n, (c, s) = len(self.inv_freq), self._turn(positions, of_cos.device)
+        turning = of_cos[..., :n] @ c.mT + of_sin[..., :n] @ s.mT
+        return turning if n == of_cos.shape[-1] else turning + of_cos[..., n:].sum(dim=-1, keepdim=True)
+
+    def _rotates(self, row: int) -> bool:
+        """Whether the keys of a row are rotated."""
+        return self.inv_freq is not None and row not in self.unrotated
+
+    def _pairs(self, row: int, keys: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
+        """The first and the second of each pair that rotation turns, two tensors [..., D / 2], of keys in the order in which the model caches them. Behind the
+        first n are those that it leaves alone."""
+        if not self._rotates(row):
+            return keys.chunk(2, dim=-1)
+        n = len(self.inv_freq)
+        a, b = keys[..., : 2 * n].unflatten(-1, (n, 2)).unbind(-1) if self.interleaved else keys[..., : 2 * n].chunk(2, dim=-1)
+        first, second = keys[..., 2 * n :].chunk(2, dim=-1)
+        return torch.cat([a, first], dim=-1), torch.cat([b, second], dim=-1)
+
     def _turn(self, positions: torch.Tensor, device: torch.device) -> Tuple[torch.Tensor, torch.Tensor]:
         """Cosine and sine of the angles [..., T, n] at positions [..., T]. The angles are taken in float32, because models rotate in float32."""
         angle = positions[..., None].to(device).float() * self.inv_freq.to(device).float()
-        return angle.cos().double(), angle.sin().double()
+        return angle.cos(), angle.sin()
 
 
 @dataclasses.dataclass

@@ -3,6 +3,7 @@
 beside `ckvc score` with the same formats; the bytes that are held; caches that are reordered or cropped, and later turns; numbers that float16 cannot hold;
 and what is refused."""
 import json
+import types
 from unittest import mock
 
 import outside
@@ -11,6 +12,7 @@ a, (torch, transformers, np, _), _, ids = outside.by_torch()
 (gguf,) = outside.modules("gguf")
 import ckvc.hf  # noqa: E402  (its folder was added above)
 from ckvc import held  # noqa: E402
+from ckvc.prefill import Geometry  # noqa: E402
 from transformers import DynamicCache  # noqa: E402
 
 MODEL, TABLE, C = outside.ROOT / "models/ckvc-tiny-8l", outside.ROOT / "docs/results/ckvc-tiny-8l/table.ckvt", 24
@@ -105,6 +107,29 @@ def in_static_cache():
         model(torch.tensor([prompts[0]]), past_key_values=transformers.StaticCache(config=model.config, max_cache_len=600))
 
 
+def attends_otherwise(names, sinks, inv_freq, interleaved=False, dtype=torch.float32):
+    """How far attention of a layer that holds four heads in these formats is from that to what it gives back unpacked, for one new token and for three."""
+    D, T, new, generator = 64, 90, 5, torch.Generator().manual_seed(3)
+    geometry = Geometry(1, 8, 4, D, inv_freq, interleaved=interleaved)
+    keys, values, queries, later = (torch.randn(1, h, n, D, generator=generator).to(dtype) for h, n in ((4, T), (4, T), (8, T), (4, 2 * new)))
+    keys[..., 5] += 30  # as a bias of keys does
+    positions = [torch.randperm(T, generator=generator)[:n].sort().values for n in (60, 58, 25, 1)]
+    owner = types.SimpleNamespace(formats=held.formats_of(names, D), starts=[(0, 0)], rows=0, active=True, _collecting=None, check_new=lambda one: None,
+                                  check_context=lambda n: None)
+    mean = ckvc.hf.MeanKeys(geometry, 0, geometry.before_rotation(0, keys)[0].mean(dim=1), torch.zeros(4)) if owner.formats[0].mean else None
+    layer = ckvc.hf.KeptLayer(keys, values, positions, queries, owner, mean)
+    layer.update(later[:, :, :new], later[:, :, new:])
+    worst = 0.0
+    for n in (1, 3):
+        k, v, there = (x[0].repeat_interleave(2, dim=0) for x in layer.spread())
+        logits = queries[0, :, :n].double() @ k.double().mT / 8
+        seen = there[:, None] & (torch.arange(T + new) <= T + new - n + torch.arange(n)[:, None])
+        logits = torch.cat([logits.masked_fill(~seen, -torch.inf)] + ([] if sinks is None else [sinks.double()[:, None, None].expand(-1, n, 1)]), dim=2)
+        want = logits.softmax(-1)[..., : T + new] @ v.double()
+        worst = max(worst, float((layer.attend(queries[:, :, :n], None, sinks)[0].transpose(0, 1).double() - want).abs().max()))
+    return worst
+
+
 def by_bytes():
     """Of a table that says bytes: whether what is kept, or how it is held, is not what its budget and formats ask for."""
     table = ckvc.Table.read(str(TABLE))
@@ -115,6 +140,12 @@ def by_bytes():
     return c.formats != other.formats or c.kept_bytes != other.kept_bytes or c.budget != 0.25
 
 
+frequencies, sinks = 0.3 ** torch.arange(32), torch.linspace(-1, 3, 8)
+for names in ("f16", "q8_0/q4_0", "q8_0+rot/q4_0+rot", "q4_0+mean/q4_0", "q4_0+mean+rot/q4_0+rot"):
+    cases = ((None, frequencies), (sinks, frequencies), (None, frequencies[:20], True), (sinks, None))
+    outside.at_most(f"{names}: attention beside that to what is unpacked", max(attends_otherwise(names, *case) for case in cases), 1e-5)
+# the model's type has 8 bits: a key is rounded once more when it is turned, and so are queries and logits
+outside.at_most("q4_0+mean+rot: the same in bfloat16", attends_otherwise("q4_0+mean+rot/q4_0+rot", None, frequencies, dtype=torch.bfloat16), 0.02)
 outside.at_most("compress(bytes=...) that keeps or holds otherwise than the table says", int(by_bytes()), 0)
 outside.at_most("formats whose bits, or what is read of them, are not ggml's", packed_otherwise(), 0)
 largest = torch.full((1, 64), 65504.0, dtype=torch.float16)
