@@ -51,7 +51,8 @@ class Format(NamedTuple):
         return within(numbers if mean is None else numbers + mean, dtype)
 
     def numbers(self, held: Packed) -> torch.Tensor:
-        """The numbers [..., D] float32 that are held: still rotated, and without the mean. Queries that `rotated_by_matrix` rotates have the same products with them."""
+        """The numbers [..., D] float32 that are held: still rotated, and without the mean. A query that `rotated_by_matrix` has rotated has with them the
+        products that the query itself has with the numbers rotated back."""
         x = held.numbers
         if self.name == "q4_0":
             x = torch.cat([x & 15, x >> 4], dim=-1).view(torch.int8).sub_(8)
@@ -117,9 +118,9 @@ def formats_of(text: str, head_dim: int) -> Tuple[Format, Format]:
 
 
 def within(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """x float32 as numbers of dtype, those that are beyond its range as its largest: rounding may go beyond float16."""
+    """x in dtype. Numbers beyond its range become the largest that it holds, with their sign: rounding and rotating may exceed float16."""
     most = torch.finfo(dtype).max
-    return x if dtype == torch.float32 else x.clamp(-most, most).to(dtype)
+    return x.to(dtype) if most >= torch.finfo(x.dtype).max else x.clamp(-most, most).to(dtype)
 
 
 def rotated_by_matrix(x: torch.Tensor, size: int) -> torch.Tensor:
@@ -131,7 +132,7 @@ def rotated_by_matrix(x: torch.Tensor, size: int) -> torch.Tensor:
 @functools.lru_cache(maxsize=None)
 def _hadamard(size: int, device: torch.device) -> torch.Tensor:
     with torch.inference_mode(False):  # a tensor of inference mode could not be used outside it
-        return rotated(torch.eye(size, device=device), size)
+        return rotated(torch.eye(size, dtype=torch.float32, device=device), size)
 
 
 def rotated(x: torch.Tensor, size: int) -> torch.Tensor:

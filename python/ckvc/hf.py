@@ -70,6 +70,10 @@ class MeanKeys(NamedTuple):
         means = self.means[:, None].expand(-1, columns.shape[1], -1)
         return self.geometry.rotated(self.row, means, columns + self.shifts[:, None]).float()
 
+    def products(self, queries: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
+        """The products of queries [B * G, N, D], as the model rotated them, with the means as keys at columns [B * G, S] of the cache: [B * G, N, S] float32."""
+        return self.geometry.products(self.row, queries, self.means, columns + self.shifts[:, None])
+
 
 class KeptLayer(DynamicLayer):
     """A cache layer that holds a prompt's kept keys and values, a different number for each head, and all those of new tokens. It tells transformers that it
@@ -83,13 +87,8 @@ class KeptLayer(DynamicLayer):
         each head, ascending. queries [B, H, rows, D]: those of the prompt's last tokens. mean: of the prompt's keys, where the formats take it out."""
         self.is_initialized, self.dtype, self.device, self.mean = True, keys.dtype, keys.device, mean
         self.shape, self.owner, self.starts, self.queries, self.read = keys.shape, owner, owner.starts, queries, 0
+        self._hadamard = [form.rotation for form in owner.formats] if owner.formats else [1, 1]  # how many numbers of keys, and of values, are held rotated together
         self._lay(positions, *([x[p] for x, p in zip(of.flatten(0, 1), positions)] for of in (keys, values)), new=0)
-
-    @property
-    def _rotations(self) -> Tuple[int, int]:
-        """How many numbers of keys, and of values, are held rotated together; 1: none are."""
-        keys, values = self.owner.formats or (None, None)
-        return (keys.rotation, values.rotation) if keys and values else (1, 1)
 
     def _lay(self, positions: List[torch.Tensor], keys: List[torch.Tensor], values: List[torch.Tensor], new: int) -> None:
         """Makes the groups, of heads that keep nearly equally many positions. keys, values [B * G][kept + new, D]."""
@@ -111,24 +110,30 @@ class KeptLayer(DynamicLayer):
             if self.owner.formats:
                 means = mean.at(columns) if mean else None, None
                 packed = tuple(form.pack(x[:, :longest], m) for form, x, m in zip(self.owner.formats, lying, means))
-                lying = [rotated_by_matrix(x[:, longest:], form.rotation).to(self.dtype, copy=True) for form, x in zip(self.owner.formats, lying)]
+                lying = [self._as_held(x[:, longest:], of).clone() for of, x in enumerate(lying)]
             self.groups.append(_Group(heads, slice(start, start + len(heads)), longest, filled, *lying, packed, mean, columns))
             start += len(heads)
         self._order = torch.tensor(order, device=self.device)  # numbers of heads, group by group
         self._place = self._order.argsort()
 
-    def _rows(self, group: _Group, of: int) -> torch.Tensor:
-        """The keys (of = 0) or values (of = 1) of a group, [n, longest + new, D], as they are held: if they are packed they stay rotated, and kept keys stay
-        without their mean. They are in the model's type, or in float32 where the mean's part of the logits is added, which needs it."""
+    def _as_held(self, x: torch.Tensor, of: int) -> torch.Tensor:
+        """Rows of new tokens' keys (of = 0) or values (of = 1) [..., D] as groups hold them: in the model's type, and rotated as what is kept is."""
+        return within(rotated_by_matrix(x, self._hadamard[of]), self.dtype)
+
+    def _rows(self, group: _Group, of: int, less_mean: bool = False) -> torch.Tensor:
+        """The keys (of = 0) or values (of = 1) of a group, [n, longest + new, D], in the model's type. If they are packed they stay rotated. less_mean: in
+        float32, with kept keys less their mean."""
         rows = (group.keys, group.values)[of][:, : group.first + self.new]
         if group.packed is None:
             return rows
-        dtype = torch.float32 if group.mean else rows.dtype
-        return torch.cat([within(self.owner.formats[of].numbers(group.packed[of]), dtype), rows.to(dtype)], dim=1)
+        numbers, dtype = self.owner.formats[of].numbers(group.packed[of]), torch.float32 if less_mean else rows.dtype
+        if group.mean and of == 0 and not less_mean:
+            numbers = numbers + rotated_by_matrix(group.mean.at(group.columns), self._hadamard[0])
+        return torch.cat([within(numbers, dtype), rows.to(dtype)], dim=1)
 
     def _heads(self, of: int) -> List[torch.Tensor]:
-        """The keys (of = 0) or values (of = 1) of each head, [B * G][kept + new, D], as they were before they were packed, in float32 then, so that packing
-        them again changes nothing."""
+        """The keys (of = 0) or values (of = 1) of each head, [B * G][kept + new, D]. If they are packed they are in float32, rotated back and with their mean, so
+        that packing again what is kept changes nothing."""
         out = {}
         for group in self.groups:
             rows = (group.keys, group.values)[of][:, : group.first + self.new]
@@ -146,7 +151,7 @@ class KeptLayer(DynamicLayer):
         n = key_states.shape[2]
         self.owner.check_new(self.owner._collecting is None)
         self.owner.check_context(self.get_seq_length() + n)
-        keys, values = (rotated_by_matrix(x.flatten(0, 1)[self._order], size) for x, size in zip((key_states, value_states), self._rotations))
+        keys, values = (self._as_held(x.flatten(0, 1)[self._order], of) for of, x in enumerate((key_states, value_states)))
         for i, group in enumerate(self.groups):
             at = group.first + self.new
             if at + n > group.keys.shape[1]:
@@ -165,29 +170,27 @@ class KeptLayer(DynamicLayer):
             self.queries = torch.cat([self.queries, query], dim=2)[:, :, -self.owner.rows :]
         rows = query.reshape(len(self.positions), -1, n, D)[self._order]  # [heads, H / G, n, D]
         rows = rows.transpose(1, 2) if n == 1 else rows  # the query heads of a KV head see the same keys, so that they become the rows of one product
-        scaling, as_held, pairs, out = scaling or D**-0.5, rotated_by_matrix(rows, self._rotations[0]), None, []
-        if self.mean:
-            pairs = self.mean.geometry.by_pairs(self.mean.row, scaling * rows.flatten(1, 2).float(), self.mean.means[self._order])
+        scaling, as_held, out = scaling or D**-0.5, rotated_by_matrix(rows, self._hadamard[0]), []
+        # For one token the mean's logits cost less than the mean key at each position. They are large, and a half-precision type is too coarse for them.
+        less_mean = self.mean is not None and n == 1
         for group in self.groups:
-            keys, values = (self._rows(group, of)[:, None].expand(-1, rows.shape[1], -1, -1) for of in (0, 1))
+            keys, values = (self._rows(group, of, less_mean)[:, None].expand(-1, rows.shape[1], -1, -1) for of in (0, 1))
             queries, mask = as_held[group.at].to(keys.dtype), self._seen(group, n)
-            if pairs or sinks is not None:
-                mask = self._added(group, queries, mask, pairs, sinks)
+            if less_mean or sinks is not None:
+                of_mean = scaling * group.mean.products(rows[group.at].flatten(1, 2), group.columns) if less_mean else None
+                mask = self._added(group, queries, mask, of_mean, sinks)
             if sinks is not None:
                 keys, values = F.pad(keys, (0, 0, 0, 1)), F.pad(values, (0, 0, 0, 1))
             out.append(F.scaled_dot_product_attention(queries, keys, values, mask, scale=scaling))
-        attended = rotated_by_matrix(torch.cat(out)[self._place], self._rotations[1]).to(query.dtype)
+        attended = within(rotated_by_matrix(torch.cat(out)[self._place], self._hadamard[1]), query.dtype)
         return attended.view(B, H, n, D).transpose(1, 2).contiguous()
 
-    def _added(self, group: _Group, queries: torch.Tensor, seen: Optional[torch.Tensor], pairs: Optional[Tuple[torch.Tensor, torch.Tensor]],
-               sinks: Optional[torch.Tensor]) -> torch.Tensor:
-        """What is added to the logits of a group's queries [heads, ., ., D], in their shape: -inf where a row is not `seen`; where kept keys are held less their
-        mean, the mean's logits, of the `pairs` of Geometry.by_pairs; and for sinks [H] one more column, for a key of zeros."""
-        if pairs:
-            of_mean = group.mean.geometry.products(group.mean.row, [x[group.at] for x in pairs], group.columns + group.mean.shifts[:, None])
-            added = F.pad(of_mean, (0, self.new)).view(*queries.shape[:3], -1)
-        else:
-            added = queries.new_zeros(*queries.shape[:3], group.longest + self.new)
+    def _added(self, group: _Group, queries: torch.Tensor, seen: Optional[torch.Tensor], of_mean: Optional[torch.Tensor], sinks: Optional[torch.Tensor]) -> torch.Tensor:
+        """What is added to the logits of a group's queries [heads, ., ., D], in their shape: -inf where a row is not `seen`; the logits of_mean
+        [heads, ., longest] of the mean, where kept keys are read without it; and for sinks [H] one more column, for a key of zeros."""
+        added = queries.new_zeros(*queries.shape[:3], group.longest + self.new)
+        if of_mean is not None:
+            added[..., : group.longest] = of_mean.view(*queries.shape[:3], -1)
         if seen is not None:
             added.masked_fill_(~seen, -torch.inf)
         if sinks is not None:
@@ -212,8 +215,7 @@ class KeptLayer(DynamicLayer):
         values, held = torch.zeros_like(keys), torch.zeros(keys.shape[:2], dtype=torch.bool, device=self.device)
         for head, (p, k, v) in enumerate(zip(self.positions, self._heads(0), self._heads(1))):
             at = torch.cat([p, torch.arange(T, T + self.new, device=self.device)])
-            most = torch.finfo(keys.dtype).max  # what is read in float32 may go beyond float16
-            keys[head, at], values[head, at], held[head, at] = *(x.clamp(-most, most).to(keys.dtype) for x in (k, v)), True
+            keys[head, at], values[head, at], held[head, at] = within(k, keys.dtype), within(v, keys.dtype), True
         return keys.unflatten(0, (B, G)), values.unflatten(0, (B, G)), held.unflatten(0, (B, G))
 
     def _one(self, of: int, *written: torch.Tensor) -> torch.Tensor:

@@ -43,7 +43,7 @@ class Geometry:
         if not self._rotates(row):
             return keys
         n, (c, s) = len(self.inv_freq), self._turn(first_position + torch.arange(keys.shape[-2]) if positions is None else positions, keys.device)
-        first, second = self._pairs(row, keys)
+        first, second = self._halves(row, keys)
         a, b = first[..., :n], second[..., :n]
         return torch.cat([a * c + b * s, first[..., n:], b * c - a * s, second[..., n:]], dim=-1)
 
@@ -58,26 +58,23 @@ class Geometry:
         turned = torch.stack(pair, dim=-1).flatten(-2) if self.interleaved else torch.cat(pair, dim=-1)
         return torch.cat([turned, first[..., n:], second[..., n:]], dim=-1)
 
-    def by_pairs(self, row: int, queries: torch.Tensor, x: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
-        """What `products` takes of queries [heads, n, D], in the order in which the model caches keys, and of x [heads, D], before rotation: two tensors
-        [heads, n, D / 2] float32. A pair (a, b) of x turned by an angle has with a pair (p, q) of a query the product (p a + q b) cos + (q a - p b) sin."""
-        (p, q), (a, b) = self._pairs(row, queries.float()), x.float()[:, None].chunk(2, dim=-1)
-        return p * a + q * b, q * a - p * b
-
-    def products(self, row: int, pairs: Tuple[torch.Tensor, torch.Tensor], positions: torch.Tensor) -> torch.Tensor:
-        """The products of the queries and x of by_pairs, x being as `rotated` has it at positions [heads, S]: [heads, n, S] float32."""
-        of_cos, of_sin = pairs
+    def products(self, row: int, queries: torch.Tensor, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """The products of queries [heads, N, D], as the model rotated them and in the order in which it caches keys, with x [heads, D] as `rotated` has it at
+        positions [heads, S]: [heads, N, S] float32. x is in the order of before_rotation. A pair (a, b) of x that is turned by an angle has with a pair (p, q)
+        of a query the product (p a + q b) cos + (q a - p b) sin, so that x is not made for each position."""
+        (p, q), (a, b) = self._halves(row, queries.float()), x.float()[:, None].chunk(2, dim=-1)
+        of_cos, of_sin = p * a + q * b, q * a - p * b
         if not self._rotates(row):
             return of_cos.sum(dim=-1, keepdim=True).expand(-1, -1, positions.shape[1])
-        n, (c, s) = len(self.inv_freq), self._turn(positions, of_cos.device)
+        n, (c, s) = len(self.inv_freq), self._turn(positions, queries.device)
         turning = of_cos[..., :n] @ c.mT + of_sin[..., :n] @ s.mT
         return turning if n == of_cos.shape[-1] else turning + of_cos[..., n:].sum(dim=-1, keepdim=True)
 
     def _rotates(self, row: int) -> bool:
-        """Whether the keys of a row are rotated."""
+        """Whether the model rotates the keys of a row by their positions."""
         return self.inv_freq is not None and row not in self.unrotated
 
-    def _pairs(self, row: int, keys: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
+    def _halves(self, row: int, keys: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
         """The first and the second of each pair that rotation turns, two tensors [..., D / 2], of keys in the order in which the model caches them. Behind the
         first n are those that it leaves alone."""
         if not self._rotates(row):
