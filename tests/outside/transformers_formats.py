@@ -166,7 +166,7 @@ def by_bytes():
 frequencies, sinks = 0.3 ** torch.arange(32), torch.linspace(-1, 3, 8)
 cases = (dict(), dict(sinks=sinks), dict(heads=4), dict(inv_freq=frequencies[:20]), dict(interleaved=True), dict(inv_freq=None))
 for names in ("f16", "q8_0/q4_0", "q8_0+rot/q4_0+rot", "q4_0+mean/q4_0", "q4_0+mean+rot/q4_0+rot"):
-    # 1e-6 is measured, and three times that in a group of few heads, where products are summed in another order
+    # 1.3e-6 is measured here, and 5.2e-6 with heads of 192 numbers and 37 tokens; a rotation or a shift that is left out makes 0.03 or more
     outside.at_most(f"{names}: attention beside that to what is unpacked", max(attends_otherwise(names, **{"inv_freq": frequencies, **case}) for case in cases), 1e-5)
 # 0.0074 is measured, whatever the mean's size is; with the mean's logits in bfloat16 it is 0.066 here
 outside.at_most("q4_0+mean+rot/q4_0+rot in bfloat16, with a large mean: attention of one token",

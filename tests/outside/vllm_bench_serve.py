@@ -46,7 +46,7 @@ def served(budget):
         if done.returncode:
             sys.exit(done.stdout[-3000:])
         result = json.loads((out / "result.json").read_text())
-        print(json.dumps({"budget": budget, "load": load, "completed": result["completed"], **{k: result[k] for k in SHOWN if k in result}}), flush=True)
+        print(json.dumps({"budget": budget, "load": load, "completed": result["completed"], **{k: result[k] for k in SHOWN}}), flush=True)
         outside.at_most(f"requests that failed, {budget or 'whole'}", a.requests - result["completed"], 0)
         outside.at_most(f"the log does not say whether a table is served, {budget or 'whole'}",
                         (budget is not None) != ("ckvc keeps of each prompt what" in log.read_text()), 0)
