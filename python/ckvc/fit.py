@@ -9,7 +9,7 @@ from typing import Callable, Optional, Tuple
 
 import torch
 
-from .prefill import Geometry, Kept, reference_queries
+from .prefill import Geometry, Kept, attention_of, reference_queries
 
 Rounding = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 KEY_RIDGE, LEAST = 0.01, 1e-13  # the ridge of the vector that is added to keys; a pivot that is this small beside the diagonal makes a system singular
@@ -26,38 +26,42 @@ def _solve(gram: torch.Tensor, ridge: float, x: torch.Tensor) -> Tuple[torch.Ten
     return torch.cholesky_solve(x, factor), sound & (failed == 0)
 
 
-def _softmax_(logits: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
-    """The softmax over the last dimension, in the memory of the logits, and the logarithm of the sum of their exponentials."""
-    most = logits.amax(dim=-1, keepdim=True)
-    total = logits.sub_(most).exp_().sum(dim=-1, keepdim=True)
-    return logits.div_(total), total.log() + most
+def _change(w: torch.Tensor, missing: torch.Tensor, ridge: float) -> Tuple[torch.Tensor, torch.Tensor]:
+    """What is added to the values that are kept, [G, S, D] float64, and which heads have a solution. w [G, n, S] float64: attention to what is kept. missing
+    [G, n, D] float64: of the answers. The system is as large as the smaller of n and S."""
+    n, S = w.shape[1:]
+    if S < n:  # (w' w + c I)^-1 w' = w' (w w' + c I)^-1, where c is ridge times the mean of the n numbers of the diagonal of w w'
+        return _solve(w.mT @ w, ridge * S / n, w.mT @ missing)
+    by_query, sound = _solve(w @ w.mT, ridge, missing)
+    return w.mT @ by_query, sound
 
 
-def fit_chosen(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, index: torch.Tensor, scaling: float, ridge: float,
-               there: Optional[torch.Tensor] = None, held: Optional[torch.Tensor] = None, rounds: Optional[Rounding] = None) -> Tuple[torch.Tensor, torch.Tensor]:
-    """The keys and values [G, S, D] of the positions index [G, S] that heads keep, fitted. All heads are computed in one batch. there [G, S]: False where a head
-    keeps fewer than S positions and `index` only fills up; None: all are kept. The other arguments are those of fit_entries. Nothing waits for the device."""
+def fit_chosen(queries: torch.Tensor, attention: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, index: torch.Tensor, ridge: float,
+               there: Optional[torch.Tensor] = None, rounds: Optional[Rounding] = None) -> Tuple[torch.Tensor, torch.Tensor]:
+    """The keys and values [G, S, D] of the positions index [G, S] that heads keep, fitted. All heads are computed in one batch. queries [G, n, D] and attention
+    [G, n, T]: as attention_of takes and gives them. there [G, S]: False where `index` only fills up, because a head keeps fewer than S positions, or is not to
+    be fitted; None: all are kept. The other arguments are those of fit_entries. Nothing waits for the device.
+
+    A query whose attention to all that is kept is 0 in float32 does not count: it could only be answered wrongly."""
     at = index[..., None].expand(-1, -1, keys.shape[2])
     old = [x.gather(1, at) for x in (keys, values)]
     there = torch.ones_like(index, dtype=torch.bool) if there is None else there
-    x = queries * scaling
-    logits = x.float() @ keys.float().mT
-    if held is not None:
-        logits.masked_fill_(~held[:, None], -torch.inf)
-    w, left = _softmax_(logits.gather(2, index[:, None].expand(-1, x.shape[1], -1)).masked_fill_(~there[:, None], -torch.inf))
-    attention, total = _softmax_(logits)
-    shift, sound = _solve(x.mT @ x, KEY_RIDGE, x.mT @ (total - left).double())
+    w = attention.gather(2, index[:, None].expand(-1, queries.shape[1], -1)).masked_fill_(~there[:, None], 0)
+    mass = w.sum(dim=2, keepdim=True, dtype=torch.float64)
+    mass = torch.where(mass == 0, 1, mass)  # then nothing is lost, and the query's row of w is 0 in both systems
+    x = torch.where(w.any(dim=2, keepdim=True), queries, 0)
+    shift, sound = _solve(x.mT @ x, KEY_RIDGE, -x.mT @ mass.log())
     new_keys, most = old[0].double() + shift.mT, torch.finfo(keys.dtype).max
+    w = w / mass
     if rounds is not None:  # adding one vector to all keys leaves w as it is, but rounding them does not
-        read = rounds(new_keys.clamp(-most, most).to(keys.dtype), index, x)
-        w, _ = _softmax_((x.float() @ read.float().mT).masked_fill_(~there[:, None], -torch.inf))
+        read = rounds(new_keys.clamp(-most, most).to(keys.dtype), index, queries)
+        w = (queries.float() @ read.float().mT).masked_fill_(~there[:, None], -torch.inf).softmax(dim=2).double()
         new_keys = read.double()
-    missing, gram = attention @ values.float() - w @ old[1].float(), w.double()
-    change, also = _solve(gram @ gram.mT, ridge, missing.double())
-    fitted = new_keys, old[1].double() + w.mT @ change.float()
+    missing = (attention @ values.float()).double() - w @ old[1].double()
+    change, also = _change(w, missing, ridge)
+    fitted = new_keys, old[1].double() + change
     finite = (sum(y.sum(dim=2) for y in fitted).isfinite() | ~there).all(dim=1)  # one number that is not finite makes the sum so
-    whole = there.sum(dim=1) == (keys.shape[1] if held is None else held.sum(dim=1))
-    changed = (there & (sound & also & finite & ~whole)[:, None])[..., None]
+    changed = (there & (sound & also & finite)[:, None])[..., None]
     new = [torch.where(changed, y.clamp(-most, most).to(before.dtype), before) for y, before in zip(fitted, old)]
     return new[0], new[1]
 
@@ -70,10 +74,11 @@ def fit_entries(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor,
     keys [G, S, D], their positions [G, S] and the queries times `scaling` [G, n, D] float64, and returns keys as they will be read from the cache. Values
     are then fitted to those. None: keys are not rounded.
 
-    Logits, answers and what is added to values are computed in float32, sums of products and their solutions in float64. Fitted numbers that the tensors' type
-    cannot hold become its largest. The entries of a head stay as they are if it keeps all that it holds, or nothing, or if its numbers are not finite."""
+    Attention and answers with the whole cache are computed in float32, all else in float64. Fitted numbers that the tensors' type cannot hold become its largest. The entries of a head stay as they are if it keeps all that it holds, or nothing, or if its numbers are not finite."""
     index = kept.int().sort(dim=1, descending=True, stable=True).indices[:, : int(kept.sum(dim=1).max())]  # [G, S]: kept positions, and others behind fewer
-    new = fit_chosen(queries, keys, values, index, scaling, ridge, kept.gather(1, index), held, rounds)
+    drops = kept.sum(dim=1, keepdim=True) < (keys.shape[1] if held is None else held.sum(dim=1, keepdim=True))
+    x = queries * scaling
+    new = fit_chosen(x, attention_of(x, keys, held), keys, values, index, ridge, kept.gather(1, index) & drops, rounds)
     at = index[..., None].expand(-1, -1, keys.shape[2])
     return keys.scatter(1, at, new[0]), values.scatter(1, at, new[1])
 

@@ -172,16 +172,17 @@ def attention_rows(queries: torch.Tensor, keys: torch.Tensor, scaling: float, he
 
 def head_features(rows: Optional[torch.Tensor], keys: torch.Tensor, norm: torch.Tensor) -> torch.Tensor:
     """The features [T, n] float64 of the learned ranking (docs/method.md, section 2), without the numbers of the key and the constant 1 that follow them. rows
-    [group, rows, T]: attention of the last rows, for features of version 1; None for version 2, which has none. The two late features of version 1 are 0 here,
-    because they need all layers. keys [T, D]; norm [T]: those of the values."""
-    T, columns = len(keys), []
+    [group, rows, T]: attention of the last rows, for features of version 1; None for version 2, which has none and may have several heads, [..., T, n]. The
+    two late features of version 1 are 0 here, because they need all layers. keys [..., T, D]; norm [..., T]: those of the values."""
+    T, columns = keys.shape[-2], []
     if rows is not None:
         for window in (8, 32, 64):
             a = _mean(rows, window)
             columns += [a, _pool(a, 5, F.avg_pool1d), _pool(a, 7)]
         columns += [rows.mean(1, dtype=torch.float64).amax(0), torch.ones_like(a), torch.ones_like(a), _pool(_mean(rows, 16), 21, F.avg_pool1d)]
     columns = [_log(c) for c in [*columns, norm, keys.double().norm(dim=-1)]]
-    return torch.cat([torch.stack([c.double() for c in columns], dim=1), _position_features(T, keys.device)], dim=1)
+    of_position = _position_features(T, keys.device)
+    return torch.cat([torch.stack([c.double() for c in columns], dim=-1), of_position.expand(*norm.shape, -1)], dim=-1)
 
 
 @functools.lru_cache(maxsize=4)
@@ -207,13 +208,16 @@ def reference_queries(table: Table, block: int, geometry: Geometry, row: int, n_
     return geometry.rotated(row, bank, first_position + n_tokens + torch.arange(n) * span // n).reshape(geometry.n_kv_heads, -1, bank.shape[2])
 
 
-def bank_attention(queries: torch.Tensor, keys: torch.Tensor, scaling: float, held: Optional[torch.Tensor] = None) -> torch.Tensor:
-    """The root of the mean over the queries of their squared attention to each position, [G, T] float64. queries [G, n, D]: as reference_queries gives them.
-    keys [G, T, D]: as they are cached. held [G, T]: False for a position that is not there; None: all are."""
-    logits = (queries * scaling).float() @ keys.float().mT
-    if held is not None:
-        logits.masked_fill_(~held[:, None], -math.inf)
-    return torch.linalg.vector_norm(logits.softmax(dim=-1), dim=1, dtype=torch.float64) / math.sqrt(queries.shape[1])
+def attention_of(queries: torch.Tensor, keys: torch.Tensor, held: Optional[torch.Tensor] = None) -> torch.Tensor:
+    """The attention of the bank's queries to each position, [G, n, T] float32. queries [G, n, D]: as reference_queries gives them, times what a product of query
+    and key is multiplied with. keys [G, T, D]: as they are cached. held [G, T]: False for a position that is not there; None: all are."""
+    logits = queries.float() @ keys.float().mT
+    return (logits if held is None else logits.masked_fill_(~held[:, None], -math.inf)).softmax(dim=-1)
+
+
+def root_mean_square(attention: torch.Tensor) -> torch.Tensor:
+    """The root of the mean over the queries of their squared attention [G, n, T] to each position, [G, T] float64."""
+    return attention.double().square().mean(dim=1).sqrt()
 
 
 def _with_bank(scores: torch.Tensor, attention: torch.Tensor, norms: torch.Tensor) -> torch.Tensor:
@@ -238,20 +242,19 @@ def _log_scores(forms: torch.Tensor, mass: Array, norms: torch.Tensor) -> torch.
 
 
 @torch.no_grad()
-def kept_of_layer(table: Table, block: int, geometry: Geometry, row: int, keys: torch.Tensor, values: torch.Tensor, n: int, scaling: float,
-                  first_head: int = 0) -> torch.Tensor:
+def kept_of_layer(table: Table, block: int, geometry: Geometry, row: int, keys: torch.Tensor, values: torch.Tensor, n: int,
+                  attention: Optional[torch.Tensor], first_head: int = 0) -> torch.Tensor:
     """The n positions [g, n] that each head of one layer keeps, ascending, on the device of its keys. They are those of `Prefill` if all heads of the layer
     keep n. The table's ranking must be learned and read no attention (features of version 2). keys, values [g, T, D]: as they are cached, of the KV heads from
-    first_head on. block: the table's block that serves the budget. scaling: what a product of query and key is multiplied with."""
+    first_head on. block: the table's block that serves the budget. attention: as attention_of gives it, read only if the block's ranking is `bank`."""
     of_heads, recent = slice(first_head, first_head + len(keys)), int(table.c_min[block][1])
     norms = values.double().norm(dim=-1)
     theta = torch.from_numpy(table.theta[row, of_heads, :, None].astype(np.float64)).to(keys.device)
-    f = torch.stack([head_features(None, k, norm) for k, norm in zip(keys, norms)])
+    f = head_features(None, keys, norms)
     forms = (f @ theta[:, : f.shape[2]] + geometry.before_rotation(row, keys) @ theta[:, f.shape[2] : -1] + theta[:, -1:])[..., 0]
     scores = _log_scores(forms, table.mass[row, of_heads], norms)
     if table.score[block].kind == "bank":
-        queries = reference_queries(table, block, geometry, row, keys.shape[1], device=keys.device)[of_heads]
-        scores = _with_bank(scores, bank_attention(queries, keys, scaling), norms)
+        scores = _with_bank(scores, root_mean_square(attention), norms)
     return _largest(scores, _always(keys.shape[1], recent, keys.device), n)
 
 
@@ -309,7 +312,7 @@ class Prefill:
                     total = total + rows.sum((0, 1), dtype=torch.float64)
         if self.score.kind == "bank":
             references = reference_queries(self.table, self.block, g, layer, self.n_tokens, self.first_position, keys.device)
-            self._of_bank.append(bank_attention(references, keys, scaling, held).to(first))
+            self._of_bank.append(root_mean_square(attention_of(references * scaling, keys, held)).to(first))
         if self.score.kind == "paper":
             n_held = self.n_tokens if held is None else held.sum(dim=-1, keepdim=True)
             of_layer = list((norms / (norms.sum(dim=-1, keepdim=True) / n_held + 1e-6)).float())
