@@ -19,13 +19,13 @@ n_sets = n_differ = n_even = 0
 
 def of_one_length(t, T, budget, D, inv_freq):
     """(torch's set, the library's) of each head, of one length, by a learned ranking that reads no attention."""
-    n, recent = ckvc.table.budget_tokens(budget, T), int(t.c_min[t.nearest_budget(budget, T)][1])
+    n, block = ckvc.table.budget_tokens(budget, T), t.nearest_budget(budget, T)
     its = ckvc.library.Prefill(t, t.n_query_heads, D, T, budget, inv_freq.double().numpy(), score=ckvc.Score("learned", 0, 0, False, 2, "heads"), floor=1.0)
     mine, geometry = [], ckvc.prefill.Geometry(t.n_layers, t.n_query_heads, t.n_heads, D, inv_freq)
     for layer in range(t.n_layers):
         keys, values = torch.randn(2, t.n_heads, T, D)
-        mine += ckvc.prefill.kept_of_layer(t, geometry, layer, keys, values, n, recent).tolist()
-        second = ckvc.prefill.kept_of_layer(t, geometry, layer, keys[1:], values[1:], n, recent, first_head=1).tolist()
+        mine += ckvc.prefill.kept_of_layer(t, block, geometry, layer, keys, values, n, None).tolist()
+        second = ckvc.prefill.kept_of_layer(t, block, geometry, layer, keys[1:], values[1:], n, None, first_head=1).tolist()
         assert second == mine[len(mine) - len(second) :]  # a worker that has only some of the heads
         for g in range(t.n_heads):
             its.cache(layer, g, keys[g].numpy(), values[g].numpy())
@@ -40,7 +40,8 @@ for path in [*map(str, sorted(outside.ROOT.glob("tests/golden/table/*.ckvt"))), 
     H, G, inv_freq = t.n_query_heads, t.n_heads, torch.rand(D // 2)
     for T in (100, 250, 1400):  # the last beyond the end of two features
         for budget in (x if x < 1 else int(x) for x in t.budgets.tolist()):
-            pairs = of_one_length(t, T, budget, D, inv_freq) if t.theta is not None and t.score[0].features == 2 else []
+            score = t.score[t.nearest_budget(budget, T)]
+            pairs = of_one_length(t, T, budget, D, inv_freq) if score.kind == "learned" and score.features == 2 else []
             n_sets, n_even, n_differ = n_sets + len(pairs), n_even + len(pairs), n_differ + sum(x != y for x, y in pairs)
             for mode in ckvc.table.MODES:
                 if {"heads": t.share, "layers": t.layer_share, "lengths": t.length_share, "shared": t.tau}[mode] is None:

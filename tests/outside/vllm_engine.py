@@ -91,8 +91,8 @@ def spied():
     """What compactions choose: {(T, row): (positions [G, n], the scores [G, T] that they were ranked by)}, of prompts whose lengths differ."""
     sets, real, largest, ranked = {}, ckvc.vllm.kept_of_layer, ckvc.prefill._largest, []
 
-    def kept_of_layer(table, geometry, row, keys, *rest):
-        kept = real(table, geometry, row, keys, *rest)
+    def kept_of_layer(table, block, geometry, row, keys, *rest):
+        kept = real(table, block, geometry, row, keys, *rest)
         sets[keys.shape[1], row] = kept.cpu(), ranked.pop().cpu()
         return kept
 
