@@ -9,7 +9,7 @@ from typing import Callable, Optional, Tuple
 
 import torch
 
-from .prefill import Geometry, Kept, attention_of, reference_queries
+from .prefill import Geometry, Kept, log_attention, reference_queries
 
 Rounding = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 KEY_RIDGE, LEAST = 0.01, 1e-13  # the ridge of the vector that is added to keys; a pivot that is this small beside the diagonal makes a system singular
@@ -36,28 +36,23 @@ def _change(w: torch.Tensor, missing: torch.Tensor, ridge: float) -> Tuple[torch
     return w.mT @ by_query, sound
 
 
-def fit_chosen(queries: torch.Tensor, attention: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, index: torch.Tensor, ridge: float,
+def fit_chosen(queries: torch.Tensor, logs: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, index: torch.Tensor, ridge: float,
                there: Optional[torch.Tensor] = None, rounds: Optional[Rounding] = None) -> Tuple[torch.Tensor, torch.Tensor]:
-    """The keys and values [G, S, D] of the positions index [G, S] that heads keep, fitted. All heads are computed in one batch. queries [G, n, D] and attention
-    [G, n, T]: as attention_of takes and gives them. there [G, S]: False where `index` only fills up, because a head keeps fewer than S positions, or is not to
-    be fitted; None: all are kept. The other arguments are those of fit_entries. Nothing waits for the device.
-
-    A query whose attention to all that is kept is 0 in float32 does not count: it could only be answered wrongly."""
+    """The keys and values [G, S, D] of the positions index [G, S] that heads keep, fitted. All heads are computed in one batch. queries [G, n, D] and logs
+    [G, n, T]: as log_attention takes and gives them. there [G, S]: False where `index` only fills up, because a head keeps fewer than S positions, or is not to
+    be fitted; None: all are kept, and they are fewer than T. The other arguments are those of fit_entries. Nothing waits for the device."""
     at = index[..., None].expand(-1, -1, keys.shape[2])
     old = [x.gather(1, at) for x in (keys, values)]
     there = torch.ones_like(index, dtype=torch.bool) if there is None else there
-    w = attention.gather(2, index[:, None].expand(-1, queries.shape[1], -1)).masked_fill_(~there[:, None], 0)
-    mass = w.sum(dim=2, keepdim=True, dtype=torch.float64)
-    mass = torch.where(mass == 0, 1, mass)  # then nothing is lost, and the query's row of w is 0 in both systems
-    x = torch.where(w.any(dim=2, keepdim=True), queries, 0)
-    shift, sound = _solve(x.mT @ x, KEY_RIDGE, -x.mT @ mass.log())
-    new_keys, most = old[0].double() + shift.mT, torch.finfo(keys.dtype).max
-    w = w / mass
+    of_kept = logs.gather(2, index[:, None].expand(-1, queries.shape[1], -1)).masked_fill_(~there[:, None], -torch.inf)
+    lost, w = -of_kept.logsumexp(dim=2, keepdim=True), of_kept.softmax(dim=2).double()
+    shift, sound = _solve(queries.mT @ queries, KEY_RIDGE, queries.mT @ lost.double())
+    new_keys, most = old[0].double() + torch.where(sound[:, None, None], shift, 0).mT, torch.finfo(keys.dtype).max
     if rounds is not None:  # adding one vector to all keys leaves w as it is, but rounding them does not
         read = rounds(new_keys.clamp(-most, most).to(keys.dtype), index, queries)
         w = (queries.float() @ read.float().mT).masked_fill_(~there[:, None], -torch.inf).softmax(dim=2).double()
         new_keys = read.double()
-    missing = (attention @ values.float()).double() - w @ old[1].double()
+    missing = (logs.exp() @ values.float()).double() - w @ old[1].double()
     change, also = _change(w, missing, ridge)
     fitted = new_keys, old[1].double() + change
     finite = (sum(y.sum(dim=2) for y in fitted).isfinite() | ~there).all(dim=1)  # one number that is not finite makes the sum so
@@ -74,11 +69,12 @@ def fit_entries(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor,
     keys [G, S, D], their positions [G, S] and the queries times `scaling` [G, n, D] float64, and returns keys as they will be read from the cache. Values
     are then fitted to those. None: keys are not rounded.
 
-    Attention and answers with the whole cache are computed in float32, all else in float64. Fitted numbers that the tensors' type cannot hold become its largest. The entries of a head stay as they are if it keeps all that it holds, or nothing, or if its numbers are not finite."""
+    Attention, and answers with the whole cache, are computed in float32, all else in float64. Fitted numbers that the tensors' type cannot hold become its
+    largest. The entries of a head stay as they are if it keeps all that it holds, or nothing, or if its numbers are not finite."""
     index = kept.int().sort(dim=1, descending=True, stable=True).indices[:, : int(kept.sum(dim=1).max())]  # [G, S]: kept positions, and others behind fewer
     drops = kept.sum(dim=1, keepdim=True) < (keys.shape[1] if held is None else held.sum(dim=1, keepdim=True))
     x = queries * scaling
-    new = fit_chosen(x, attention_of(x, keys, held), keys, values, index, ridge, kept.gather(1, index) & drops, rounds)
+    new = fit_chosen(x, log_attention(x, keys, held), keys, values, index, ridge, kept.gather(1, index) & drops, rounds)
     at = index[..., None].expand(-1, -1, keys.shape[2])
     return keys.scatter(1, at, new[0]), values.scatter(1, at, new[1])
 

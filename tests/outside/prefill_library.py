@@ -3,6 +3,7 @@
 on made-up queries, keys and values. And sets of one length by `kept_of_layer` against the library's under a floor of 1. A position may differ where two
 float32 sums are rounded otherwise: at most 0.5% of the sets."""
 import os
+from unittest import mock
 
 import outside
 
@@ -17,16 +18,24 @@ torch.manual_seed(0)
 n_sets = n_differ = n_even = 0
 
 
-def of_one_length(t, T, budget, D, inv_freq):
-    """(torch's set, the library's) of each head, of one length, by a learned ranking that reads no attention."""
-    n, block = ckvc.table.budget_tokens(budget, T), t.nearest_budget(budget, T)
-    its = ckvc.library.Prefill(t, t.n_query_heads, D, T, budget, inv_freq.double().numpy(), score=ckvc.Score("learned", 0, 0, False, 2, "heads"), floor=1.0)
+def of_one_length(t, kind, T, budget, D, inv_freq):
+    """(torch's set, the library's) of each head, of one length, by a ranking that reads no attention: `learned` or `bank`."""
+    n, block, scale = ckvc.table.budget_tokens(budget, T), t.nearest_budget(budget, T), D**-0.5
+    score = ckvc.Score(kind, 0, 0, False, 2, "heads")
+    its = ckvc.library.Prefill(t, t.n_query_heads, D, T, budget, inv_freq.double().numpy(), scale, score=score, floor=1.0)
     mine, geometry = [], ckvc.prefill.Geometry(t.n_layers, t.n_query_heads, t.n_heads, D, inv_freq)
     for layer in range(t.n_layers):
         keys, values = torch.randn(2, t.n_heads, T, D)
-        mine += ckvc.prefill.kept_of_layer(t, block, geometry, layer, keys, values, n, None).tolist()
-        second = ckvc.prefill.kept_of_layer(t, block, geometry, layer, keys[1:], values[1:], n, None, first_head=1).tolist()
-        assert second == mine[len(mine) - len(second) :]  # a worker that has only some of the heads
+
+        def kept_from(first):  # as a worker chooses that has the heads from the first on
+            logs = None
+            if kind == "bank":
+                logs = ckvc.prefill.log_attention(scale * ckvc.prefill.reference_queries(t, block, geometry, layer, T)[first:], keys[first:])
+            return ckvc.prefill.kept_of_layer(t, block, geometry, layer, keys[first:], values[first:], n, logs, first_head=first).tolist()
+
+        with mock.patch.object(t, "score", [score] * len(t.score)):
+            mine += kept_from(0)
+            assert kept_from(1) == mine[len(mine) - t.n_heads + 1 :]
         for g in range(t.n_heads):
             its.cache(layer, g, keys[g].numpy(), values[g].numpy())
     return list(zip(mine, (x.tolist() for of_layer in its.keep() for x in of_layer)))
@@ -40,8 +49,8 @@ for path in [*map(str, sorted(outside.ROOT.glob("tests/golden/table/*.ckvt"))), 
     H, G, inv_freq = t.n_query_heads, t.n_heads, torch.rand(D // 2)
     for T in (100, 250, 1400):  # the last beyond the end of two features
         for budget in (x if x < 1 else int(x) for x in t.budgets.tolist()):
-            score = t.score[t.nearest_budget(budget, T)]
-            pairs = of_one_length(t, T, budget, D, inv_freq) if score.kind == "learned" and score.features == 2 else []
+            kinds = () if t.theta is None or t.score[0].features != 2 else ("learned",) if t.bank is None else ("learned", "bank")
+            pairs = [x for kind in kinds for x in of_one_length(t, kind, T, budget, D, inv_freq)]
             n_sets, n_even, n_differ = n_sets + len(pairs), n_even + len(pairs), n_differ + sum(x != y for x, y in pairs)
             for mode in ckvc.table.MODES:
                 if {"heads": t.share, "layers": t.layer_share, "lengths": t.length_share, "shared": t.tau}[mode] is None:

@@ -43,6 +43,8 @@ a = outside.arguments(smollm2=False, model=(pathlib.Path, outside.ROOT / "models
                       close=(float, 1e-4, "the bound of log probabilities"), tie=(float, 2e-4, "the bound of scores, which are logarithms"),
                       apart=(float, 1e-4, "the share of kept positions that may be others, because scores are nearly equal"),
                       wait=(int, 900, "seconds for the server to start"), requests=(int, 200, "of random lengths, arrivals and cancellations"),
+                      minutes=(float, 0, "for how long these requests come, in place of --requests"),
+                      pause=(float, 0, "seconds to wait before each of their steps"),
                       only=(str, "", "names of parts"))
 tmp, BLOCK, NEW = outside.scratch(), a.block, 40
 SAMPLING = SamplingParams(temperature=0, max_tokens=NEW, logprobs=1, ignore_eos=True)
@@ -74,6 +76,11 @@ def engine(settings=None, **options):
     llm = LLM(**options, **({"additional_config": {"ckvc": settings}} if settings else {}))
     yield llm, llm.llm_engine.engine_core.engine_core.scheduler
     llm.llm_engine.engine_core.shutdown()
+
+
+def resident_mb():
+    """The resident memory of this process."""
+    return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def free_blocks(scheduler):
@@ -269,15 +276,23 @@ def part_chunks():
 
 
 def part_storm():
-    """Requests of random lengths that come and are cancelled at random. Those that end have the texts that they have alone."""
+    """Requests of random lengths that come and are cancelled at random, for --minutes or until there were --requests. The last that end have the texts that
+    they have alone. Where they come for 20 minutes or more, the resident memory of this process does not grow."""
     rng = random.Random(5)
     for name in pair():
         small = dict(num_gpu_blocks_override=300 if name == "lengths" else 100, max_num_batched_tokens=512, max_model_len=1184)
         with engine({"table": tables[name], "budget": 0.25}, **small) as (llm, scheduler):
-            before, core, todo, alive, ended, n = free_blocks(scheduler), llm.llm_engine, a.requests, {}, {}, 0
-            begin = time.monotonic()
-            while n < todo or alive:
-                while n < todo and rng.random() < 0.5:
+            before, core, alive, ended, n, n_ended = free_blocks(scheduler), llm.llm_engine, {}, {}, 0, 0
+            begin, resident = time.monotonic(), []
+
+            def more_come():
+                return time.monotonic() < begin + 60 * a.minutes if a.minutes else n < a.requests
+
+            while more_come() or alive:
+                if time.monotonic() > begin + 60 * len(resident):
+                    resident.append(resident_mb())
+                time.sleep(a.pause)
+                while more_come() and len(alive) < 64 and rng.random() < 0.5:
                     at, T = rng.randrange(len(ids) - 1200), rng.choice((1, 20, rng.randrange(2, 300), rng.randrange(300, 1100)))
                     alive[str(n)] = ids[at : at + T]
                     core.add_request(str(n), {"prompt_token_ids": ids[at : at + T]},
@@ -285,11 +300,16 @@ def part_storm():
                     n += 1
                 for x in core.step():
                     if x.finished:
-                        ended[x.request_id] = alive.pop(x.request_id), list(x.outputs[0].token_ids)
+                        ended[x.request_id], n_ended = (alive.pop(x.request_id), list(x.outputs[0].token_ids)), n_ended + 1
+                        if len(ended) > 500:
+                            ended.pop(next(iter(ended)))
                 if alive and rng.random() < 0.1:
                     core.abort_request([gone := rng.choice(sorted(alive))])
                     alive.pop(gone)
-            print(f"     {name}: {n} requests, {n - len(ended)} cancelled, {time.monotonic() - begin:.0f} s")
+            print(f"     {name}: {n} requests, {n - n_ended} cancelled, {time.monotonic() - begin:.0f} s")
+            if len(resident) >= 20:  # the first minutes fill caches
+                early, late = max(resident[5:10]), max(resident[-5:])
+                outside.at_most(f"{name}: MB that the last minutes have above the minutes 5 to 9, when it was {early:.0f}", late - early, 16)
             outside.at_most(f"{name}: blocks that are not free at the end", before - free_blocks(scheduler), 0)
             some = rng.sample(sorted(ended), 12)
             alone = [llm.generate([{"prompt_token_ids": p}], SamplingParams(temperature=0, max_tokens=len(out), ignore_eos=True), use_tqdm=False)[0]
