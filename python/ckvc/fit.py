@@ -9,7 +9,7 @@ from typing import Callable, Optional, Tuple
 
 import torch
 
-from .prefill import Geometry, Kept, log_attention, reference_queries
+from .prefill import Geometry, Kept, attention_of, reference_queries
 
 Rounding = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 KEY_RIDGE, LEAST = 0.01, 1e-13  # the ridge of the vector that is added to keys; a pivot that is this small beside the diagonal makes a system singular
@@ -28,32 +28,36 @@ def _solve(gram: torch.Tensor, ridge: float, x: torch.Tensor) -> Tuple[torch.Ten
 
 def _change(w: torch.Tensor, missing: torch.Tensor, ridge: float) -> Tuple[torch.Tensor, torch.Tensor]:
     """What is added to the values that are kept, [G, S, D] float64, and which heads have a solution. w [G, n, S] float64: attention to what is kept. missing
-    [G, n, D] float64: of the answers. The system is as large as the smaller of n and S."""
+    [G, n, D] float64: of the answers. The system that is solved is that of the n queries, or of the S entries where they are few; it was measured from which
+    on this is faster."""
     n, S = w.shape[1:]
-    if S < n:  # (w' w + c I)^-1 w' = w' (w w' + c I)^-1, where c is ridge times the mean of the n numbers of the diagonal of w w'
+    if 2 * S <= n:  # (w' w + c I)^-1 w' = w' (w w' + c I)^-1, where c is ridge times the mean of the n numbers of the diagonal of w w'
         return _solve(w.mT @ w, ridge * S / n, w.mT @ missing)
     by_query, sound = _solve(w @ w.mT, ridge, missing)
     return w.mT @ by_query, sound
 
 
-def fit_chosen(queries: torch.Tensor, logs: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, index: torch.Tensor, ridge: float,
-               there: Optional[torch.Tensor] = None, rounds: Optional[Rounding] = None) -> Tuple[torch.Tensor, torch.Tensor]:
-    """The keys and values [G, S, D] of the positions index [G, S] that heads keep, fitted. All heads are computed in one batch. queries [G, n, D] and logs
-    [G, n, T]: as log_attention takes and gives them. there [G, S]: False where `index` only fills up, because a head keeps fewer than S positions, or is not to
+def fit_chosen(queries: torch.Tensor, attention: torch.Tensor, total: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, index: torch.Tensor,
+               ridge: float, there: Optional[torch.Tensor] = None, rounds: Optional[Rounding] = None) -> Tuple[torch.Tensor, torch.Tensor]:
+    """The keys and values [G, S, D] of the positions index [G, S] that heads keep, fitted. All heads are computed in one batch. queries [G, n, D], attention
+    [G, n, T] and total [G, n, 1]: as attention_of takes and gives them. there [G, S]: False where `index` only fills up, because a head keeps fewer than S positions, or is not to
     be fitted; None: all are kept, and they are fewer than T. The other arguments are those of fit_entries. Nothing waits for the device."""
     at = index[..., None].expand(-1, -1, keys.shape[2])
     old = [x.gather(1, at) for x in (keys, values)]
     there = torch.ones_like(index, dtype=torch.bool) if there is None else there
-    of_kept = logs.gather(2, index[:, None].expand(-1, queries.shape[1], -1)).masked_fill_(~there[:, None], -torch.inf)
-    lost, w = -of_kept.logsumexp(dim=2, keepdim=True), of_kept.softmax(dim=2).double()
+
+    def logits_of(new: torch.Tensor) -> torch.Tensor:
+        return (queries.float() @ new.float().mT).masked_fill_(~there[:, None], -torch.inf)
+
+    of_kept = logits_of(old[0])
+    w, lost = of_kept.softmax(dim=2), torch.where(there.any(dim=1)[:, None, None], total - of_kept.logsumexp(dim=2, keepdim=True), 0)
     shift, sound = _solve(queries.mT @ queries, KEY_RIDGE, queries.mT @ lost.double())
     new_keys, most = old[0].double() + torch.where(sound[:, None, None], shift, 0).mT, torch.finfo(keys.dtype).max
     if rounds is not None:  # adding one vector to all keys leaves w as it is, but rounding them does not
         read = rounds(new_keys.clamp(-most, most).to(keys.dtype), index, queries)
-        w = (queries.float() @ read.float().mT).masked_fill_(~there[:, None], -torch.inf).softmax(dim=2).double()
-        new_keys = read.double()
-    missing = (logs.exp() @ values.float()).double() - w @ old[1].double()
-    change, also = _change(w, missing, ridge)
+        w, new_keys = logits_of(read).softmax(dim=2), read.double()
+    missing = attention @ values.float() - w @ old[1].float()
+    change, also = _change(w.double(), missing.double(), ridge)
     fitted = new_keys, old[1].double() + change
     finite = (sum(y.sum(dim=2) for y in fitted).isfinite() | ~there).all(dim=1)  # one number that is not finite makes the sum so
     changed = (there & (sound & also & finite)[:, None])[..., None]
@@ -69,12 +73,12 @@ def fit_entries(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor,
     keys [G, S, D], their positions [G, S] and the queries times `scaling` [G, n, D] float64, and returns keys as they will be read from the cache. Values
     are then fitted to those. None: keys are not rounded.
 
-    Attention, and answers with the whole cache, are computed in float32, all else in float64. Fitted numbers that the tensors' type cannot hold become its
-    largest. The entries of a head stay as they are if it keeps all that it holds, or nothing, or if its numbers are not finite."""
+    Logits, attention and answers are computed in float32, sums of their products and solutions in float64. Fitted numbers that the tensors' type cannot hold
+    become its largest. The entries of a head stay as they are if it keeps all that it holds, or nothing, or if its numbers are not finite."""
     index = kept.int().sort(dim=1, descending=True, stable=True).indices[:, : int(kept.sum(dim=1).max())]  # [G, S]: kept positions, and others behind fewer
     drops = kept.sum(dim=1, keepdim=True) < (keys.shape[1] if held is None else held.sum(dim=1, keepdim=True))
     x = queries * scaling
-    new = fit_chosen(x, log_attention(x, keys, held), keys, values, index, ridge, kept.gather(1, index) & drops, rounds)
+    new = fit_chosen(x, *attention_of(x, keys, held), keys, values, index, ridge, kept.gather(1, index) & drops, rounds)
     at = index[..., None].expand(-1, -1, keys.shape[2])
     return keys.scatter(1, at, new[0]), values.scatter(1, at, new[1])
 

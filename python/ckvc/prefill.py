@@ -208,16 +208,22 @@ def reference_queries(table: Table, block: int, geometry: Geometry, row: int, n_
     return geometry.rotated(row, bank, first_position + n_tokens + torch.arange(n) * span // n).reshape(geometry.n_kv_heads, -1, bank.shape[2])
 
 
-def log_attention(queries: torch.Tensor, keys: torch.Tensor, held: Optional[torch.Tensor] = None) -> torch.Tensor:
-    """The logarithm of the bank's queries' attention to each position, [G, n, T] float32. queries [G, n, D]: as reference_queries gives them, times what a
-    product of query and key is multiplied with. keys [G, T, D]: as they are cached. held [G, T]: False for a position that is not there; None: all are."""
+def attention_of(queries: torch.Tensor, keys: torch.Tensor, held: Optional[torch.Tensor] = None) -> Tuple[torch.Tensor, torch.Tensor]:
+    """The attention of the bank's queries to each position, [G, n, T] float32, and the logarithms of the sums that it was divided by, [G, n, 1]. queries
+    [G, n, D]: as reference_queries gives them, times what a product of query and key is multiplied with. keys [G, T, D]: as they are cached. held [G, T]: False
+    for a position that is not there; None: all are. It is computed in the memory of the logits, because new memory costs more than the sums."""
     logits = queries.float() @ keys.float().mT
-    return (logits if held is None else logits.masked_fill_(~held[:, None], -math.inf)).log_softmax(dim=-1)
+    if held is not None:
+        logits.masked_fill_(~held[:, None], -math.inf)
+    most = logits.amax(dim=-1, keepdim=True)
+    total = logits.sub_(most).exp_().sum(dim=-1, keepdim=True)
+    return logits.div_(total), total.log() + most
 
 
-def bank_attention(logs: torch.Tensor) -> torch.Tensor:
-    """The root of the mean over the queries of their squared attention to each position, [G, T] float64. logs [G, n, T]: as log_attention gives them."""
-    return (2 * logs).exp_().mean(dim=1, dtype=torch.float64).sqrt_()
+def root_mean_square(attention: torch.Tensor) -> torch.Tensor:
+    """The root of the mean over the queries of their squared attention [G, n, T] to each position, [G, T] float64. The sum is in float32: its rounding is no
+    larger than that of the logits."""
+    return torch.linalg.vector_norm(attention, dim=1).double() / math.sqrt(attention.shape[1])
 
 
 def _with_bank(scores: torch.Tensor, attention: torch.Tensor, norms: torch.Tensor) -> torch.Tensor:
@@ -243,10 +249,10 @@ def _log_scores(forms: torch.Tensor, mass: Array, norms: torch.Tensor) -> torch.
 
 @torch.no_grad()
 def kept_of_layer(table: Table, block: int, geometry: Geometry, row: int, keys: torch.Tensor, values: torch.Tensor, n: int,
-                  logs: Optional[torch.Tensor], first_head: int = 0) -> torch.Tensor:
+                  attention: Optional[torch.Tensor], first_head: int = 0) -> torch.Tensor:
     """The n positions [g, n] that each head of one layer keeps, ascending, on the device of its keys. They are those of `Prefill` if all heads of the layer
     keep n. The table's ranking must be learned and read no attention (features of version 2). keys, values [g, T, D]: as they are cached, of the KV heads from
-    first_head on. block: the table's block that serves the budget. logs: as log_attention gives them, read only if the block's ranking is `bank`."""
+    first_head on. block: the table's block that serves the budget. attention: of the bank's queries, read only if the block's ranking is `bank`."""
     of_heads, recent = slice(first_head, first_head + len(keys)), int(table.c_min[block][1])
     norms = values.double().norm(dim=-1)
     theta = torch.from_numpy(table.theta[row, of_heads, :, None].astype(np.float64)).to(keys.device)
@@ -254,7 +260,7 @@ def kept_of_layer(table: Table, block: int, geometry: Geometry, row: int, keys: 
     forms = (f @ theta[:, : f.shape[2]] + geometry.before_rotation(row, keys) @ theta[:, f.shape[2] : -1] + theta[:, -1:])[..., 0]
     scores = _log_scores(forms, table.mass[row, of_heads], norms)
     if table.score[block].kind == "bank":
-        scores = _with_bank(scores, bank_attention(logs), norms)
+        scores = _with_bank(scores, root_mean_square(attention), norms)
     return _largest(scores, _always(keys.shape[1], recent, keys.device), n)
 
 
@@ -312,7 +318,7 @@ class Prefill:
                     total = total + rows.sum((0, 1), dtype=torch.float64)
         if self.score.kind == "bank":
             references = reference_queries(self.table, self.block, g, layer, self.n_tokens, self.first_position, keys.device)
-            self._of_bank.append(bank_attention(log_attention(references * scaling, keys, held)).to(first))
+            self._of_bank.append(root_mean_square(attention_of(references * scaling, keys, held)[0]).to(first))
         if self.score.kind == "paper":
             n_held = self.n_tokens if held is None else held.sum(dim=-1, keepdim=True)
             of_layer = list((norms / (norms.sum(dim=-1, keepdim=True) / n_held + 1e-6)).float())

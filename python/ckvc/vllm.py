@@ -27,7 +27,7 @@ from vllm.v1.kv_cache_spec_registry import KVCacheSpecRegistry
 
 from .files import Error, refuse
 from .fit import fit_chosen
-from .prefill import Geometry, kept_of_layer, log_attention, reference_queries
+from .prefill import Geometry, attention_of, kept_of_layer, reference_queries
 from .table import Table
 from .vllm_plugin import Settings, block_of, blocks_kept, layer_refusal, length_class, read_table, settings_of, shared_cache
 
@@ -109,14 +109,14 @@ class Served(NamedTuple):
         """The keys and values [G, n, D] that the heads of a layer keep, fitted if the table says so. keys, values [G, T, D]: of the prompt, as they are cached.
         row: the layer's in the table. scale: what a product of query and key is multiplied with."""
         t, (G, T, D) = self.table, keys.shape
-        b, queries, logs = block_of(self.settings, T), None, None
+        b, queries, seen = block_of(self.settings, T), None, (None, None)
         ridge = float(t.ridge[row, b]) if self.settings.fit and t.bank is not None else 0.0
         if ridge or t.score[b].kind == "bank":
             queries = scale * reference_queries(t, b, self.geometry, row, T, device=keys.device)[self.first_head : self.first_head + G]
-            logs = log_attention(queries, keys)
-        at = kept_of_layer(t, b, self.geometry, row, keys, values, n, logs, self.first_head)
+            seen = attention_of(queries, keys)
+        at = kept_of_layer(t, b, self.geometry, row, keys, values, n, seen[0], self.first_head)
         if ridge:
-            return fit_chosen(queries, logs, keys, values, at, ridge)
+            return fit_chosen(queries, *seen, keys, values, at, ridge)
         return keys.gather(1, at[..., None].expand(-1, -1, D)), values.gather(1, at[..., None].expand(-1, -1, D))
 
 

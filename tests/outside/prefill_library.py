@@ -28,10 +28,10 @@ def of_one_length(t, kind, T, budget, D, inv_freq):
         keys, values = torch.randn(2, t.n_heads, T, D)
 
         def kept_from(first):  # as a worker chooses that has the heads from the first on
-            logs = None
+            seen = None
             if kind == "bank":
-                logs = ckvc.prefill.log_attention(scale * ckvc.prefill.reference_queries(t, block, geometry, layer, T)[first:], keys[first:])
-            return ckvc.prefill.kept_of_layer(t, block, geometry, layer, keys[first:], values[first:], n, logs, first_head=first).tolist()
+                seen, _ = ckvc.prefill.attention_of(scale * ckvc.prefill.reference_queries(t, block, geometry, layer, T)[first:], keys[first:])
+            return ckvc.prefill.kept_of_layer(t, block, geometry, layer, keys[first:], values[first:], n, seen, first_head=first).tolist()
 
         with mock.patch.object(t, "score", [score] * len(t.score)):
             mine += kept_from(0)
