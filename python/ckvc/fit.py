@@ -40,8 +40,9 @@ def _change(w: torch.Tensor, missing: torch.Tensor, ridge: float) -> Tuple[torch
 def fit_chosen(queries: torch.Tensor, attention: torch.Tensor, total: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, index: torch.Tensor,
                ridge: float, there: Optional[torch.Tensor] = None, rounds: Optional[Rounding] = None) -> Tuple[torch.Tensor, torch.Tensor]:
     """The keys and values [G, S, D] of the positions index [G, S] that heads keep, fitted. All heads are computed in one batch. queries [G, n, D], attention
-    [G, n, T] and total [G, n, 1]: as attention_of takes and gives them. there [G, S]: False where `index` only fills up, because a head keeps fewer than S positions, or is not to
-    be fitted; None: all are kept, and they are fewer than T. The other arguments are those of fit_entries. Nothing waits for the device."""
+    [G, n, T] and total [G, n, 1]: as attention_of takes and gives them. there [G, S]: False where `index` only fills up, because a head keeps fewer than S
+    positions, or is not to be fitted; None: all are kept, and they are fewer than T. The other arguments are those of fit_entries. Nothing waits for the
+    device."""
     at = index[..., None].expand(-1, -1, keys.shape[2])
     old = [x.gather(1, at) for x in (keys, values)]
     there = torch.ones_like(index, dtype=torch.bool) if there is None else there
