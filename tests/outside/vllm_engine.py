@@ -44,7 +44,6 @@ a = outside.arguments(smollm2=False, model=(pathlib.Path, outside.ROOT / "models
                       apart=(float, 1e-4, "the share of kept positions that may be others, because scores are nearly equal"),
                       wait=(int, 900, "seconds for the server to start"), requests=(int, 200, "of random lengths, arrivals and cancellations"),
                       minutes=(float, 0, "for how long these requests come, in place of --requests"),
-                      pause=(float, 0, "seconds to wait before each of their steps"),
                       only=(str, "", "names of parts"))
 tmp, BLOCK, NEW = outside.scratch(), a.block, 40
 SAMPLING = SamplingParams(temperature=0, max_tokens=NEW, logprobs=1, ignore_eos=True)
@@ -291,7 +290,6 @@ def part_storm():
             while more_come() or alive:
                 if time.monotonic() > begin + 60 * len(resident):
                     resident.append(resident_mb())
-                time.sleep(a.pause)
                 while more_come() and len(alive) < 64 and rng.random() < 0.5:
                     at, T = rng.randrange(len(ids) - 1200), rng.choice((1, 20, rng.randrange(2, 300), rng.randrange(300, 1100)))
                     alive[str(n)] = ids[at : at + T]
