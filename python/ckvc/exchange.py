@@ -21,13 +21,13 @@ import numpy as np
 from .command_line import Parser, Usage, numbers_of
 from .files import Error, begun, check, publish, put, read, refuse
 from .gguf_file import read_gguf
-from .table import ENTRY, FILE_MAX, FLAG_SHARES, HEADER, MAGIC, OPERATORS, SHAPE, SPECS, TYPES, Table, budget_tokens, identifying
+from .table import ENTRY, FILE_MAX, FLAG_BANK, FLAG_BYTES, FLAG_SHARES, HEADER, MAGIC, OPERATORS, SHAPE, SPECS, TYPES, Table, budget_tokens, identifying
 
 ORDER = [name for name in SPECS if name not in ("pROV", "xFER", "mODEL", "META")]
 ORDER.insert(ORDER.index("SHARE"), "META")  # the C program writes sections in this order, and the content id depends on it
 HEAD_GRID, GATE_GRID = (32 + np.arange(29)) / 40, (80 + np.arange(21)) / 100
 TEXT_MAX, NUMBERS_MAX = 16 << 20, 1 << 24
-OF_SAFETENSORS = ("U8", "F32", "F64", "U32", "U64")  # its names for the types of table.TYPES, in the same order
+OF_SAFETENSORS = ("U8", "F32", "F64", "U32", "U64", "F16")  # its names for the types of table.TYPES, in the same order
 
 
 def needed(module, what):
@@ -56,7 +56,7 @@ def table_bytes(path, arrays):
     entries, body, end = [], b"", 128 + 112 * len(arrays)
     for name in [x for x in [*ORDER, "xFER", "mODEL"] if x in arrays]:
         a = arrays[name]
-        refuse(a.dtype not in TYPES or a.ndim > 5, f"{path}: {name}: numbers of the type {a.dtype}: |u1, <f4, <f8, <u4 and <u8 are read")
+        refuse(a.dtype not in TYPES or a.ndim > 5, f"{path}: {name}: numbers of the type {a.dtype}: |u1, <f2, <f4, <f8, <u4 and <u8 are read")
         refuse(not a.flags.c_contiguous, f"{path}: {name}: the array is not row-major (write numpy.ascontiguousarray of it)")
         raw, offset, dims = a.tobytes(), (end + 63) // 64 * 64, [*a.shape, 0, 0, 0, 0, 0][:5]
         sums = hashlib.sha256(raw).digest(), binascii.crc32(raw)
@@ -65,7 +65,8 @@ def table_bytes(path, arrays):
         entries.append(ENTRY.pack(name.encode(), 0, TYPES.index(a.dtype), a.ndim, 0, *dims, offset, len(raw), *sums, 0))
     directory, flags, n = b"".join(entries), int(flags[0]), len(entries)
     identity = hashlib.sha256(b"".join(identifying(e) for e in entries if e[:1].isupper())).digest()
-    header = [MAGIC, 128, 1, bool(flags & FLAG_SHARES), 0x0102, 0, flags, end, 128, n, 112, identity, 0, bytes(28), binascii.crc32(directory)]
+    minor = 3 if flags & FLAG_BYTES else 2 if flags & FLAG_BANK else 1 if flags & FLAG_SHARES else 0
+    header = [MAGIC, 128, 1, minor, 0x0102, 0, flags, end, 128, n, 112, identity, 0, bytes(28), binascii.crc32(directory)]
     data = HEADER.pack(*header, binascii.crc32(HEADER.pack(*header, 0)[:124])) + directory + body
     Table(str(path), data)
     return data
@@ -142,7 +143,7 @@ def to_gguf(t, path, o):
     for name, a in arrays_of(t).items():
         if name not in ("FLAGS", *ORDER[: ORDER.index("QHEAD")]) or name == "META" or not a.size:
             continue
-        if a.dtype == "<f4":
+        if a.dtype in ("<f4", "<f2"):
             w.add_tensor("ckvc." + name.lower(), a)
         else:
             w.add_key_value("ckvc." + name.lower(), a.reshape(-1).tolist(), gguf.GGUFValueType.ARRAY, sub_type=kinds[a.dtype.str.replace("|", "")])

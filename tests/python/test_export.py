@@ -55,7 +55,7 @@ def write_prompts(n):
 
 
 def test_npz_by_numpy():
-    for name in "evidence", "learned", "shares":
+    for name in "evidence", "learned", "bytes", "shares":
         ckvc("export", golden(name), "--format", "npz", "--out", "a.npz", "-f")
         arrays, want = dict(np.load("a.npz")), cells(golden(name))
         for section, values in want.items():
@@ -174,11 +174,12 @@ def test_head_scores():
 
 
 def test_safetensors():
-    for name in "evidence", "learned", "shares":
+    for name in "evidence", "learned", "bytes", "shares":
         assert "--card hub/README.md" in ckvc("export", golden(name), "--format", "safetensors", "--out", "hub", "-f")
         ckvc("import", "hub", "--format", "safetensors", "--out", "back.ckvt", "-f")
         ckvc("verify", "back.ckvt", "hub/table.ckvt")
         assert cells("back.ckvt")["content_id"] == cells(golden(name))["content_id"] == cells("hub/table.ckvt")["content_id"]
+        assert open("back.ckvt", "rb").read(14) == open(golden(name), "rb").read(14)  # up to the minor version
     data = open("hub/model.safetensors", "rb").read()
     for words, bad in [("no file of safetensors", data[:200]), ("no file of safetensors", b""), ("is no section", data.replace(b'"WEIGHT"', b'"WEIGHX"')),
                        ("section MASS", data.replace(b'"WEIGHT"', b'"MASS"  '))]:
