@@ -6,7 +6,8 @@ There is a row for each argument and budget, over held-out prompts. It has the l
 divergence of the next token's distribution from the full cache's) of the first table, of the best reference that reads the prompt once,
 of window attention pooled (one set a layer), of KVzap in its linear form (scripts/kvzap.py), and of KVzip, which reads the prompt twice;
 and 1 - table / best. (a to b) is a 95% interval over prompts by a percentile bootstrap, in which the prompts of one document are drawn
-together. A reference that keeps fewer entries than the table (1% in the mean) is left out."""
+together. A reference that keeps fewer entries than the table (1% in the mean) is left out. Lines of a prompt whose continuations differ in
+length cannot be compared, and are refused."""
 import collections
 import itertools
 import json
@@ -39,10 +40,12 @@ def lines_of(path):
 
 
 def rows(name, paths, kl):
-    loss, entries, documents, first = collections.defaultdict(dict), collections.defaultdict(dict), {}, None
+    loss, entries, documents, lengths, first = collections.defaultdict(dict), collections.defaultdict(dict), {}, {}, None
     for r in map(json.loads, itertools.chain.from_iterable(map(lines_of, paths))):
         first = first or (r["table"] if r["policy"] == "table" else None)
         if r["policy"] in NAMES or r["policy"] in ALONE or r["policy"] == "table":
+            if lengths.setdefault(r["id"], r["C"]) != r["C"]:
+                sys.exit(f'{name}: prompt "{r["id"]}" was scored on {lengths[r["id"]]} tokens, and by {r["policy"]} on {r["C"]}: score it with one --continuation')
             key = (r["table"] or "") + r["policy"], r["budget"]
             loss[key][r["id"]] = r["kl"] if kl else r["loss_comp"] - r["loss_full"]
             entries[key][r["id"]] = r["entries"]
