@@ -56,7 +56,7 @@ def table_bytes(path, arrays):
     entries, body, end = [], b"", 128 + 112 * len(arrays)
     for name in [x for x in [*ORDER, "xFER", "mODEL"] if x in arrays]:
         a = arrays[name]
-        refuse(a.dtype not in TYPES or a.ndim > 5, f"{path}: {name}: numbers of the type {a.dtype}: |u1, <f2, <f4, <f8, <u4 and <u8 are read")
+        refuse(a.dtype not in TYPES or a.ndim > 5, f"{path}: {name}: numbers of the type {a.dtype.str}; those of {', '.join(x.str for x in TYPES)} are read")
         refuse(not a.flags.c_contiguous, f"{path}: {name}: the array is not row-major (write numpy.ascontiguousarray of it)")
         raw, offset, dims = a.tobytes(), (end + 63) // 64 * 64, [*a.shape, 0, 0, 0, 0, 0][:5]
         sums = hashlib.sha256(raw).digest(), binascii.crc32(raw)

@@ -70,6 +70,8 @@ def test_npz_by_numpy():
     refused("numpy.savez", "import", "c.npz", "--format", "npz", "--out", "c.ckvt")
     np.savez("c.npz", **arrays | {"SHARE": arrays["SHARE"].astype("<f4")})
     refused("section SHARE", "import", "c.npz", "--format", "npz", "--out", "c.ckvt")
+    np.savez("c.npz", **arrays | {"SHARE": arrays["SHARE"].astype("<i4")})
+    refused("type <i4; those of |u1, <f4, <f8, <u4, <u8, <f2 are read", "import", "c.npz", "--format", "npz", "--out", "c.ckvt")
     np.savez("c.npz", **arrays | {"SHARE": np.asfortranarray(arrays["SHARE"].swapaxes(0, 1))})
     refused("row-major", "import", "c.npz", "--format", "npz", "--out", "c.ckvt")
 
