@@ -234,7 +234,7 @@ static ckvc_status check_options(const compile_cli *c, ckvc_err *err) {
 /* Refuses options of prompts that are made of texts beside a manifest of prompts, and the other way
  * round. */
 static ckvc_status check_prompts(const compile_cli *c, ckvc_err *err) {
-    static const char *const names[] = {"texts", "default-texts", "lengths", "prompts"};
+    static const char *const names[] = {"texts", "default-texts", "lengths", "prompts", "query"};
     for (size_t i = 0; c->setup.inputs.manifest && i < sizeof names / sizeof *names; i++) {
         USAGE_IF(opts_said(names[i]),
                  "--%s says how prompts are made of texts, but those of --manifest are made: leave "
@@ -531,9 +531,10 @@ const verb verb_compile = {
         "text is found by\n"
         "  ckvc manifest check M --against M --holdout F --seed N --out check.json     # then "
         "compile ... --leak-check check.json\n",
-    .common = " model manifest texts default-texts lengths prompts budget window continuation "
-              "holdout mode ranking select "
-              "threads seed out resume dry-run ",
+    .common =
+        " model manifest texts default-texts lengths prompts query budget window continuation "
+        "holdout mode ranking select "
+        "threads seed out resume dry-run ",
     VERB_OPTIONS(rows),
     .instead = "--manifest names the prompts",
     .work = compile};

@@ -30,6 +30,9 @@ const opt opts_texts[] = {
             "Make N prompts, half of them retrieval; a fifth of the documents chooses, a fifth "
             "judges, the rest is to fit.",
             .preset = "48"),
+    OPT_ENUM("query", query, "seen|unseen",
+             "Let retrieval prompts end inside their question (seen), or before it (unseen), for "
+             "contexts that are compressed once and asked about later."),
     {0}};
 
 #define CHOOSE_SHARE    0.2
@@ -285,6 +288,7 @@ ckvc_status prompts_make(const texts_options *o, const inputs_options *in, const
                        .continuation = in->setting.continuation,
                        .retrieval = RETRIEVAL_SHARE,
                        .retrieval_source = "retrieval",
+                       .unseen = o->query == 1,
                        .splits = {{"select", CHOOSE_SHARE}, {"heldout", JUDGE_SHARE}},
                        .n_splits = 2,
                        .split_rest = "fit",

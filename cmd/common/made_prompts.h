@@ -13,6 +13,7 @@ typedef struct texts_options {
     opt_list texts, lengths;
     int64_t prompts;
     unsigned default_texts; /* 0: yes */
+    unsigned query;         /* 0: seen, 1: unseen */
 } texts_options;
 extern const opt opts_texts[]; /* rows of texts_options */
 

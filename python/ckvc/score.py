@@ -389,7 +389,7 @@ def make_prompts(a: Any, model: PreTrainedModel) -> Tuple[str, str]:
     if not (a.resume and os.path.exists(manifest) and os.path.exists(record)):
         of_model, whole = ("--model", folder_of(model.config) or a.model), manifest + ".all"
         os.makedirs(a.out, exist_ok=True)
-        run(a.ckvc, "manifest", "build", *of_model, "--prompts", str(number), "--retrieval", "0.5", "--min-length", str((4 * length + 4) // 5),
+        run(a.ckvc, "manifest", "build", *of_model, "--prompts", str(number), "--retrieval", "0.5", "--query", a.query or "seen", "--min-length", str((4 * length + 4) // 5),
             "--max-length", str(length), "--continuation", str(a.continuation), "--split-share", "select=0.2,heldout=0.2", *seed, "--force", "--out", whole)
         run(a.ckvc, "manifest", "check", whole, "--against", whole, *of_model, *seed, "--clean", manifest, "--force", "--out", record)
         os.remove(whole)
@@ -469,6 +469,8 @@ def main(verb: str, words: List[str]) -> str:
         p.add_argument("--lengths", type=int, metavar="N",
                        help="Without --manifest, make prompts of at most N tokens and at least four fifths of that; without this option 1024.")
         p.add_argument("--prompts", type=int, metavar="N", help="Without --manifest, make N prompts, half of them retrieval; without this option 48.")
+        p.add_argument("--query", choices=("seen", "unseen"),
+                       help="Without --manifest, let retrieval prompts end inside their question (seen, the default), or before it (unseen).")
         p.add_argument("--ckvc", default=os.environ.get("CKVC", "ckvc"), help="Run this as the C program; without this option %(default)s.")
         p.set_defaults(kvzap=None)
     a = p.parse_args(words)
@@ -476,8 +478,8 @@ def main(verb: str, words: List[str]) -> str:
     refuse("DMSPress" in a.policy and not a.kvzap, "DMSPress: keeps by a threshold: want python3 -m ckvc score --kvzap FOLDER, which scripts/kvzap.py makes", Usage)
     if not scores:
         refuse(a.leak_check and not a.manifest, "--leak-check: is the record of a --manifest", Usage)
-        refuse(a.manifest and (a.lengths or a.prompts) is not None, "--lengths and --prompts say how prompts are made, but those of --manifest are made: leave out one of the two",
-               Usage)
+        refuse(a.manifest and (a.lengths or a.prompts or a.query) is not None,
+               "--lengths, --prompts and --query say how prompts are made, but those of --manifest are made: leave out one of the two", Usage)
         refuse(a.lengths is not None and a.lengths < 1, f"--lengths: got {a.lengths}, wanted a number of tokens", Usage)
         refuse(a.prompts is not None and a.prompts < 8, f"--prompts: got {a.prompts}, wanted 8 or more", Usage)
         run(a.ckvc, "--version")

@@ -443,7 +443,7 @@ loop |= zip("rounds variants rollouts check-rollouts cql-alpha shrink loss".spli
 demand = dict(zip("select recent repeat no-repeat positions queries bank bank-of bytes".split(), "0.4 4 Again true 64 4 8 prompt 0.3".split()))
 shares = {"kept-floor": "0.1", "demand-floor": "0.1"}
 learned, classes = {"features": "2"}, {"classes": "2"}
-texts = dict(zip("texts default-texts lengths prompts".split(), ("README.md", "no", "512", "8")))
+texts = dict(zip("texts default-texts lengths prompts query".split(), ("README.md", "no", "512", "8", "unseen")))
 always = """model threads memory backend compute quiet json manifest split max-tokens skip-short chat-template chat-date limit holdout window
     alpha keep-window seed continuation probe budget tables leak-check scan sample-prompts layer-budgets bootstrap mode ranking label out resume
     shard-prompts max-failures limit-time dry-run cache-keys cache-values""".split()

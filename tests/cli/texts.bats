@@ -67,6 +67,16 @@ assert 160 <= d["shortest"] and d["longest"] <= 200, d'
         --out "$DIR/built.jsonl" 2>/dev/null
     "$CKVC" manifest check "$DIR/built.jsonl" --against "$DIR/built.jsonl" --model "$MODEL" --clean "$DIR/clean.jsonl" --out "$DIR/clean-check.json" >/dev/null 2>&1
     cmp "$DIR/clean.jsonl" "$DIR/run/prompts.jsonl"
+    # so do both with questions that are not there yet: prompts end before them, and continuations begin with them
+    from_texts "$DIR/unseen" --query unseen
+    "$CKVC" manifest build --model "$MODEL" --prompts 12 --retrieval 0.5 --query unseen --min-length 160 --max-length 200 --continuation 16 \
+        --split-share select=0.2,heldout=0.2 --out "$DIR/built-unseen.jsonl" 2>/dev/null
+    check '
+built = {l["id"]: l for l in rows_of(sys.argv[1])}
+made = rows_of(sys.argv[2])
+assert made and all(l == built[l["id"]] for l in made), made
+begins = lambda rows: {l["continuation"][0] == "\n" for l in rows if l["source"] == "retrieval"} # a question is a line of its own
+assert begins(made) == {True} and begins(rows_of(sys.argv[3])) == {False}, made' "$DIR/built-unseen.jsonl" "$DIR/unseen/prompts.jsonl" "$DIR/run/prompts.jsonl"
     fails 64 "no PATH to take conversations from" "$CKVC" manifest build --chat --out "$DIR/none.jsonl"
 }
 
@@ -136,7 +146,7 @@ assert len(lines) == 12 and len(own) == 6, lines' "$DIR/both/prompts.jsonl"
     wrong 64 "wanted a number of tokens, as in 4096,8192" --lengths many
     wrong 64 "wanted 1 to 8" --lengths 100,101,102,103,104,105,106,107,108
     wrong 64 "--leak-check is the record of a --manifest" --leak-check "$DIR/run/prompts-check.json"
-    for o in "--lengths 200" "--texts docs" "--default-texts no" "--prompts 9"; do
+    for o in "--lengths 200" "--texts docs" "--default-texts no" "--prompts 9" "--query unseen"; do
         fails 64 "${o% *} says how prompts are made of texts, but those of --manifest are made" "$CKVC" compile --model "$MODEL" -q --out "$DIR/x" --manifest "$DIR/run/prompts.jsonl" $o
     done
     # a model without a tokenizer

@@ -323,7 +323,7 @@ if smollm2.is_dir():
         parity(smollm2, name, *common, *options)
 else:
     print(f"no {smollm2}: its prompts are compared where `make model-smollm2` made it")
-few = [*COMMON, "--lengths", 324, "--prompts", 16, "--budget", 0.25]  # prompts of the texts that come along
+few = [*COMMON, "--lengths", 324, "--prompts", 16, "--query", "unseen", "--budget", 0.25]  # prompts of the texts that come along
 outside.run(a.ckvc, "compile", "--model", MODELS[0], *few, "--out", tmp / "theirs", "-q", "-t", 1)
 once, again = (ckvc.score.main("compile", list(map(str, [MODELS[0], *few, "--ckvc", a.ckvc, "--device", "cpu", "--quiet", "--out", tmp / "ours", *more])))
                for more in ((), ("--resume",)))
