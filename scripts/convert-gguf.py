@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A GGUF file with the tokenizer of SmolLM2 or Qwen2 -> a Hugging Face directory.
+"""A GGUF file with the tokenizer of SmolLM2, Qwen2 or Gemma 3 -> a Hugging Face directory.
 
     convert-gguf.py FILE.gguf OUT-DIR [--dtype bfloat16|float32]
 
@@ -15,7 +15,7 @@ try:
     import gguf
     import torch
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
-    from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
+    from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 except ImportError as e:
     sys.exit(f"{sys.argv[0]}: {e}: pip install torch transformers accelerate gguf sentencepiece")
 
@@ -27,13 +27,15 @@ PIECES = {  # tokenizer.ggml.pre, as the models' tokenizer.json have it: transfo
 }
 
 
-def tokenizer_of(reader):
+def tokenizer_of(reader, path):
     def value(key):
         return reader.fields[key].contents()
 
-    pre = value("tokenizer.ggml.pre")
-    if value("tokenizer.ggml.model") != "gpt2" or pre not in PIECES:
-        sys.exit(f"tokenizer {value('tokenizer.ggml.model')}/{pre}: this script knows gpt2 with {', '.join(PIECES)}")
+    kind, pre = value("tokenizer.ggml.model"), value("tokenizer.ggml.pre")
+    if kind == "llama":  # of SentencePiece: Gemma 3's gives the ids that ckvc reads from the GGUF file
+        return AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    if kind != "gpt2" or pre not in PIECES:
+        sys.exit(f"tokenizer {kind}/{pre}: this script knows llama, and gpt2 with {', '.join(PIECES)}")
     tokens = value("tokenizer.ggml.tokens")
     types = value("tokenizer.ggml.token_type")
     merges = [tuple(m.split(" ")) for m in value("tokenizer.ggml.merges")]
@@ -64,7 +66,7 @@ def main():
     model = type(loaded)(type(loaded.config)(**config))
     model.load_state_dict(loaded.state_dict())
     model.to(getattr(torch, a.dtype)).save_pretrained(a.out)
-    tokenizer_of(reader).save_pretrained(a.out)
+    tokenizer_of(reader, a.gguf).save_pretrained(a.out)
     print(f"{a.out}: {sum(x.numel() for x in model.parameters()):,} parameters in {a.dtype}")
 
 
