@@ -28,10 +28,9 @@ def _solve(gram: torch.Tensor, ridge: float, x: torch.Tensor) -> Tuple[torch.Ten
 
 def _change(w: torch.Tensor, missing: torch.Tensor, ridge: float) -> Tuple[torch.Tensor, torch.Tensor]:
     """What is added to the values that are kept, [G, S, D] float64, and which heads have a solution. w [G, n, S] float64: attention to what is kept. missing
-    [G, n, D] float64: of the answers. The system that is solved is that of the n queries, or of the S entries where they are few: at S = 0.4 n this was
-    faster, and at 0.8 n it was not."""
+    [G, n, D] float64: of the answers. The system that is solved is that of the n queries or of the S entries, whichever are fewer."""
     n, S = w.shape[1:]
-    if 2 * S <= n:  # (w' w + c I)^-1 w' = w' (w w' + c I)^-1, where c is ridge times the mean of the n numbers of the diagonal of w w'
+    if S < n:  # (w' w + c I)^-1 w' = w' (w w' + c I)^-1, where c is ridge times the mean of the n numbers of the diagonal of w w'
         return _solve(w.mT @ w, ridge * S / n, w.mT @ missing)
     by_query, sound = _solve(w @ w.mT, ridge, missing)
     return w.mT @ by_query, sound
