@@ -10,6 +10,9 @@ Positions, slots of new tokens and the scheduler's counts stay as they are.
 Shapes: G KV heads of this worker, T prompt tokens, n kept positions, D head_dim."""
 from __future__ import annotations
 
+import functools
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
@@ -120,6 +123,17 @@ class Served(NamedTuple):
         return keys.gather(1, at[..., None].expand(-1, -1, D)), values.gather(1, at[..., None].expand(-1, -1, D))
 
 
+@functools.lru_cache(maxsize=None)
+def _threads() -> ThreadPoolExecutor:
+    """Threads for layers on a CPU, as many as torch has in the thread that asks first. Each lets torch compute by itself alone: a layer's tensors are so small
+    that several threads of torch mostly wait for each other, by five times the work where another program runs beside."""
+    n = torch.get_num_threads()
+    pool, started = ThreadPoolExecutor(n, "ckvc", torch.set_num_threads, (1,)), threading.Barrier(n)
+    list(pool.map(lambda _: started.wait(), range(n)))
+    torch.set_num_threads(n)  # of threads that come later, whose number the pool's threads have set as well
+    return pool
+
+
 def prompt_lengths(runner: Any, metadata: Any) -> List[int]:
     """The lengths of the prompts of a batch's requests, in the order of its rows. Rows that only pad the batch have none."""
     if metadata.req_idx is not None:  # vLLM's model runner V2
@@ -173,10 +187,14 @@ class _Compacting:
         size = self.kv_cache_spec.block_size
         slot = torch.cat([torch.arange(first, device=blocks.device), torch.arange(end, n_tokens, device=blocks.device)])
         slot = blocks[slot // size] * size + slot % size
-        for layer in self._layers:
-            keys, values = self.read(layer.kv_cache, blocks[: -(-n_tokens // size)], n_tokens)
-            kept = layer.ckvc.compacted(layer.ckvc_row, keys, values, len(slot), layer.impl.scale)
-            layer.impl.do_kv_cache_update(layer, *(x.transpose(0, 1).contiguous() for x in kept), layer.kv_cache, slot)
+
+        def compact(layer: Any) -> None:
+            with torch.inference_mode():  # which the threads of a pool are not in
+                keys, values = self.read(layer.kv_cache, blocks[: -(-n_tokens // size)], n_tokens)
+                kept = layer.ckvc.compacted(layer.ckvc_row, keys, values, len(slot), layer.impl.scale)
+                layer.impl.do_kv_cache_update(layer, *(x.transpose(0, 1).contiguous() for x in kept), layer.kv_cache, slot)
+
+        list(_threads().map(compact, self._layers) if blocks.device.type == "cpu" else map(compact, self._layers))
 
     def read(self, cache: torch.Tensor, blocks: torch.Tensor, n_tokens: int) -> KeysValues:
         """The keys and values [G, n_tokens, D] of the first tokens in the blocks [k] of a layer's cache."""
