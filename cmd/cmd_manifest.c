@@ -217,9 +217,7 @@ static const opt build_rows[] = {
                "Make this share of the prompts ask for facts that are hidden in the text."),
     OPT_TEXT("retrieval-source", build.retrieval_source, "NAME",
              "Give this source to the prompts of --retrieval.", .preset = "retrieval"),
-    OPT_ENUM("query", query, "seen|unseen",
-             "Let prompts of --retrieval end inside their first question (seen), or before it, so "
-             "that a table is compiled for questions that are not there yet (unseen)."),
+    OPT_QUERY,
     OPT_TITLE("lengths"),
     OPT_INPUT("model", model, "DIR",
               "Count lengths in this model's tokens, BOS and chat template included; without this "

@@ -31,11 +31,11 @@ def tokenizer_of(reader, path):
     def value(key):
         return reader.fields[key].contents()
 
-    kind, pre = value("tokenizer.ggml.model"), value("tokenizer.ggml.pre")
-    if kind == "llama":  # of SentencePiece: Gemma 3's gives the ids that ckvc reads from the GGUF file
+    if value("general.architecture") == "gemma3":  # of SentencePiece: the tokenizer that transformers makes gives the same ids as ckvc
         return AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    kind, pre = (value(key) if key in reader.fields else "none" for key in ("tokenizer.ggml.model", "tokenizer.ggml.pre"))
     if kind != "gpt2" or pre not in PIECES:
-        sys.exit(f"tokenizer {kind}/{pre}: this script knows llama, and gpt2 with {', '.join(PIECES)}")
+        sys.exit(f"tokenizer {kind}/{pre}: this script knows gemma3's, and gpt2 with {', '.join(PIECES)}")
     tokens = value("tokenizer.ggml.tokens")
     types = value("tokenizer.ggml.token_type")
     merges = [tuple(m.split(" ")) for m in value("tokenizer.ggml.merges")]

@@ -30,9 +30,7 @@ const opt opts_texts[] = {
             "Make N prompts, half of them retrieval; a fifth of the documents chooses, a fifth "
             "judges, the rest is to fit.",
             .preset = "48"),
-    OPT_ENUM("query", query, "seen|unseen",
-             "Let retrieval prompts end inside their question (seen), or before it (unseen), for "
-             "contexts that are compressed once and asked about later."),
+    OPT_QUERY,
     {0}};
 
 #define CHOOSE_SHARE    0.2

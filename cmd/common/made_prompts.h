@@ -17,6 +17,12 @@ typedef struct texts_options {
 } texts_options;
 extern const opt opts_texts[]; /* rows of texts_options */
 
+/* --query of compile and of manifest build, whose structs have it as `query`. */
+#define OPT_QUERY                                                                                  \
+    OPT_ENUM("query", query, "seen|unseen",                                                        \
+             "Let retrieval prompts end inside their first question (seen), or before it "         \
+             "(unseen), so that a table is compiled for questions that are not there yet.")
+
 /* The folders of the default texts, each of which is a source; the build takes one after the other
  * in turns, and a quarter of them is of languages other than English (default-texts/README.md). */
 #define DEFAULT_TEXTS                                                                              \

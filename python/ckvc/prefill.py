@@ -222,8 +222,9 @@ def attention_of(queries: torch.Tensor, keys: torch.Tensor, held: Optional[torch
 
 def root_mean_square(attention: torch.Tensor) -> torch.Tensor:
     """The root of the mean over the queries of their squared attention [G, n, T] to each position, [G, T] float64. The sum is in float32: its rounding is no
-    larger than that of the logits. (vector_norm over a dimension that is not the last takes three times as long on CPUs.)"""
-    return (attention.square().sum(dim=1).double() / attention.shape[1]).sqrt()
+    larger than that of the logits. The heads come one after the other, so that the memory of their squares is one head's. (vector_norm over a dimension that
+    is not the last takes three times as long on CPUs.)"""
+    return (torch.stack([of_head.square().sum(dim=0) for of_head in attention]).double() / attention.shape[1]).sqrt()
 
 
 def _with_bank(scores: torch.Tensor, attention: torch.Tensor, norms: torch.Tensor) -> torch.Tensor:

@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import copy
 import dataclasses
+import filecmp
 import itertools
 import json
 import lzma
@@ -382,17 +383,24 @@ def kvzap_model(folder: Optional[str], model: PreTrainedModel) -> Optional[PreTr
 def make_prompts(a: Any, model: PreTrainedModel) -> Tuple[str, str]:
     """Makes the prompts of `compile` where no manifest is given, as `ckvc compile` does: of the texts that come with the C program, half of them retrieval, split
     into fit, select and heldout by document. Prompts to fit that share text with others are left out. Lengths are not fitted to the model's context. Returns the
-    paths of the manifest and of the record of that check, both in a.out. A run that goes on keeps its prompts. An Error says that a.out holds a run already."""
+    paths of the manifest and of the record of that check, both in a.out. An Error says that a.out holds a run already, or that the run which is to go on has
+    other prompts."""
     manifest, record = (os.path.join(a.out, name) for name in ("prompts.jsonl", "prompts-check.json"))
     refuse(not a.resume and os.path.exists(os.path.join(a.out, "demand")), f"{a.out}: holds a run already: --resume goes on with it, or choose another --out")
     length, number, seed = a.lengths or 1024, a.prompts or 48, ("--seed", str(a.seed))
-    if not (a.resume and os.path.exists(manifest) and os.path.exists(record)):
-        of_model, whole = ("--model", folder_of(model.config) or a.model), manifest + ".all"
-        os.makedirs(a.out, exist_ok=True)
-        run(a.ckvc, "manifest", "build", *of_model, "--prompts", str(number), "--retrieval", "0.5", "--query", a.query or "seen", "--min-length", str((4 * length + 4) // 5),
-            "--max-length", str(length), "--continuation", str(a.continuation), "--split-share", "select=0.2,heldout=0.2", *seed, "--force", "--out", whole)
-        run(a.ckvc, "manifest", "check", whole, "--against", whole, *of_model, *seed, "--clean", manifest, "--force", "--out", record)
-        os.remove(whole)
+    of_model, whole, goes_on = ("--model", folder_of(model.config) or a.model), manifest + ".all", a.resume and os.path.exists(manifest) and os.path.exists(record)
+    made = [path + ".again" for path in (manifest, record)] if goes_on else [manifest, record]
+    os.makedirs(a.out, exist_ok=True)
+    run(a.ckvc, "manifest", "build", *of_model, "--prompts", str(number), "--retrieval", "0.5", "--query", a.query or "seen", "--min-length", str((4 * length + 4) // 5),
+        "--max-length", str(length), "--continuation", str(a.continuation), "--split-share", "select=0.2,heldout=0.2", *seed, "--force", "--out", whole)
+    run(a.ckvc, "manifest", "check", whole, "--against", whole, *of_model, *seed, "--clean", made[0], "--force", "--out", made[1])
+    os.remove(whole)
+    if goes_on:
+        same = filecmp.cmp(manifest, made[0], shallow=False)
+        for path in made:
+            os.remove(path)
+        refuse(not same, f"{manifest}: other options or texts than today's made these prompts: give the options that the run began with, or go on with --manifest {manifest} "
+               f"--leak-check {record}")
     return manifest, record
 
 
@@ -479,7 +487,7 @@ def main(verb: str, words: List[str]) -> str:
     if not scores:
         refuse(a.leak_check and not a.manifest, "--leak-check: is the record of a --manifest", Usage)
         refuse(a.manifest and (a.lengths or a.prompts or a.query) is not None,
-               "--lengths, --prompts and --query say how prompts are made, but those of --manifest are made: leave out one of the two", Usage)
+               "--lengths, --prompts and --query say how prompts are made, but those of --manifest are made: leave these out, or --manifest", Usage)
         refuse(a.lengths is not None and a.lengths < 1, f"--lengths: got {a.lengths}, wanted a number of tokens", Usage)
         refuse(a.prompts is not None and a.prompts < 8, f"--prompts: got {a.prompts}, wanted 8 or more", Usage)
         run(a.ckvc, "--version")

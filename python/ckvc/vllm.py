@@ -11,10 +11,12 @@ Shapes: G KV heads of this worker, T prompt tokens, n kept positions, D head_dim
 from __future__ import annotations
 
 import functools
+import os
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
 import torch
 from vllm.config import VllmConfig
@@ -40,6 +42,7 @@ else:
     from vllm.v1.worker.gpu_worker import Worker as VllmWorker  # type: ignore[assignment]
 
 KeysValues = Tuple[torch.Tensor, torch.Tensor]
+set_torch_threads = torch.set_num_threads  # the CPU's worker puts a function in its place that does nothing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,14 +126,33 @@ class Served(NamedTuple):
         return keys.gather(1, at[..., None].expand(-1, -1, D)), values.gather(1, at[..., None].expand(-1, -1, D))
 
 
+def _cores() -> Set[int]:
+    """The cores that the threads of this process may use. OpenMP may have tied each thread, also the one that asks, to a core of its own."""
+    out: Set[int] = set()
+    for thread in os.listdir("/proc/self/task") if sys.platform == "linux" else ():
+        try:
+            out |= os.sched_getaffinity(int(thread))
+        except OSError:  # the thread has ended
+            pass
+    return out
+
+
 @functools.lru_cache(maxsize=None)
-def _threads() -> ThreadPoolExecutor:
-    """Threads for layers on a CPU, as many as torch has in the thread that asks first. Each lets torch compute by itself alone: a layer's tensors are so small
-    that several threads of torch mostly wait for each other, by five times the work where another program runs beside."""
-    n = torch.get_num_threads()
-    pool, started = ThreadPoolExecutor(n, "ckvc", torch.set_num_threads, (1,)), threading.Barrier(n)
+def threads() -> ThreadPoolExecutor:
+    """The pool of threads in which layers are compacted at once on a CPU, as many as torch has in the calling thread. In each of them torch computes with one
+    thread: a layer's tensors are so small that torch's own threads would mostly wait for each other. Beside another program a layer took four times as long so."""
+    n, cores = torch.get_num_threads(), _cores()
+    started = threading.Barrier(n)
+
+    def prepare() -> None:
+        if cores:
+            os.sched_setaffinity(0, cores)
+        torch.get_num_threads()  # gives this thread a number of its own, which the next line changes
+        set_torch_threads(1)
+
+    pool = ThreadPoolExecutor(n, "ckvc", prepare)
     list(pool.map(lambda _: started.wait(), range(n)))
-    torch.set_num_threads(n)  # of threads that come later, whose number the pool's threads have set as well
+    set_torch_threads(n)  # the pool's threads have changed the number of threads that begin later, too
     return pool
 
 
@@ -189,12 +211,13 @@ class _Compacting:
         slot = blocks[slot // size] * size + slot % size
 
         def compact(layer: Any) -> None:
-            with torch.inference_mode():  # which the threads of a pool are not in
+            with torch.inference_mode():  # the pool's threads are not in the caller's
                 keys, values = self.read(layer.kv_cache, blocks[: -(-n_tokens // size)], n_tokens)
                 kept = layer.ckvc.compacted(layer.ckvc_row, keys, values, len(slot), layer.impl.scale)
                 layer.impl.do_kv_cache_update(layer, *(x.transpose(0, 1).contiguous() for x in kept), layer.kv_cache, slot)
 
-        list(_threads().map(compact, self._layers) if blocks.device.type == "cpu" else map(compact, self._layers))
+        at_once = threads().map if blocks.device.type == "cpu" else map
+        list(at_once(compact, self._layers))
 
     def read(self, cache: torch.Tensor, blocks: torch.Tensor, n_tokens: int) -> KeysValues:
         """The keys and values [G, n_tokens, D] of the first tokens in the blocks [k] of a layer's cache."""

@@ -67,7 +67,7 @@ assert 160 <= d["shortest"] and d["longest"] <= 200, d'
         --out "$DIR/built.jsonl" 2>/dev/null
     "$CKVC" manifest check "$DIR/built.jsonl" --against "$DIR/built.jsonl" --model "$MODEL" --clean "$DIR/clean.jsonl" --out "$DIR/clean-check.json" >/dev/null 2>&1
     cmp "$DIR/clean.jsonl" "$DIR/run/prompts.jsonl"
-    # so do both with questions that are not there yet: prompts end before them, and continuations begin with them
+    # the same with --query unseen: prompts end before the question, and continuations begin with it
     from_texts "$DIR/unseen" --query unseen
     "$CKVC" manifest build --model "$MODEL" --prompts 12 --retrieval 0.5 --query unseen --min-length 160 --max-length 200 --continuation 16 \
         --split-share select=0.2,heldout=0.2 --out "$DIR/built-unseen.jsonl" 2>/dev/null

@@ -58,7 +58,7 @@ def apart(x, y):
 
 def formula():
     """Heads of different lengths in one batch, and behind a cut: how far from the formula, how far fitting moves; and how often an edge is not as it was said.
-    In the batch of six heads the longest has more entries than there are queries, in that of four less than half as many: the system solved is of the fewer."""
+    In the batch of six heads the longest has more entries than there are queries, in that of four all have fewer: the system solved is of the fewer."""
     torch.manual_seed(0)
     far, moved, wrong = 0.0, [], 0
     q, k, v = torch.randn(6, 10, D).double() * 3, torch.randn(6, 90, D), torch.randn(6, 90, D)

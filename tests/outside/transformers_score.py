@@ -323,12 +323,22 @@ if smollm2.is_dir():
         parity(smollm2, name, *common, *options)
 else:
     print(f"no {smollm2}: its prompts are compared where `make model-smollm2` made it")
-few = [*COMMON, "--lengths", 324, "--prompts", 16, "--query", "unseen", "--budget", 0.25]  # prompts of the texts that come along
+few = [*COMMON, "--lengths", 324, "--prompts", 16, "--budget", 0.25]  # prompts of the texts that come along
 outside.run(a.ckvc, "compile", "--model", MODELS[0], *few, "--out", tmp / "theirs", "-q", "-t", 1)
 once, again = (ckvc.score.main("compile", list(map(str, [MODELS[0], *few, "--ckvc", a.ckvc, "--device", "cpu", "--quiet", "--out", tmp / "ours", *more])))
                for more in ((), ("--resume",)))
 differ = sum((tmp / "ours" / x).read_bytes() != (tmp / "theirs" / x).read_bytes() for x in ("prompts.jsonl", "prompts-check.json")) + (once != again)
 outside.at_most("compile without --manifest: prompts and record beside ckvc compile, and words after --resume, that differ", differ, 0)
+unseen = ["compile", MODELS[0], *few, "--query", "unseen", "--ckvc", a.ckvc, "--device", "cpu", "--quiet", "--out"]
+outside.run(a.ckvc, "compile", "--model", MODELS[0], *few, "--query", "unseen", "--out", tmp / "theirs-unseen", "-q", "-t", 1)
+ckvc.score.main(unseen[0], list(map(str, [*unseen[1:], tmp / "ours-unseen"])))
+differ = sum((tmp / "ours-unseen" / x).read_bytes() != (tmp / "theirs-unseen" / x).read_bytes() for x in ("prompts.jsonl", "prompts-check.json"))
+differ += (tmp / "ours-unseen/prompts.jsonl").read_bytes() == (tmp / "ours/prompts.jsonl").read_bytes()
+outside.at_most("compile --query unseen: prompts and record beside ckvc compile that differ, or are those of questions that are seen", differ, 0)
+outside.at_most("what should be refused of --query and is not", sum((
+    missed("other options or texts than today's made these prompts", *unseen, tmp / "ours", "--resume"),
+    missed("--lengths, --prompts and --query say how prompts are made", "compile", MODELS[0], *COMMON, "--budget", 0.25, "--manifest", prompts.name, "--query", "seen",
+           "--out", tmp / "none", "--ckvc", a.ckvc))), 0)
 for options in (), ("--mode", "lengths", "--classes", 3):
     kl, wrong = choices(*options)
     outside.at_most(f"compile {' '.join(map(str, options))}: divergences of what is tried, beside ckvc compile", kl, 1e-5)

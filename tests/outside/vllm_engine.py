@@ -17,6 +17,7 @@ import os
 import pathlib
 import random
 import sys
+import threading
 import time
 import urllib.request
 from unittest import mock
@@ -95,15 +96,15 @@ def answers(llm, asked, sampling=SAMPLING, adapters=None):
 @contextlib.contextmanager
 def spied():
     """What compactions choose: {(T, row): (positions [G, n], the scores [G, T] that they were ranked by)}, of prompts whose lengths differ."""
-    sets, real, largest, ranked = {}, ckvc.vllm.kept_of_layer, ckvc.prefill._largest, []
+    sets, real, largest, ranked = {}, ckvc.vllm.kept_of_layer, ckvc.prefill._largest, threading.local()  # layers are compacted at once
 
     def kept_of_layer(table, block, geometry, row, keys, *rest):
         kept = real(table, block, geometry, row, keys, *rest)
-        sets[keys.shape[1], row] = kept.cpu(), ranked.pop().cpu()
+        sets[keys.shape[1], row] = kept.cpu(), ranked.scores.cpu()
         return kept
 
     def spied_largest(scores, *rest):
-        ranked[:] = [scores]
+        ranked.scores = scores
         return largest(scores, *rest)
 
     with mock.patch.object(ckvc.vllm, "kept_of_layer", kept_of_layer), mock.patch.object(ckvc.prefill, "_largest", spied_largest):
@@ -180,7 +181,10 @@ def beside_transformers(name, settings):
         before = free_blocks(scheduler)
         got = answers(llm, prompts)
         outside.at_most(f"{name}: blocks that are not free at the end", before - free_blocks(scheduler), 0)
-        groups = len(scheduler.kv_cache_config.kv_cache_groups)
+        groups, n = len(scheduler.kv_cache_config.kv_cache_groups), torch.get_num_threads()
+        if a.device == "cpu":
+            of_pool = list(ckvc.vllm.threads().map(lambda _: (torch.ones(1 << 20).sum(), torch.get_num_threads())[1], range(n)))
+            outside.at_most(f"{name}: threads of the pool in which torch has more than one, of {n}", sum(x != 1 for x in of_pool), 0)
     compare(name, settings, prompts, got, sets if a.gpus == 1 else {}, groups)  # of several GPUs each worker has its own sets, in another process
 
 
