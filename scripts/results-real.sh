@@ -26,9 +26,8 @@ asked=(-B "${BUDGETS:-0.0625,0.125,0.25}")
 [ -z "${BYTES:-}" ] || asked=(--bytes "$BYTES")
 rules=${RULES:-identity,matched,snapkv,snapkv+fit,pyramidkv,adakv,cake,cake+fit,expected-attention,tova,keydiff,h2o,vatp,streamingllm,dynamickv,chunkkv,fastkv,rocketkv,zigzagkv,kvzip,kvzip+fit,headkv,evolkv,duoattention,random}
 
-# N prompts of a split, evenly over the manifest, which has its retrieval prompts first.
-few() { grep "\"split\":\"$1\"" "$3" | awk -v n="$2" '{ line[NR] = $0 } END { n = n < NR ? n : NR; for (i = 0; i < n; i++) print line[int(i * NR / n) + 1] }'; }
-resume() { [ ! -e "$1" ] || echo --resume; }
+# shellcheck source=scripts/results-common.sh
+. "$root/scripts/results-common.sh"
 tables=() scores=
 for corpus; do
     from=${FROM:-$corpus} run=compiled-$from of=${given:-compiled-$from/table.ckvt}
