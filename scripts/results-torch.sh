@@ -3,8 +3,8 @@
 # MODEL.gguf OUTDIR CORPUS...
 #
 # The model becomes a Hugging Face directory in float32 (convert-gguf.py). `python3 -m ckvc compile` makes OUTDIR/compiled-default/table.ckvt from the texts
-# that come with ckvc, at BUDGETS. FRESH prompts of each corpus's fresh recipe judge it; they chose nothing. They are cut by CUT, so that the model of that cut
-# must be there (make model-...), and their lengths are in its tokens. The table and the rules RULES are scored on them, on CONTINUATION tokens each.
+# that come with ckvc, at BUDGETS. FRESH prompts of each corpus's fresh recipe judge it; they chose nothing. CUT names the cut of the recipe; its model must be
+# there (make model-...), and counts the lengths. The table and the rules RULES are scored on these prompts, on CONTINUATION tokens each.
 # OUTDIR/report compares them. PYTHON names a Python with torch, transformers and what convert-gguf.py needs. Finished parts are not made again, and parts that
 # have begun go on.
 set -euo pipefail
@@ -21,7 +21,11 @@ export PYTHONPATH=$root/python${PYTHONPATH:+:$PYTHONPATH}
 budgets=${BUDGETS:-0.0625,0.125,0.25} hf=$(basename "$model" .gguf)
 # shellcheck source=scripts/results-common.sh
 . "$root/scripts/results-common.sh"
-[ -e "$hf" ] || { rm -rf "$hf.part" && "$python" "$root/scripts/convert-gguf.py" "$model" "$hf.part" --dtype float32 && mv "$hf.part" "$hf"; }
+if [ ! -e "$hf" ]; then
+    rm -rf "$hf.part"
+    "$python" "$root/scripts/convert-gguf.py" "$model" "$hf.part" --dtype float32
+    mv "$hf.part" "$hf"
+fi
 # shellcheck disable=SC2046 # a word or none
 [ -e compiled-default/report/report.html ] || "$python" -m ckvc compile "$hf" --budget "$budgets" --dtype float32 --ckvc "$ckvc" --out compiled-default $(resume compiled-default)
 scores=

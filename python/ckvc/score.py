@@ -399,7 +399,7 @@ def make_prompts(a: Any, model: PreTrainedModel) -> Tuple[str, str]:
         same = filecmp.cmp(manifest, made[0], shallow=False)
         for path in made:
             os.remove(path)
-        refuse(not same, f"{manifest}: other options or texts than today's made these prompts: give the options that the run began with, or go on with --manifest {manifest} "
+        refuse(not same, f"{manifest}: today's options or texts make other prompts than these: give the options that the run began with, or go on with --manifest {manifest} "
                f"--leak-check {record}")
     return manifest, record
 

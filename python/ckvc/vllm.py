@@ -10,6 +10,7 @@ Positions, slots of new tokens and the scheduler's counts stay as they are.
 Shapes: G KV heads of this worker, T prompt tokens, n kept positions, D head_dim."""
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
@@ -42,7 +43,6 @@ else:
     from vllm.v1.worker.gpu_worker import Worker as VllmWorker  # type: ignore[assignment]
 
 KeysValues = Tuple[torch.Tensor, torch.Tensor]
-set_torch_threads = torch.set_num_threads  # the CPU's worker puts a function in its place that does nothing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,32 +127,34 @@ class Served(NamedTuple):
 
 
 def _cores() -> Set[int]:
-    """The cores that the threads of this process may use. OpenMP may have tied each thread, also the one that asks, to a core of its own."""
-    out: Set[int] = set()
+    """The cores that the threads of this process compute on. OpenMP may have tied each of its threads, also the one that asks, to a core of its own; threads
+    that it did not tie then do not count."""
+    masks = []
     for thread in os.listdir("/proc/self/task") if sys.platform == "linux" else ():
-        try:
-            out |= os.sched_getaffinity(int(thread))
-        except OSError:  # the thread has ended
-            pass
-    return out
+        with contextlib.suppress(OSError):  # the thread has ended
+            masks.append(os.sched_getaffinity(int(thread)))
+    fewest = min(map(len, masks), default=0)
+    return {core for mask in masks if len(mask) == fewest for core in mask}
 
 
 @functools.lru_cache(maxsize=None)
 def threads() -> ThreadPoolExecutor:
-    """The pool of threads in which layers are compacted at once on a CPU, as many as torch has in the calling thread. In each of them torch computes with one
-    thread: a layer's tensors are so small that torch's own threads would mostly wait for each other. Beside another program a layer took four times as long so."""
-    n, cores = torch.get_num_threads(), _cores()
+    """The pool of threads in which layers are compacted at once on a CPU: as many as torch has in the thread that asks first, but at most eight, because more
+    would wait for Python, and each holds the attention of a layer. In each of them torch computes with one thread: a layer's tensors are so small that torch's
+    own threads would mostly wait for each other."""
+    n, of_torch, cores = min(torch.get_num_threads(), 8), torch.get_num_threads(), _cores()
     started = threading.Barrier(n)
 
     def prepare() -> None:
         if cores:
-            os.sched_setaffinity(0, cores)
-        torch.get_num_threads()  # gives this thread a number of its own, which the next line changes
-        set_torch_threads(1)
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(0, cores)
+        torch.get_num_threads()  # torch sets a thread's number at its first call; made here, it does not undo the next line
+        torch._C.set_num_threads(1)  # not torch.set_num_threads, which vLLM's worker replaces by a function that does nothing
 
     pool = ThreadPoolExecutor(n, "ckvc", prepare)
     list(pool.map(lambda _: started.wait(), range(n)))
-    set_torch_threads(n)  # the pool's threads have changed the number of threads that begin later, too
+    torch._C.set_num_threads(of_torch)  # the pool's threads have changed the number of threads that begin later, too
     return pool
 
 

@@ -6,8 +6,9 @@
 
 Three ways are measured in turn, each in a process of its own: the whole cache, a quarter of its entries, and about a tenth of its bytes. With --tenth the last
 is `compress(..., bytes=0.1)`. Without it, and always in llama.cpp, it is a quarter of the entries, with keys in q8_0 and values in q4_0. A request reads the
-first --tokens tokens of the text and answers with --answer tokens. First one request runs alone; the time to its first token includes cutting. Then as many
-copies of it run together as fit into the memory of --whole requests that are not cut, each with a cache of its own (llama.cpp has at most 256).
+first --tokens tokens of the text and answers with --answer tokens. First one request runs alone, behind another that pays for what is made once; the time to
+its first token includes cutting. Then as many copies of it run together as fit into the memory of --whole requests that are not cut, each with a cache of its
+own (llama.cpp has at most 256). Their tokens a second are those of steps, in which no prompt is read.
 
 Bytes are counted against a whole cache of 16 bits, which llama.cpp has. Where transformers holds numbers in float32 (--dtype), they count as 16 bits. All
 layers of the model must see every token. Needs torch and transformers, or llama-cpp-python and libckvc_policy (CKVC_LIBRARY names it). Nothing else may run on
@@ -16,6 +17,7 @@ import argparse
 import contextlib
 import ctypes
 import json
+import math
 import statistics
 import subprocess
 import sys
@@ -83,11 +85,12 @@ def in_transformers(way):
         return step_of(step)
 
     with torch.no_grad(), compressed as c:
+        model(ids, use_cache=True, logits_to_keep=1)
         first, out = timed(lambda: model(ids, use_cache=True, logits_to_keep=1))
         share = 1.0 if c is None else c.kept_bytes / c.full_bytes * (1 if way == "a quarter" else model.dtype.itemsize / 2)
         n, of_token = int(a.whole * (a.tokens + a.answer) / (share * a.tokens + a.answer)), 2 * 2 * g.n_layers * g.n_kv_heads * g.head_dim
         alone = steps(out, 1)
-        return {"first": first, "alone": alone, "share": share, "bytes": share * a.tokens * of_token, "at_once": n,
+        return {"first": first, "alone": alone, "share": share, "bytes": share * a.tokens * of_token, "at_once": n, "cut": math.nan,
                 "step": steps(model(ids, use_cache=True, logits_to_keep=1), n)}
 
 
@@ -136,6 +139,8 @@ def in_llama(way):
         return step_of(lambda k: decode(of, [(ids[-1], len(ids) + k, s, True) for s in range(n)]))
 
     source, one = context(len(ids) + a.answer, 1, (1, 1)), context(len(ids) + a.answer, 1, types)
+    read()
+    L.llama_memory_clear(L.llama_get_memory(source), True)
     first = timed(read)[0]
     budget = len(ids) if way == "whole" else 0.25
     cut, said = timed(lambda: ckvc.llama.compact(source, 0, table, budget, model=shape, into=one, formats=formats))
@@ -147,7 +152,7 @@ def in_llama(way):
     for s in range(n):
         assert L.llama_state_seq_set_data(many, state, len(state), s) == len(state)
     return {"first": first + (0 if way == "whole" else cut), "alone": steps(one, 1), "share": said.kept_bytes / said.full_bytes, "bytes": said.kept_bytes,
-            "at_once": n, "step": steps(many, n)}
+            "at_once": n, "cut": cut if way != "whole" else 0, "step": steps(many, n)}
 
 
 if a.child:
@@ -166,6 +171,7 @@ for system in (x for x in ("hf", "gguf") if getattr(a, x)):
     print("| what is kept | whole | a quarter of the entries | a tenth of the bytes |\n| --- | --- | --- | --- |")
     for title, form in (("bytes, of 16 bits", lambda m: f"{100 * m['share']:.1f}%"), ("MB of a prompt", lambda m: f"{m['bytes'] / 1e6:.1f}"),
                         ("seconds to the first token, alone", lambda m: f"{m['first']:.2f}"),
+                        ("seconds of cutting, where they are known apart", lambda m: "" if math.isnan(m["cut"]) else f"{m['cut']:.2f}"),
                         ("milliseconds of a token, alone", lambda m: f"{1000 * m['alone']:.0f}"),
                         ("requests at once in that memory", lambda m: f"{m['at_once']:.0f}"),
                         ("milliseconds of a token, all at once", lambda m: f"{1000 * m['step']:.0f}"),

@@ -336,7 +336,7 @@ differ = sum((tmp / "ours-unseen" / x).read_bytes() != (tmp / "theirs-unseen" / 
 differ += (tmp / "ours-unseen/prompts.jsonl").read_bytes() == (tmp / "ours/prompts.jsonl").read_bytes()
 outside.at_most("compile --query unseen: prompts and record beside ckvc compile that differ, or are those of questions that are seen", differ, 0)
 outside.at_most("what should be refused of --query and is not", sum((
-    missed("other options or texts than today's made these prompts", *unseen, tmp / "ours", "--resume"),
+    missed("today's options or texts make other prompts than these", *unseen, tmp / "ours", "--resume"),
     missed("--lengths, --prompts and --query say how prompts are made", "compile", MODELS[0], *COMMON, "--budget", 0.25, "--manifest", prompts.name, "--query", "seen",
            "--out", tmp / "none", "--ckvc", a.ckvc))), 0)
 for options in (), ("--mode", "lengths", "--classes", 3):
