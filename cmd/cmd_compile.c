@@ -531,10 +531,9 @@ const verb verb_compile = {
         "text is found by\n"
         "  ckvc manifest check M --against M --holdout F --seed N --out check.json     # then "
         "compile ... --leak-check check.json\n",
-    .common =
-        " model manifest texts default-texts lengths prompts query budget window continuation "
-        "holdout mode ranking select "
-        "threads seed out resume dry-run ",
+    .common = " model manifest texts default-texts lengths prompts budget window continuation "
+              "holdout mode ranking select "
+              "threads seed out resume dry-run ",
     VERB_OPTIONS(rows),
     .instead = "--manifest names the prompts",
     .work = compile};
