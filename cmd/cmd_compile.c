@@ -234,12 +234,11 @@ static ckvc_status check_options(const compile_cli *c, ckvc_err *err) {
 /* Refuses options of prompts that are made of texts beside a manifest of prompts, and the other way
  * round. */
 static ckvc_status check_prompts(const compile_cli *c, ckvc_err *err) {
-    static const char *const names[] = {"texts", "default-texts", "lengths", "prompts", "query"};
-    for (size_t i = 0; c->setup.inputs.manifest && i < sizeof names / sizeof *names; i++) {
-        USAGE_IF(opts_said(names[i]),
+    for (const opt *o = opts_texts; c->setup.inputs.manifest && o->name; o++) {
+        USAGE_IF(o->type != OPT_IS_TITLE && opts_said(o->name),
                  "--%s says how prompts are made of texts, but those of --manifest are made: leave "
                  "out one of the two",
-                 names[i]);
+                 o->name);
     }
     USAGE_IF(c->setup.leak_check && !c->setup.inputs.manifest,
              "--leak-check is the record of a --manifest: give that, too, or leave it out, since "

@@ -17,6 +17,7 @@ import lzma
 import math
 import os
 import sys
+import tempfile
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
@@ -388,19 +389,18 @@ def make_prompts(a: Any, model: PreTrainedModel) -> Tuple[str, str]:
     manifest, record = (os.path.join(a.out, name) for name in ("prompts.jsonl", "prompts-check.json"))
     refuse(not a.resume and os.path.exists(os.path.join(a.out, "demand")), f"{a.out}: holds a run already: --resume goes on with it, or choose another --out")
     length, number, seed = a.lengths or 1024, a.prompts or 48, ("--seed", str(a.seed))
-    of_model, whole, goes_on = ("--model", folder_of(model.config) or a.model), manifest + ".all", a.resume and os.path.exists(manifest) and os.path.exists(record)
-    made = [path + ".again" for path in (manifest, record)] if goes_on else [manifest, record]
+    goes_on, of_model = a.resume and os.path.exists(manifest) and os.path.exists(record), ("--model", folder_of(model.config) or a.model)
     os.makedirs(a.out, exist_ok=True)
-    run(a.ckvc, "manifest", "build", *of_model, "--prompts", str(number), "--retrieval", "0.5", "--query", a.query or "seen", "--min-length", str((4 * length + 4) // 5),
-        "--max-length", str(length), "--continuation", str(a.continuation), "--split-share", "select=0.2,heldout=0.2", *seed, "--force", "--out", whole)
-    run(a.ckvc, "manifest", "check", whole, "--against", whole, *of_model, *seed, "--clean", made[0], "--force", "--out", made[1])
-    os.remove(whole)
-    if goes_on:
-        same = filecmp.cmp(manifest, made[0], shallow=False)
-        for path in made:
-            os.remove(path)
-        refuse(not same, f"{manifest}: today's options or texts make other prompts than these: give the options that the run began with, or go on with --manifest {manifest} "
-               f"--leak-check {record}")
+    with tempfile.TemporaryDirectory(dir=a.out) as scratch:
+        whole, made, checked = (os.path.join(scratch, name) for name in ("all.jsonl", "prompts.jsonl", "prompts-check.json"))
+        run(a.ckvc, "manifest", "build", *of_model, "--prompts", str(number), "--retrieval", "0.5", "--query", a.query or "seen", "--min-length", str((4 * length + 4) // 5),
+            "--max-length", str(length), "--continuation", str(a.continuation), "--split-share", "select=0.2,heldout=0.2", *seed, "--out", whole)
+        run(a.ckvc, "manifest", "check", whole, "--against", whole, *of_model, *seed, "--clean", made, "--out", checked)
+        refuse(goes_on and not filecmp.cmp(manifest, made, shallow=False), f"{manifest}: today's options or texts make other prompts than these: give the options that the "
+               f"run began with, or go on with --manifest {manifest} --leak-check {record}")
+        if not goes_on:
+            os.replace(made, manifest)
+            os.replace(checked, record)
     return manifest, record
 
 
