@@ -284,7 +284,7 @@ class Compression:
                  formats: Optional[str] = None, bytes: Optional[float] = None):
         models = [m for m in model.modules() if isinstance(m, PreTrainedModel)]  # the model itself, or one that PEFT, torch.compile or others have wrapped
         refuse(not models, f"{type(model).__name__}: want a model of transformers, or one that holds such a model")
-        table = table_for(models[0]) if table is None else table
+        table = table_for(models[0], bytes) if table is None else table
         if bytes is not None:
             refuse(budget is not None, "bytes counts bytes and budget entries: want one of them")
             block = table.byte_block(bytes)
@@ -643,7 +643,8 @@ def compress(model: torch.nn.Module, table: Union[Table, FilePath, None] = None,
     """A context manager. Inside it, prompts that fill an empty cache are compressed by the table, and `generate` goes on from what is kept. What comes after
     the prompt, a second turn's text included, is kept whole until `recompress`.
 
-    table: a table, its file, or `org/name` of a model hub (hub.table_file). None: the one of the tables that come with this package that is known to be for the model; a line on stderr says which.
+    table: a table, its file, or `org/name` of a model hub (hub.table_file). None: the one of the tables that come with this package that is known
+    to be for the model, and counts what `bytes` or `budget` counts; a line on stderr says which.
 
     budget: how many positions a head keeps on average: tokens from 1 up, or a share of the prompt below 1. None: the only budget of the table. mode: `heads`,
     `layers`, `lengths` or `shared`, in place of the one that the table recommends. fit: False keeps entries as they are, also where the table has a bank by

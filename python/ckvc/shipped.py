@@ -39,22 +39,26 @@ def _known_for(ours: str, suits: Callable[[Table], bool]) -> Tuple[Optional[Tupl
     return None, but
 
 
-def table_for(model: PreTrainedModel) -> Table:
+def table_for(model: PreTrainedModel, share: Optional[float] = None) -> Table:
     """The first of these tables that is known to be for this model, by its shape and by the sketch of its weights; a line on stderr says which. An Error of
-    one line if none is."""
+    one line if none is. share: of the bytes, for which a table was compiled that counts bytes; None: a table that counts entries."""
     g = geometry_of(model)
 
-    def has_its_shape(table: Table) -> bool:
+    def suits(table: Table) -> bool:
+        if (table.byte_share is None) != (share is None):
+            return False
         try:
             table.check_model(g.n_layers, g.n_query_heads, g.n_kv_heads, g.head_dim)
         except Error:
             return False
         return True
 
-    found, but = _known_for(sketch(model), has_its_shape)
-    source = model.config._name_or_path or "DIR"
-    refuse(not found, f"no table that comes with ckvc is known to be for the model {source}{but}; make one with `ckvc compile --model {source} --out run` "
-                      "and give run/table.ckvt")
+    found, but = _known_for(sketch(model), suits)
+    source, which, option = model.config._name_or_path or "DIR", "no table that comes with ckvc", ""
+    if share is not None:
+        which, option = "no table that comes with ckvc and counts bytes", f" --bytes {share:.10g}"
+    refuse(not found, f"{which} is known to be for the model {source}{but}; make one with `ckvc compile --model {source}{option} "
+                      "--out run` and give run/table.ckvt")
     return found[1]
 
 

@@ -85,6 +85,16 @@ describe("small", "large", "bare")
 with contextlib.redirect_stderr(io.StringIO()) as said:
     settings = vllm_plugin.settings_of({"ckvc": {"budget": 0.25}}, lambda: files)
 wrong += settings.table != str(tmp / "bare" / "table.ckvt") or "takes its own table bare, which was made for the bare one" not in said.getvalue()
+# a share of the bytes takes a table that counts bytes, a budget one that counts entries
+wrong += outside.missed(lambda: ckvc.hf.compress(model, bytes=0.25), f"make one with `ckvc compile --model {LARGE} --bytes 0.25 --out run`")
+outside.run(a.ckvc, "compile", "--model", LARGE, "--bytes", "0.25", "--window", 32, "--continuation", 16, "--lengths", 200, "--prompts", 12, "-q", "--out", tmp / "bytes")
+describe("small", "bytes", "large")
+for asked in dict(bytes=0.25), dict(budget=0.25):
+    with contextlib.redirect_stderr(io.StringIO()) as said, ckvc.hf.compress(model, **asked) as c:
+        model.generate(prompt, max_new_tokens=2)
+    counts = "bytes" in asked
+    wrong += f"takes its own table {'bytes' if counts else 'large'}, " not in said.getvalue() or (c.kept_bytes <= 0.25 * c.full_bytes / 2) != counts
+wrong += outside.missed(lambda: ckvc.hf.compress(model, bytes=0.1), "no budget was chosen for the share 0.1 of the bytes; it has 0.25")
 describe("large")
 Hub.repositories = {f"org/{n}": ({"main": "1" * 40}, {"1" * 40: {"table.ckvt": (tmp / n / "table.ckvt").read_bytes()}}) for n in ("small", "large")}
 (from_hub, said), (pinned, nothing) = taken("org/large"), taken("org/large@" + "1" * 40)
@@ -97,4 +107,4 @@ shutil.rmtree(tmp / "large")
 (tmp / "tables.json").unlink()
 wrong += outside.missed(lambda: ckvc.hf.compress(model, budget=0.25), "no table that comes with ckvc")
 assert not wrong, wrong
-print("compress without a table, or with one of a hub: takes the one that fits, as if given; 11 refusals in one line: 0 wrong")
+print("compress without a table, or with one of a hub: takes the one that fits, as if given, and counts bytes or entries as asked; 13 refusals in one line: 0 wrong")
