@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """check_readme.py [--write] DEMO: do README and docs/results.md say what was measured?
 
-README's table and docs/losses.svg (of the first of MODELS), and each model's tables in docs/results.md, are compared to the letter with
+README's table and numbers, docs/losses.svg (of the first of MODELS), and each model's tables in docs/results.md, are compared to the letter with
 the score lines and answers of docs/results/MODEL (docs/results/README.md). The line of docs/results.md about the demo is
 compared with what `make demo` has found in the folder DEMO (DEMO/recovered.md). Another kind of CPU rounds the demo's numbers otherwise,
 and may choose otherwise where choices are near: so a number may be off by a tenth of itself and two of its last digit, and the answer
@@ -128,14 +128,33 @@ def by_bytes(model):
         return rows, run(f"{HOME}/scripts/losses_svg.py", "--bytes", temp + "/drawn.json")
 
 
-def right(policy, formats, budget):
-    """The share of RULER's questions that the first model answers rightly, as the mean of the tasks; empty where it was not asked."""
+def items(policy, formats, budget):
+    """The scores of RULER's questions that the first model was asked, {task: {id: score}}."""
     scores = {}
     for r in lines_of(there(FIRST, "answers-1k-bytes") + there(f"{FIRST}-bytes", "answers-1k-bytes")):
         held = "f32" if r["policy"] == "full" and not r.get("cache_keys") else "/".join(dict.fromkeys((r.get("cache_keys", "f32"), r.get("cache_values", "f32"))))
         if (r["policy"], held) == (policy, formats) and (policy == "full" or r["budget"] == budget):
             scores.setdefault(r["task"], {})[r["id"]] = r["score"]  # an item may have been asked twice
+    return scores
+
+
+def right(policy, formats, budget):
+    """The share of RULER's questions that the first model answers rightly, as the mean of the tasks; empty where it was not asked."""
+    scores = items(policy, formats, budget)
     return f"{sum(sum(x.values()) / len(x) for x in scores.values()) / len(scores):.2f}" if scores else ""
+
+
+def found_strings(policy, formats, budget):
+    """How many of the random strings of niah-multikey-3 the first model finds, of those that it was asked for `right`."""
+    return str(round(sum(items(policy, formats, budget)["niah-multikey-3"].values())))
+
+
+def lost(model, names):
+    """What a folder's own table loses at T/4 on the prompts of these files, which are named without the corpus of FRONT."""
+    found = lines_of(there(model, *names))
+    table = next(r["table"] for r in found if r["policy"] == "table")
+    losses = [r["loss_comp"] - r["loss_full"] for r in found if (r["policy"], r["table"], r["budget"]) == ("table", table, 0.25)]
+    return f"{sum(losses) / len(losses):.3f}"
 
 
 def find_row(by, policy, formats, budget):
@@ -205,6 +224,15 @@ ok = [hold("README's table", README, r"\| what is kept [^\n]*\n[^\n]*\n(.*?)\n\n
       hold("README's prompts", README, r"(\d+) prompts that the tables were not made from", cells(recovered(FIRST), "T/4")[0]),
       hold("README's 1.5B", README, r"1\.5B\sloses\s(\S+)\sand\s(\S+)\sunder\sits\stable,\s(\S+)\sand\s(\S+)\sunder\sthe\sbest\srules\.\s",
            *(cells(larger, b, "two")[i] for i in (1, 3) for b in ("T/4", "T/8"))),
+      hold("README's best 4 bits", README, r"In the best 4 bits, at 30% of the bytes, it loses (\S+)\.\)",
+           f"{find_row(by_bytes(FIRST)[0], 'full', FOUR, 0.25)['loss']:.3f}"),
+      hold("README's engines", README, r"at a quarter of the entries \S+\sloses\s(\S+)\sand\sSmolLM2-135M\s(\S+)\.\s.*?they\slose\s(\S+)\sand\s(\S+)\.\s.*?"
+           r"SmolLM2-135M\sloses\s(\S+)\.\s", *(lost(model + of, FRONT) for of in ("", "-lengths") for model in (FIRST, "smollm2-135m")),
+           lost("smollm2-135m-lengths", [f"one-length-{name}" for name in FRONT])),
+      hold("README's SmolLM2", README, r"no\sbias:\sits\swhole\scache\sin\s4\sbits\sloses\s(\S+),\sits\stable\sat\sa\stenth\sof\sthe\sbytes\s(\S+)\.\s",
+           *(f"{find_row(by_bytes('smollm2-135m')[0], *of)['loss']:.3f}" for of in (("full", "q4_0+rot", 0.25), ("table", "q8_0/q4_0+rot", 0.25)))),
+      hold("README's strings", README, r"the\s0\.5B\smodel\sfinds\s+(\d+)\swith\sits\swhole\scache,\s(\d+)\swith\sa\squarter.*?,\s(\d+)\swith\sa\sthird\sin\s4\sbits,\sand\s(\d+)\s",
+           *(found_strings(*of) for of in (("full", "f32", 0.25), *(KEPT[words] for words in KEPT if words.startswith("ckvc"))))),
       hold(SVG, SVG, r"(.*)", by_bytes(FIRST)[1])]
 for model, title in MODELS.items():
     _, ours, rules, of_rules = zip(*(cells(recovered(model), budget, "t") for budget in ("T/16", "T/8", "T/4")))
