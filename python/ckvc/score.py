@@ -17,7 +17,6 @@ import lzma
 import math
 import os
 import sys
-import tempfile
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
@@ -28,7 +27,7 @@ from transformers.cache_utils import Cache
 from .calibrate import MIXES, OPTIONS, calibrate, check_layers, limits_of, loaded, options_of, parser
 from .command_line import Usage
 from .exchange import imported, needed, run
-from .files import Error, check, owned, publish, read, refuse, regular
+from .files import Error, begun, check, owned, publish, put, read, refuse, regular
 from .fingerprint import check_model, fingerprint, folder_of
 from .hf import Compression
 from .hf_model import device_of, geometry_of, with_cache
@@ -382,26 +381,51 @@ def kvzap_model(folder: Optional[str], model: PreTrainedModel) -> Optional[PreTr
 
 
 def make_prompts(a: Any, model: PreTrainedModel) -> Tuple[str, str]:
-    """Makes the prompts of `compile` where no manifest is given, as `ckvc compile` does: of the texts that come with the C program, half of them retrieval, split
-    into fit, select and heldout by document. Prompts to fit that share text with others are left out. Lengths are not fitted to the model's context. Returns the
-    paths of the manifest and of the record of that check, both in a.out. An Error says that a.out holds a run already, or that the run which is to go on has
-    other prompts."""
+    """Makes the prompts of `compile` where no manifest is given, as `ckvc compile` does: of the texts that come with the C program, of those of a.texts, or half
+    of each, in turns. Half of the prompts are retrieval, and they are split into fit, select and heldout by document. Prompts to fit that share text with others
+    are left out. Lengths are not fitted to the model's context. Returns the paths of the manifest and of the record of that check, both in a.out. An Error says
+    that a.out holds a run already, that the run which is to go on has other prompts, or that there is too little text."""
     manifest, record = (os.path.join(a.out, name) for name in ("prompts.jsonl", "prompts-check.json"))
     refuse(not a.resume and os.path.exists(os.path.join(a.out, "demand")), f"{a.out}: holds a run already: --resume goes on with it, or choose another --out")
     length, number, seed = a.lengths or 1024, a.prompts or 48, ("--seed", str(a.seed))
     goes_on, of_model = a.resume and os.path.exists(manifest) and os.path.exists(record), ("--model", folder_of(model.config) or a.model)
+
+    def built(name: str, most: int, *texts: str) -> List[bytes]:
+        """The lines of at most so many prompts. texts: files and folders; none: those that come with the C program."""
+        path = os.path.join(scratch, name)
+        run(a.ckvc, "manifest", "build", *of_model, "--prompts", str(most), "--retrieval", "0.5", "--query", a.query or "seen", "--min-length", str((4 * length + 4) // 5),
+            "--max-length", str(length), "--continuation", str(a.continuation), "--split-share", "select=0.2,heldout=0.2", *seed, *("text=" + x for x in texts), "--out", path)
+        return read(path, 1 << 30).splitlines(keepends=True)
+
     os.makedirs(a.out, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=a.out) as scratch:
+    with begun(a.out, force=True, folder=True) as scratch:  # what is in it at the end moves to a.out
         whole, made, checked = (os.path.join(scratch, name) for name in ("all.jsonl", "prompts.jsonl", "prompts-check.json"))
-        run(a.ckvc, "manifest", "build", *of_model, "--prompts", str(number), "--retrieval", "0.5", "--query", a.query or "seen", "--min-length", str((4 * length + 4) // 5),
-            "--max-length", str(length), "--continuation", str(a.continuation), "--split-share", "select=0.2,heldout=0.2", *seed, "--out", whole)
+        own = built("own.jsonl", number if a.default_texts == "no" else (number + 1) // 2, *a.texts) if a.texts else []
+        shipped = built("shipped.jsonl", number - len(own)) if a.default_texts != "no" else []
+        put(b"".join(itertools.chain(*itertools.zip_longest(own, shipped, fillvalue=b""))), whole)
         run(a.ckvc, "manifest", "check", whole, "--against", whole, *of_model, *seed, "--clean", made, "--out", checked)
         refuse(goes_on and not filecmp.cmp(manifest, made, shallow=False), f"{manifest}: today's options or texts make other prompts than these: give the options that the "
                f"run began with, or go on with --manifest {manifest} --leak-check {record}")
-        if not goes_on:
-            os.replace(made, manifest)
-            os.replace(checked, record)
+        for file in os.listdir(scratch):
+            if goes_on or file not in ("prompts.jsonl", "prompts-check.json"):
+                os.unlink(os.path.join(scratch, file))
     return manifest, record
+
+
+def uses(table: Table, path: str, model: str, g: Geometry) -> str:
+    """What the table in the file `path` keeps, and the lines that use it in each engine, as `ckvc compile` ends with them (cmd/common/table_uses.c)."""
+    budget, token = f"{table.budgets[0]:.10g}", 4 * g.n_layers * g.n_kv_heads * g.head_dim  # bytes of a token's keys and values in 16 bits
+    keeps = ", ".join(f"a share of {b:g}" if b < 1 else f"{b:g} tokens in every layer" for b in table.budgets.tolist())
+    lines = [f"bytes: the table has {os.path.getsize(path) / 1e6:.1f} MB; of a prompt's cache, {token / 1e3:.1f} kB a token in 16 bits, it keeps {keeps}", "use it:",
+             f'  Python (python/README.md)   with ckvc.hf.compress(model, "{path}", budget={budget}): model.generate(...)']
+    if table.reads_attention:
+        return "\n".join([*lines, "  vLLM and llama.cpp show no attention: compile again with --features 2 --mode lengths --classes 2"])
+    if table.score[0].mode == "lengths":
+        settings = json.dumps({"ckvc": {"table": path, "budget": table.budgets[0].item()}})
+        lines.append(f"  vLLM (docs/vllm.md)         vllm serve {model} --additional-config '{settings}'")
+    else:
+        lines.append("  vLLM holds one length per layer: compile again with --mode lengths --classes 2")
+    return "\n".join([*lines, f'  llama.cpp (python/README.md#llamacpp)  ckvc.llama.compact(llm, 0, "{path}", budget={budget})'])
 
 
 def compiled(a: Any, model: PreTrainedModel, tokenizer: Any) -> str:
@@ -447,7 +471,7 @@ def compiled(a: Any, model: PreTrainedModel, tokenizer: Any) -> str:
         said.append(run(a.ckvc, "report", chosen, demand, "--scores", scored(heldout, judging, [*unfitted, table], a.policy), "--out", report, "--force"))
     else:
         said.append("no prompt is held out (split heldout), so nothing says whether the table is better than none")
-    return "\n\n".join(said) + f"\nwrote {chosen}, content id {table.content_id}"
+    return "\n\n".join(said) + f"\nwrote {chosen}, content id {table.content_id}\n" + uses(table, chosen, a.model, geometry_of(model))
 
 
 def main(verb: str, words: List[str]) -> str:
@@ -474,6 +498,10 @@ def main(verb: str, words: List[str]) -> str:
         p.add_argument("--mode", default="heads", choices=("heads", "layers", "lengths"), help="Make a table of this mode (ckvc fit).")
         p.add_argument("--classes", metavar="K", help="With --mode lengths, put the layers into K classes of one length each (ckvc fit).")
         p.add_argument("--leak-check", metavar="CHECK.json", help="Keep this record of ckvc manifest check in the table.")
+        p.add_argument("--texts", **several, default=[], metavar="PATH,...",
+                       help="Without --manifest, make half of the prompts of these files and folders of text, and the others of the texts that come with the C program.")
+        p.add_argument("--default-texts", choices=("yes", "no"),
+                       help="Without --manifest, take the texts that come with the C program (yes, the default), or with no those of --texts alone.")
         p.add_argument("--lengths", type=int, metavar="N",
                        help="Without --manifest, make prompts of at most N tokens and at least four fifths of that; without this option 1024.")
         p.add_argument("--prompts", type=int, metavar="N", help="Without --manifest, make N prompts, half of them retrieval; without this option 48.")
@@ -486,8 +514,9 @@ def main(verb: str, words: List[str]) -> str:
     refuse("DMSPress" in a.policy and not a.kvzap, "DMSPress: keeps by a threshold: want python3 -m ckvc score --kvzap FOLDER, which scripts/kvzap.py makes", Usage)
     if not scores:
         refuse(a.leak_check and not a.manifest, "--leak-check: is the record of a --manifest", Usage)
-        refuse(a.manifest and (a.lengths or a.prompts or a.query) is not None,
-               "--lengths, --prompts and --query say how prompts are made, but those of --manifest are made: leave these out, or --manifest", Usage)
+        refuse(a.manifest and any((a.lengths, a.prompts, a.query, a.texts, a.default_texts)),
+               "--texts, --default-texts, --lengths, --prompts and --query say how prompts are made, but those of --manifest are made: leave these out, or --manifest", Usage)
+        refuse(a.default_texts == "no" and not a.texts, "--default-texts no: give --texts DIR, or leave it out", Usage)
         refuse(a.lengths is not None and a.lengths < 1, f"--lengths: got {a.lengths}, wanted a number of tokens", Usage)
         refuse(a.prompts is not None and a.prompts < 8, f"--prompts: got {a.prompts}, wanted 8 or more", Usage)
         run(a.ckvc, "--version")

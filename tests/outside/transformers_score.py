@@ -323,22 +323,26 @@ if smollm2.is_dir():
         parity(smollm2, name, *common, *options)
 else:
     print(f"no {smollm2}: its prompts are compared where `make model-smollm2` made it")
-few = [*COMMON, "--lengths", 324, "--prompts", 16, "--budget", 0.25]  # prompts of the texts that come along
-outside.run(a.ckvc, "compile", "--model", MODELS[0], *few, "--out", tmp / "theirs", "-q", "-t", 1)
-once, again = (ckvc.score.main("compile", list(map(str, [MODELS[0], *few, "--ckvc", a.ckvc, "--device", "cpu", "--quiet", "--out", tmp / "ours", *more])))
-               for more in ((), ("--resume",)))
-differ = sum((tmp / "ours" / x).read_bytes() != (tmp / "theirs" / x).read_bytes() for x in ("prompts.jsonl", "prompts-check.json")) + (once != again)
-outside.at_most("compile without --manifest: prompts and record beside ckvc compile, and words after --resume, that differ", differ, 0)
-unseen = ["compile", MODELS[0], *few, "--query", "unseen", "--ckvc", a.ckvc, "--device", "cpu", "--quiet", "--out"]
-outside.run(a.ckvc, "compile", "--model", MODELS[0], *few, "--query", "unseen", "--out", tmp / "theirs-unseen", "-q", "-t", 1)
-ckvc.score.main(unseen[0], list(map(str, [*unseen[1:], tmp / "ours-unseen"])))
-differ = sum((tmp / "ours-unseen" / x).read_bytes() != (tmp / "theirs-unseen" / x).read_bytes() for x in ("prompts.jsonl", "prompts-check.json"))
-differ += (tmp / "ours-unseen/prompts.jsonl").read_bytes() == (tmp / "ours/prompts.jsonl").read_bytes()
-outside.at_most("compile --query unseen: prompts and record beside ckvc compile that differ, or are those of questions that are seen", differ, 0)
-outside.at_most("what should be refused of --query and is not", sum((
-    missed("today's options or texts make other prompts than these", *unseen, tmp / "ours", "--resume"),
-    missed("--lengths, --prompts and --query say how prompts are made", "compile", MODELS[0], *COMMON, "--budget", 0.25, "--manifest", prompts.name, "--query", "seen",
-           "--out", tmp / "none", "--ckvc", a.ckvc))), 0)
+few = [*COMMON, "--lengths", 324, "--prompts", 16, "--budget", 0.25]
+(tmp / "texts").mkdir()
+for page in (outside.ROOT / "docs").glob("*.md"):
+    shutil.copy(page, tmp / "texts")
+made = {}
+for name, *options in (("seen",), ("unseen", "--query", "unseen"), ("both", "--texts", tmp / "texts"), ("own", "--texts", tmp / "texts", "--default-texts", "no")):
+    outside.run(a.ckvc, "compile", "--model", MODELS[0], *few, *options, "--out", tmp / f"theirs-{name}", "-q", "-t", 1)
+    words = list(map(str, [MODELS[0], *few, *options, "--ckvc", a.ckvc, "--device", "cpu", "--quiet", "--out", tmp / f"ours-{name}"]))
+    once, again = ckvc.score.main("compile", words), ckvc.score.main("compile", [*words, "--resume"])
+    differ = sum((tmp / f"ours-{name}" / x).read_bytes() != (tmp / f"theirs-{name}" / x).read_bytes() for x in ("prompts.jsonl", "prompts-check.json"))
+    made[name] = (tmp / f"ours-{name}/prompts.jsonl").read_bytes()
+    outside.at_most(f"compile {' '.join(map(str, options))} without --manifest: prompts and record beside ckvc compile, and words after --resume, that differ",
+                    differ + (once != again) + ("use it:" not in once), 0)
+outside.at_most("prompts that are the same although the options differ", 4 - len(set(made.values())), 0)
+beside_manifest = ["compile", MODELS[0], *COMMON, "--budget", 0.25, "--manifest", prompts.name, "--out", tmp / "none", "--ckvc", a.ckvc]
+outside.at_most("what should be refused of the options of prompts and is not", sum((
+    missed("today's options or texts make other prompts than these", "compile", MODELS[0], *few, "--query", "unseen", "--ckvc", a.ckvc, "--device", "cpu", "--quiet",
+           "--out", tmp / "ours-seen", "--resume"),
+    missed("say how prompts are made", *beside_manifest, "--query", "seen"), missed("say how prompts are made", *beside_manifest, "--texts", tmp / "texts"),
+    missed("give --texts DIR, or leave it out", "compile", MODELS[0], *few, "--default-texts", "no", "--out", tmp / "none", "--ckvc", a.ckvc))), 0)
 for options in (), ("--mode", "lengths", "--classes", 3):
     kl, wrong = choices(*options)
     outside.at_most(f"compile {' '.join(map(str, options))}: divergences of what is tried, beside ckvc compile", kl, 1e-5)
