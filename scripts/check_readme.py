@@ -149,12 +149,25 @@ def found_strings(policy, formats, budget):
     return str(round(sum(items(policy, formats, budget)["niah-multikey-3"].values())))
 
 
-def lost(model, names):
-    """What a folder's own table loses at T/4 on the prompts of these files, which are named without the corpus of FRONT."""
+def lost(model, names, budget=0.25):
+    """What a folder's own table loses on the prompts of these files: the extra loss and the KL."""
     found = lines_of(there(model, *names))
     table = next(r["table"] for r in found if r["policy"] == "table")
-    losses = [r["loss_comp"] - r["loss_full"] for r in found if (r["policy"], r["table"], r["budget"]) == ("table", table, 0.25)]
-    return f"{sum(losses) / len(losses):.3f}"
+    rows = [r for r in found if (r["policy"], r["table"], r["budget"]) == ("table", table, budget)]
+    return [f"{sum(x) / len(x):.3f}" for x in ([r["loss_comp"] - r["loss_full"] for r in rows], [r["kl"] for r in rows])]
+
+
+def engine_rows():
+    """What tables lose by the form of the sets that an engine's cache can hold."""
+    lines = []
+    for model in (FIRST, "smollm2-135m"):
+        for sets, engines, folder, names in (
+                ("as many as each head needs", "transformers, kvpress with masks, ckvc", model, FRONT),
+                ("two lengths of layers", "these and vLLM", f"{model}-lengths", FRONT),
+                ("one length", "these and llama.cpp", f"{model}-lengths", [f"one-length-{name}" for name in FRONT])):
+            cells = " | ".join(", ".join(lost(folder, names, budget)) for budget in (0.25, 0.125))
+            lines.append(f"| {MODELS[model][3:]} | {sets} | {engines} | {cells} |")
+    return "\n".join(lines)
 
 
 def find_row(by, policy, formats, budget):
@@ -227,8 +240,8 @@ ok = [hold("README's table", README, r"\| what is kept [^\n]*\n[^\n]*\n(.*?)\n\n
       hold("README's best 4 bits", README, r"In the best 4 bits, at 30% of the bytes, it loses (\S+)\.\)",
            f"{find_row(by_bytes(FIRST)[0], 'full', FOUR, 0.25)['loss']:.3f}"),
       hold("README's engines", README, r"at a quarter of the entries \S+\sloses\s(\S+)\sand\sSmolLM2-135M\s(\S+)\.\s.*?they\slose\s(\S+)\sand\s(\S+)\.\s.*?"
-           r"SmolLM2-135M\sloses\s(\S+)\.\s", *(lost(model + of, FRONT) for of in ("", "-lengths") for model in (FIRST, "smollm2-135m")),
-           lost("smollm2-135m-lengths", [f"one-length-{name}" for name in FRONT])),
+           r"SmolLM2-135M\sloses\s(\S+)\.\s", *(lost(model + of, FRONT)[0] for of in ("", "-lengths") for model in (FIRST, "smollm2-135m")),
+           lost("smollm2-135m-lengths", [f"one-length-{name}" for name in FRONT])[0]),
       hold("README's SmolLM2", README, r"no\sbias:\sits\swhole\scache\sin\s4\sbits\sloses\s(\S+),\sits\stable\sat\sa\stenth\sof\sthe\sbytes\s(\S+)\.\s",
            *(f"{find_row(by_bytes('smollm2-135m')[0], *of)['loss']:.3f}" for of in (("full", "q4_0+rot", 0.25), ("table", "q8_0/q4_0+rot", 0.25)))),
       hold("README's strings", README, r"the\s0\.5B\smodel\sfinds\s+(\d+)\swith\sits\swhole\scache,\s(\d+)\swith\sa\squarter.*?,\s(\d+)\swith\sa\sthird\sin\s4\sbits,\sand\s(\d+)\s",
@@ -242,6 +255,7 @@ for model, title in MODELS.items():
     if found := longer(model, "--kl"):
         ok.append(hold(f"{RESULTS}'s {model}, longer prompts", RESULTS, rf"{title}\n.*?Longer prompts.*?KL:\s+(\| prompts .*?)\n\n", found))
 ok.append(hold(f"{RESULTS}'s fitted entries", RESULTS, r"## Fitted entries\n.*?\| --- \| --- \| --- \| --- \|\n(.*?)\n\n", without_bank()))
+ok.append(hold(f"{RESULTS}'s engines", RESULTS, r"## What each engine holds\n.*?\n\| --- [^\n]*\n(.*?)\n\n", engine_rows()))
 ok.append(hold(f"{RESULTS}'s bytes", RESULTS, r"## In bytes\n.*?\n\| --- [^\n]*\n(.*?)\n\n", byte_rows()))
 both = [cells(rows(open(demo + "/recovered.md").read()), budget, "both") for budget in ("T/8", "T/4")]
 ok.append(hold(f"{RESULTS}'s demo", RESULTS, r"a toy model of 8 layers\. On its (\d+) prompts of both corpora .*? is (\S+) at T/8\s+and\s+(\S+) at T/4, .*? lose (\S+) and (\S+)\.\n",
