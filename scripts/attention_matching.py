@@ -107,7 +107,8 @@ class Matching:
 
 
 def policy(instruction, table=None):
-    """The policy, for ckvc.score.score (`others`). instruction: token ids. table: the one of --shares."""
+    """The policy as a function that ckvc.score.score takes in `others` (score.Other). instruction: the token ids that are read before the prompt's
+    repetition. table: the one of --shares, or None."""
     def keep(c, budget):
         g, tokens, T, made = c.geometry, c.p.tokens, c.p.n_tokens, dict(policy=NAME, table=table and table.content_id)
         B = T if T <= c.window else min(budget_tokens(budget, T), T)

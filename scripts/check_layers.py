@@ -64,6 +64,7 @@ for folder in allowed:
 
 
 def unit(name):
+    """A file's path without its ending: x.c and x.h are one unit."""
     return re.sub(r"\.(c|h|cu|cuh)$", "", name)
 
 
@@ -74,6 +75,7 @@ def code(name):
 
 
 def circles(arrows):
+    """The circles of a graph {node: set of nodes}, each as a sorted tuple of the nodes that reach each other."""
     def reach(start):
         seen, todo = set(), [start]
         while todo:

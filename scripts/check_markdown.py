@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Markdown that is read: no line beyond 120 columns but of tables and code."""
+"""Checks that no line of the repository's Markdown has more than 120 columns, except in tables and code."""
 import subprocess
 import sys
 
@@ -7,7 +7,7 @@ COLUMNS = 120
 
 
 def prose(text):
-    """Lines outside code, with their numbers."""
+    """Yields the number and the text of each line that is not in a block of code, fenced or indented."""
     fenced = False
     for n, line in enumerate(text.split("\n"), 1):
         fence = line.lstrip().startswith(("```", "~~~"))

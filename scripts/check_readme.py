@@ -37,13 +37,15 @@ NUMBER = re.compile(r"[-−]?\d+(?:\.\d+)?")
 
 
 def near(said, found):
+    """Whether two numbers, as text, differ by at most a tenth of the one found and two of the last digit of the one said."""
     a, b = (float(x.replace("−", "-")) for x in (said, found))
     digits = len(said.partition(".")[2])
     return abs(a - b) <= 0.1 * abs(b) + 2.01 * 10**-digits
 
 
 def compare(what, said, found, rounded):
-    """False: they differ; rounded: beyond rounding."""
+    """Prints whether a page's text `said` is the text `found`, tags and white space left aside, and returns it. what: names the place. rounded: whether
+    numbers may differ as `near` allows. If not all agrees, both texts are printed."""
     said, found = (" ".join(re.sub(r"<[^>]*>", " ", x).replace("-", "−").split()) for x in (said, found))
     words = NUMBER.sub("#", said) == NUMBER.sub("#", found)
     numbers = list(zip(NUMBER.findall(said), NUMBER.findall(found)))
@@ -57,7 +59,8 @@ def compare(what, said, found, rounded):
 
 
 def rows(text):
-    """The first table's that begins with `prompts`, as a page has them: without the room in its columns."""
+    """The lines of the text's first table whose head begins with `prompts`, as pages have them: without the spaces that align its columns, and with a true
+    minus."""
     table = text[text.index("| prompts"):].split("\n\n")[0].splitlines()
     return "\n".join(re.sub(r"-(?=\d)", "−", re.sub(r"---+", "---", re.sub(r" +", " ", line))) for line in table)
 
@@ -67,32 +70,38 @@ def run(*command):
 
 
 def there(model, *names):
+    """The paths of those score files of docs/results/MODEL, named without their ending, that are there."""
     return [f for f in (f"{HOME}/docs/results/{model}/{name}.jsonl.xz" for name in names) if os.path.exists(f)]
 
 
 def together(files):
+    """The argument of recovered.py that makes one group of these files: NAME=FILE,FILE..., where the name says how many they are, or which corpus if it is
+    one."""
     return (f"{COUNT[len(files)]} together" if len(files) > 1 else re.split(r"[-.]", os.path.basename(files[0]))[0]) + "=" + ",".join(files)
 
 
 def recovered(model, *options):
-    """What the model's table recovers of those of FRONT, and of the first model each corpus."""
+    """The rows of recovered.py for a model's table: on the corpora of FRONT together, and for FIRST also on each corpus alone. options: those of
+    recovered.py."""
     each = [f"{name}={f}" for name in (*FRONT, "mixed", "chat") for f in there(model, name)] if model == FIRST else []
     return rows(run(f"{HOME}/scripts/recovered.py", *options, together(there(model, *FRONT)), *each))
 
 
 def longer(model, *options):
-    """The same of longer prompts. Empty where there are none."""
+    """The rows of recovered.py for a model's table on prompts of 4,000, 8,000 and 16,000 tokens. An empty list if none were scored."""
     long = [(f"{n},000 tokens", there(model, *(f"{name}-{n}k" for name in names))) for n in (4, 8, 16) for names in ((*FRONT, "mixed"), ("chat",))]
     found = [f"{length}, {together(files)}" for length, files in long if files]
     return found and rows(run(f"{HOME}/scripts/recovered.py", *options, *found))
 
 
 def lines_of(files):
+    """The JSON objects of all lines of these .xz files."""
     return [json.loads(line) for f in files for line in lzma.open(f, "rt")]
 
 
 def without_bank():
-    """Of each model's prompts: the mean KL of its table and of the table before it, which has no bank, on the same prompts."""
+    """The rows of "Fitted entries": for each model and group of prompts, the mean KL of its table, and of the table before it, which has no bank, on the same
+    prompts. Groups that were not scored under two tables have no row."""
     lines = []
     for model, title in MODELS.items():
         corpora = [c for c in (*FRONT, "mixed", "chat") if there(model, c)]
@@ -171,13 +180,13 @@ def engine_rows():
 
 
 def find_row(by, policy, formats, budget):
-    """A report's row, and its numbers by bytes."""
+    """The row of `by`, as by_bytes gives them, that has this policy, these formats and this budget. None if there is none."""
     label = "the whole cache" if policy == "full" else policy
     return next((r for r in by if (r["table"] if policy == "table" else r["label"] == label) and r["formats"] == formats and r["budget"] == budget), None)
 
 
 def kept_rows():
-    """README's table: what is kept, the share of the bytes, the KL, the extra loss, right answers."""
+    """The rows of README's table. Their columns are what is kept, its share of the bytes, the KL, the extra loss, and the share of right answers."""
     by, _ = by_bytes(FIRST)
     lines = [f"| the whole cache in 16 bits | 100% | 0 | 0 | {right('full', 'f32', 0.25)} |"]
     for words, (policy, formats, budget) in KEPT.items():
@@ -188,19 +197,21 @@ def kept_rows():
 
 
 def cell(table, budget, title, group="three"):
-    """Of a group's prompts: what stands under a title."""
+    """What a table of recovered.py has under a title, in the row of a budget. group: how the row's first cell begins."""
     head, *lines = ([x.strip() for x in line.split("|")] for line in table.splitlines())
     return next(x for x in lines if x[1].startswith(group) and x[2] == budget)[head.index(title)]
 
 
 def cells(table, budget, group="three"):
-    """Of a group's prompts: how many, the table's loss, the best rule and its loss."""
+    """What a table of recovered.py says in the row of a group and a budget, as texts: how many prompts, the table's loss, the best rule, and the loss of that
+    rule."""
     prompts, loss, rule = (cell(table, budget, title, group) for title in ("prompts", "table", "best rule that reads the prompt once"))
     return NUMBER.search(prompts)[0], NUMBER.search(loss)[0], *rule.rsplit(" ", 1)
 
 
 def hold(what, path, pattern, *found, rounded=False):
-    """What the pattern's groups match in the file against what was found; --write: put there."""
+    """Compares what the groups of a pattern match in a file with the texts `found`, one for each group, and returns whether they agree. With --write these
+    texts are put in their place instead, in `texts`. what: names the place for messages."""
     match = re.search(pattern, texts[path], re.S)
     if write and match:
         for group, value in reversed(list(enumerate(found, 1))):
@@ -211,7 +222,7 @@ def hold(what, path, pattern, *found, rounded=False):
 
 
 def byte_rows():
-    """What each policy's KL is by the formats and the bytes that it keeps, in the models whose prompts were scored so."""
+    """The rows of "In bytes": what is kept, its formats, its share of the bytes, and the KL with its interval for each model whose prompts were scored so."""
     models = [by_bytes(model)[0] for model in MODELS if there(model, f"bytes-{FRONT[0]}")]
     lines = []
     for policy, formats, budget in [("full", f, 0.25) for f in ("q8_0", "fp8", "q8_0/q4_0+rot", FOUR, "q4_0+rot", "q4_0")] + [

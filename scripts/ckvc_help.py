@@ -20,11 +20,12 @@ class Option:
     said: str
 
     def is_path(self):
-        """A file, folder or run, or several: metavars name those so."""
+        """Whether the option takes a path, or several with commas between: its metavar then is DIR, FILE, PATH or RUN, or a file name such as T.ckvt."""
         return bool(re.fullmatch(r"DIR|FILE|PATH|RUN|[\w.]+\.[a-z0-9]+", self.metavar.removesuffix(",...")))
 
     def words(self):
-        """What may be written, where that is a choice (or a list of names that the explanation has)."""
+        """The words from which the option's value is chosen: those of a metavar such as `auto|cpu`, or of the metavar NAME,... those that the explanation
+        lists. An empty list if there is no such choice."""
         listed = re.split("[,;:] ", self.said) if self.metavar == "NAME,..." else self.metavar.split("|") if "|" in self.metavar else []
         found = [w for w in listed if re.fullmatch("[a-z0-9-]+", w)]
         return found if len(found) > 2 or "|" in self.metavar else []
@@ -40,11 +41,12 @@ class Verb:
     groups: list  # (title, [Option]); the last one, without a title, is every verb's
 
     def takes_paths(self):
-        """Whether an argument without an option is asked for; every such one is a path."""
+        """Whether the verb takes arguments that are not options. All such arguments are paths."""
         return any(re.match(rf"ckvc {self.name} (?!\[?--|\[options)\S", line) for line in self.usage)
 
 
 def _options(lines):
+    """Yields the Options of a block of help."""
     for i, line in enumerate(lines):
         if match := OPTION.match(line):
             beside = line[EXPLAINED_AT - 2:EXPLAINED_AT] == "  "
@@ -56,6 +58,7 @@ def _options(lines):
 
 
 def _text(ckvc, *words):
+    """What `ckvc help WORDS` prints."""
     return subprocess.run([ckvc, "help", *words], check=True, capture_output=True, text=True).stdout.rstrip("\n")
 
 
@@ -66,6 +69,7 @@ def listed_verbs(ckvc):
 
 
 def read_verb(ckvc, name):
+    """The Verb of this name, by what `ckvc help NAME all` prints."""
     title, usage, *blocks = _text(ckvc, *name.split(), "all").split("\n\n")
     verb = Verb(name, title.split(": ", 1)[1], [line[7:] for line in usage.split("\n")], [], "", [])
     for block in blocks:
@@ -82,7 +86,7 @@ def read_verb(ckvc, name):
 
 
 def read_verbs(ckvc):
-    """Every verb whole, with those of two words that the usage of a listed one names."""
+    """Yields the Verb of every listed verb and, behind it, those of two words (`manifest build`) that its usage names."""
     for _, names in listed_verbs(ckvc):
         for name, _ in names:
             verb = read_verb(ckvc, name)

@@ -22,7 +22,7 @@ SETS = {"model verbs": PASSES + ["score", "generate", "eval", "perplexity"], "pa
 
 
 def users(verbs):
-    """Names of verbs, with one name for those that often stand together."""
+    """The names of verbs as text, in which a set of SETS whose verbs are all there is named by its one name."""
     for name, of in SETS.items():
         if set(of) <= set(verbs):
             return ", ".join([name] + [v for v in verbs if v not in of])
@@ -34,7 +34,8 @@ def wrapped(line, indent):
 
 
 def item(left, texts):
-    """An option, with what it does in each of the verbs that have it: on one line, or on a line for each text where verbs differ."""
+    """The lines of the page for an option: one item, or one with an item below it for each text if verbs explain the option differently. left: the option as
+    help writes it. texts: [(built-in value, explanation, verbs)]."""
     head, _, choices = left.rpartition(" ")
     if len(choices) > 60:  # too long for code, which is not wrapped
         left, texts = head + " NAME", [(value, said + " One of: " + choices.replace("|", ", ") + ".", verbs) for value, said, verbs in texts]

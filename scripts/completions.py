@@ -67,7 +67,7 @@ complete -c ckvc -f
 
 
 def want(option):
-    """What follows an option: "" nothing, else text, path, paths, words:a b."""
+    """What follows an option: "" for nothing, `text`, `path`, `paths` (with commas between), or `words:a b` for one of the words a and b."""
     if option.is_path():
         return "paths" if option.metavar.endswith(",...") else "path"
     return "words:" + " ".join(option.words()) if option.words() else "text" if option.metavar else ""
@@ -78,6 +78,7 @@ def quoted(text):
 
 
 def bash_case(verb):
+    """The branch of BASH's `case` for a verb, which sets `options`, `arguments` and `want`."""
     names = {}
     for o in verb.options:
         names.setdefault(want(o), []).extend([f"-{o.letter}"] * bool(o.letter) + [f"--{o.name}"])
@@ -88,6 +89,7 @@ def bash_case(verb):
 
 
 def zsh_spec(option):
+    """The argument of zsh's _arguments for an option."""
     kind = want(option)
     action = "{_files; compadd %s}" % configs if option.name == "config" else {"path": "_files", "paths": "_sequence _files", "text": " "}.get(kind, f"({kind[6:]})")
     if kind.startswith("words") and option.metavar == "NAME,...":
@@ -100,11 +102,13 @@ def zsh_spec(option):
 
 
 def zsh_case(verb):
+    """The branch of ZSH's `case` for a verb."""
     specs = [zsh_spec(o) for o in verb.options] + ["'*:PATH:_files'"] * verb.takes_paths()
     return f'"{verb.name}")\n    _arguments -s \\\n        ' + " \\\n        ".join(specs) + "\n    ;;"
 
 
 def fish_lines(verb):
+    """Yields fish's `complete` commands for a verb; the first is empty if the verb takes no paths."""
     yield f"complete -c ckvc -n '__ckvc_is {verb.name}' -F" if verb.takes_paths() else ""
     for o in verb.options:
         kind = want(o)

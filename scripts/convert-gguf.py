@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""A GGUF file with the tokenizer of SmolLM2, Qwen2 or Gemma 3 -> a Hugging Face directory.
+"""Makes a Hugging Face directory of a GGUF file that has the tokenizer of SmolLM2, Qwen2 or Gemma 3.
 
     convert-gguf.py FILE.gguf OUT-DIR [--dtype bfloat16|float32]
 
-Needs torch, transformers, tokenizers, gguf (and what transformers' GGUF loader asks for: accelerate, sentencepiece). The weights
-are read by transformers, not by ckvc, so that the directory can stand against `--model FILE.gguf`. float32 holds the
-de-quantised weights exactly; bfloat16 rounds each once more.
+It needs torch, transformers, tokenizers and gguf, and accelerate and sentencepiece for transformers' GGUF loader. transformers reads
+the weights, and not ckvc, so that what ckvc computes from FILE.gguf can be compared with what transformers computes from the directory.
+float32 holds the weights of quantised types exactly; bfloat16 rounds each once more.
 """
 import argparse
 import pathlib
@@ -28,6 +28,7 @@ PIECES = {  # tokenizer.ggml.pre, as the models' tokenizer.json have it: transfo
 
 
 def tokenizer_of(reader, path):
+    """The tokenizer of an open GGUF file, for transformers. path: the file's. Ends the program if its kind is not known."""
     def value(key):
         return reader.fields[key].contents()
 

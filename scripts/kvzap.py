@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
 """kvzap.py MODEL --manifest M.jsonl -B 0.125,0.25 --out FOLDER: KVzap (arXiv 2601.07891) in its linear form, fitted on the prompts that tables are fitted on.
 
-As kvpress's kvzap/train.py does: of each layer a ridge regression (penalty 1) from what its attention reads to the logarithm of KVzip+'s score
-(kvpress.KVzipPress), but over all positions of the prompts of split fit (of none, all that are not held out). On prompts of split select (none: the same
-ones), as a table's settings are: of each budget, how many last positions stay (RECENT), by the KL of what is then kept, and the threshold from which on the
-mean number of entries is the budget's. FOLDER is a model of kvpress.presses.kvzap_press.KVzapModel, for `python3 -m ckvc score --kvzap FOLDER`, and for
-kvpress: KVzapPress looks for it as nvidia/KVzap-linear-NAME. Needs kvpress, and a MODEL that kvpress knows."""
+The fit is that of kvpress's kvzap/train.py: for each layer, a ridge regression (penalty 1) from the hidden states that its attention reads to the logarithm
+of KVzip+'s score (kvpress.KVzipPress). Here it goes over all positions of the prompts of split fit; if there is no such split, over all prompts that are not
+held out.
+
+Two settings are then chosen for each budget, on the prompts of split select, or on those of the fit if there are none: how many last positions always stay (one
+of RECENT), by the KL of what is then kept; and the threshold of the scores at which the mean number of kept entries is the budget's.
+
+FOLDER becomes a model of kvpress.presses.kvzap_press.KVzapModel, for `python3 -m ckvc score --kvzap FOLDER`, and for kvpress, whose KVzapPress looks for it as
+nvidia/KVzap-linear-NAME. The script needs kvpress, and a MODEL that kvpress knows."""
 import itertools
 import math
 import os
@@ -29,7 +33,9 @@ from ckvc.manifest_prompts import plain_ids, read_prompts  # noqa: E402
 from ckvc.score import SINKS, Scoring, check_policies, check_recent, reading  # noqa: E402
 from ckvc.table import budget_tokens  # noqa: E402
 
-RECENT = 8, 32, 128  # the table's; a window's; KVzap's own, where it is at most half of a budget
+# How many last positions may stay: as many as a table keeps, a window, and as many as KVzap keeps. The latter two are tried only if they are at most half of a
+# budget.
+RECENT = 8, 32, 128
 TILE = 256  # rows of attention at a time
 PENALTY = 1.0  # of scikit-learn's Ridge()
 
@@ -60,7 +66,8 @@ class Target(KVzipPress):
 
 
 def fit(model, prompts, say):
-    """The linear maps, and of the logarithms' variance what each explains."""
+    """The KVzapModel that fits the scores of these prompts, and R², the part of the logarithms' variance that it explains, as a mean over layers and heads.
+    say: is called with a line of progress."""
     g, width, press = geometry_of(model), model.config.hidden_size, Target(compression_ratio=0.5, kvzip_plus_normalization=True)
     n, xx = 0, torch.zeros(g.n_layers, width + 1, width + 1, dtype=torch.float64)
     xy, y1, y2 = torch.zeros(g.n_layers, width + 1, g.n_kv_heads, dtype=torch.float64), torch.zeros(g.n_layers, g.n_kv_heads), torch.zeros(g.n_layers, g.n_kv_heads)
@@ -86,7 +93,8 @@ def fit(model, prompts, say):
 
 
 def choose(model, kvzap, prompts, budgets, window, say):
-    """Of each budget: how many last positions stay, the threshold, and the mean KL on the way."""
+    """The settings of each budget, by its text such as `0.125`: `recent`, how many last positions stay; `threshold`, from which score on DMSPress keeps an
+    entry; and `kl`, the mean KL under each number of last positions that was tried. window: prompts that are no longer are kept whole."""
     counts = [[min(budget_tokens(b, p.n_tokens), p.n_tokens) for p in prompts] for b in budgets]
     tried = [[r for r in RECENT if r == RECENT[0] or 2 * r <= min(of)] for of in counts]
     kl, scores, heads = [[0.0] * len(of) for of in tried], [], kvzap.config.n_modules * kvzap.config.output_dim

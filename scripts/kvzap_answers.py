@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
 """kvzap_answers.py MODEL --items I.jsonl --answers A.jsonl[.xz] --kvzap FOLDER -B 0.25,0.125 --out Z.jsonl: KVzap on tasks, beside `ckvc eval`.
 
-Items are those of `ckvc eval --items`, A the answers to them (--query seen): of each task the first --each (all). From what KVzap keeps of a prompt
-(python3 -m ckvc score --kvzap FOLDER) the model answers greedily, as there: the first token from the whole prefill, at most as many as the item allows.
-Z has answer lines (formats/lines/answers.md) of policy KVzapPress, behind those of the full cache, which are A's. Of each task's first item the full cache
-answers here, too, and how many of these answers are A's is said at the end. Knows one metric: match-all."""
+I has the items of `ckvc eval --items`, and A the answers to them that `ckvc eval --query seen` wrote. --each takes only so many items of each task, the first
+ones. KVzap keeps a part of each prompt, by the model FOLDER of scripts/kvzap.py, and from this part the model answers greedily, as in `ckvc eval`: the first
+token comes from the whole prompt, and there are at most as many tokens as the item allows.
+
+Z gets answer lines (formats/lines/answers.md): for each item the full cache's, which is copied from A, and then one of the policy KVzapPress for each budget.
+As a check, the full cache answers the first item of each task here, too; at the end a line says how many of these answers are those of A. Items must have the
+metric match-all."""
 import argparse
 import copy
 import json
@@ -24,12 +27,14 @@ except ImportError as missing:
 
 
 def lines_of(path):
+    """The JSON objects of a file's lines, which may be packed as .xz."""
     with lzma.open(path, "rt", encoding="utf-8") if path.endswith(".xz") else open(path, encoding="utf-8") as f:
         return [json.loads(line) for line in f]
 
 
 def answer(c, kept, most, stops):
-    """Greedy tokens, the end's included, and their mean loss."""
+    """The tokens of the greedy answer from what is kept of the prompt that the Scoring c has read, with the token that ends it, and the mean of their losses.
+    most: how many there may be. stops: the tokens that end an answer."""
     cache, ids, loss, row, queries = copy.copy(c.cache), [], 0.0, c.first[-1], c._queries
     cache.layers, c.kept = [copy.copy(x) for x in c.cache.layers], [kept]
     if not kept.whole:

@@ -51,6 +51,7 @@ class Context:
 
 
 def tokens_of(text, special):
+    """The token ids of a text. special: whether the tokenizer adds those that begin a text."""
     data = text.encode()
     out = (c.llama_token * (len(data) + 8))()
     return list(out[: c.llama_tokenize(vocab, data, len(data), out, len(out), special, True)])

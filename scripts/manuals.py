@@ -18,13 +18,14 @@ SPAN = re.compile(r"`([^`]+)`|\*\*([^*]+)\*\*|(?<!\w)\*([^*\s][^*]*)\*|\[([^]]+)
 
 
 def plain(text):
-    """As it stands, in a line of roff: a hyphen stays one that can be searched for and copied."""
+    """Text for a line of roff that is shown as it stands. Hyphens are written so that they can be searched for and copied."""
     text = text.replace("\\", r"\e").replace("-", r"\-")
     return r"\&" + text if text.startswith((".", "'")) else text
 
 
 def inline(text):
-    """Markdown within a line: `code` and **strong** bold, *soft* italic, of a link its text."""
+    """The roff of a line of Markdown: `code` and **strong** become bold, *soft* becomes italic, and a link becomes its text, with its address if that is on the
+    web."""
     out = ""
     for code, strong, soft, link, address, escaped, one in SPAN.findall(text):
         if code or strong:
@@ -39,12 +40,13 @@ def inline(text):
 
 
 def block(lines):
-    """Lines as they are."""
+    """The roff that shows lines as they are, indented."""
     return [".PP", ".RS 4", ".nf", *map(plain, lines), ".fi", ".RE"]
 
 
 def table(lines):
-    """Each row: what it is about, in brackets what stands between, then the last cell as a text of its own."""
+    """The roff of a table of Markdown. Each row becomes an item: its head is the first cell, with the middle cells in parentheses, and its text is the last
+    cell."""
     rows = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip()[1:-1])] for line in lines if not re.fullmatch(r"[| :-]+", line)]
     half = len(rows[0]) // 2
     if half and rows[0][:half] == rows[0][half:]:  # two tables side by side
@@ -89,7 +91,7 @@ def markdown(text):
 
 
 def prose(text):
-    """A verb's: paragraphs, and indented lines as they are."""
+    """The roff of what a verb's help says before its options: paragraphs, and indented lines as they are."""
     out = []
     for paragraph in filter(None, text.split("\n\n")):
         for indented, lines in itertools.groupby(paragraph.split("\n"), lambda line: line.startswith("  ")):
@@ -98,6 +100,7 @@ def prose(text):
 
 
 def options(groups):
+    """The roff of a verb's options. groups: as Verb has them."""
     out = []
     for title, rows in groups:
         out.append(f".SS {plain(title or 'every verb')}")
@@ -108,6 +111,7 @@ def options(groups):
 
 
 def write(name, section, about, body, see):
+    """Writes the page NAME(SECTION). about: its one line. body: its roff. see: the other pages that it names, [(name, section)]."""
     day = time.strftime("%Y-%m-%d", time.gmtime(int(os.environ["SOURCE_DATE_EPOCH"])))
     head = [f'.TH {plain(name.upper())} {section} {day} "ckvc {version}"', ".nh", ".ad l", ".SH NAME", rf"{plain(name)} \- {plain(about)}"]
     also = [".SH SEE ALSO"] + [f".BR {plain(n)} ({s})" + "," * (i + 1 < len(see)) for i, (n, s) in enumerate(see)]

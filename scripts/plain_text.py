@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """plain_text.py FROM TO: a file or folder of HTML, man pages and info files as plain text, good enough to be prompts
 
-TO gets every file of FROM under its own name, .gz files packed again; what is none of the three as it is. Bytes beyond ASCII stay, whatever their encoding. `ckvc manifest build` reads the result.
-It is no renderer: tables, navigation and formulas of HTML go, since cells out of their columns read as noise."""
+TO gets every file of FROM under its own name. A .gz file is unpacked, turned into text and packed again. A file that is none of the three kinds is copied as
+it is. Bytes beyond ASCII stay, whatever their encoding. `ckvc manifest build` reads the result. This is no renderer: tables, navigation and formulas of HTML
+are left out, because their cells read as noise outside of their columns."""
 import gzip
 import os
 import re
@@ -19,12 +20,13 @@ FONTS, BREAKS = b"B I BR IR RB RI BI IB SM SB OP".split(), b"PP P LP TP IP RS RE
 
 
 def end_line(out, lines):
-    """At least so many newlines at the end."""
+    """Makes the bytearray `out` end with at least so many newlines (0, 1 or 2)."""
     out += b"\n" * (lines - min(lines, 2 if out.endswith(b"\n\n") else out.endswith(b"\n")))
 
 
 def entity(m):
-    """The text of a character reference; None: it is none."""
+    """The UTF-8 bytes of the character that an HTML reference names (&amp;, &#228;, &#xe4;). None if it names none that is known. m: a match whose first
+    group is what stands between & and ;."""
     name = m[1].decode("latin1")
     if name[0] != "#":
         return ENTITIES[name].encode() if name in ENTITIES else None
@@ -34,6 +36,8 @@ def entity(m):
 
 
 def words(out, text, pre, utf8):
+    """Appends HTML's text to the bytearray `out`, with its references replaced. pre: whether it stands in <pre>; elsewhere white space becomes one space. utf8:
+    whether the page is UTF-8; in other pages references to characters beyond ASCII stay as they are."""
     for m in re.finditer(rb"&([^;]{1,10});|[ \t-\r]+|&|[^& \t-\r]+", text):
         found = entity(m) if m[1] else None
         if found and not utf8 and not found.isascii():
@@ -50,6 +54,7 @@ def words(out, text, pre, utf8):
 
 
 def html(text):
+    """The plain text of a page of HTML, bytes to bytes."""
     out, inside, depth, pre, i, utf8 = bytearray(), b"", 0, 0, 0, True
     try:
         text.decode()
@@ -91,7 +96,8 @@ def lines_of(text):
 
 
 def man_words(out, line, macro):
-    """Escapes resolved, quotes of a macro's arguments dropped."""
+    """Appends a line of a man page to the bytearray `out`, with roff's escapes replaced. macro: whether the line holds a macro's arguments, whose quotes are
+    left out."""
     i = 0
     while i < len(line):
         c = line[i:i + 1]
@@ -121,6 +127,7 @@ def man_words(out, line, macro):
 
 
 def man(text):
+    """The plain text of a man page, bytes to bytes."""
     out, defining = bytearray(), False  # between .de and ..
     for line in lines_of(text):
         if defining or line.startswith(b".de"):
@@ -147,7 +154,7 @@ def man(text):
 
 
 def info_line(out, line):
-    """"*note Title: Node." and "*note Title::" leave "see Title"."""
+    """Appends a line of an info file to the bytearray `out`, in which "*note Title: Node." and "*note Title::" become "see Title"."""
     i = 0
     while i < len(line):
         if line[i:i + 5] not in (b"*note", b"*Note"):
@@ -168,6 +175,7 @@ def info_line(out, line):
 
 
 def info(text):
+    """The plain text of an info file, without menus and tables of tags, bytes to bytes."""
     out, menu, lines = bytearray(), False, iter(lines_of(text))
     for line in lines:
         if line[:1] == b"\x1f":  # a node: its header line follows; the tag tables at the end are no text
@@ -187,7 +195,8 @@ def info(text):
 
 
 def reader(name, text):
-    """By the file's name (without .gz) and its first bytes; None: it is none of the three."""
+    """The function that turns a file into text (html, man or info), chosen by the file's name without .gz and by its first bytes. None if the file is none of
+    the three kinds."""
     base, head = os.path.basename(name), text[:4096]
     if base.lower().endswith((".html", ".htm", ".xhtml")):
         return html
@@ -201,6 +210,7 @@ def reader(name, text):
 
 
 def convert(path, to):
+    """Writes a file as plain text to the path `to`, or copies it if it is of none of the three kinds."""
     with open(path, "rb") as f:
         data = f.read()
     packed = data[:2] == b"\x1f\x8b"
@@ -218,7 +228,7 @@ def convert(path, to):
 
 
 def convert_all(path, to):
-    """A file, or a folder with all that is in it but links."""
+    """Converts a file, or a folder with all files below it except links."""
     if not os.path.isdir(path):
         convert(path, to)
         return

@@ -27,7 +27,8 @@ def mean(x):
 
 
 def draws(documents):
-    """Of prompts, by the documents {prompt: document} that they are from."""
+    """DRAWS lists of prompts, each drawn with replacement from all prompts, for the bootstrap. documents {prompt: document}: the prompts of one document are
+    drawn together."""
     of = collections.defaultdict(list)
     for prompt, document in documents.items():
         of[document].append(prompt)
@@ -36,10 +37,13 @@ def draws(documents):
 
 
 def lines_of(path):
+    """The open file of score lines, unpacked if its name ends in .xz."""
     return lzma.open(path, "rt") if path.endswith(".xz") else open(path)
 
 
 def rows(name, paths, kl):
+    """Yields the table's row of each budget, as texts. name: of the argument. paths: its score files. kl: whether the KL is compared, and not the loss. Only
+    prompts count that every policy was scored on."""
     loss, entries, documents, lengths, first = collections.defaultdict(dict), collections.defaultdict(dict), {}, {}, None
     for r in map(json.loads, itertools.chain.from_iterable(map(lines_of, paths))):
         first = first or (r["table"] if r["policy"] == "table" else None)

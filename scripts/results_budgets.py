@@ -27,7 +27,7 @@ ALIKE = "top-k", "random", "window-pooled"
 
 
 def interval(x, documents):
-    """Mean of {id: value}, and its percentile bootstrap over documents ({id: document})."""
+    """The mean of the values x {id: value}, and the ends of its 95% interval by a percentile bootstrap over documents {id: document}."""
     rng, parts = random.Random(1), collections.defaultdict(list)
     for i, value in x.items():
         parts[documents[i]].append(value)
@@ -38,6 +38,7 @@ def interval(x, documents):
 
 
 def spearman(a, b):
+    """Spearman's rank correlation of two arrays [n]; equal values share their mean rank."""
     import numpy as np
 
     def ranks(x):
@@ -47,7 +48,8 @@ def spearman(a, b):
 
 
 def demand_shares(run):
-    """Budgets, and by budget the shares [prompts, heads]: counts over B."""
+    """The demand that a run logged, {budget: array [prompts, heads of all layers]}: how many entries a head asks for, divided by the budget in tokens. The
+    program $CKVC reads the run."""
     import numpy as np
     with open(run + "/run.json") as f:
         budgets = json.load(f)["budget"]
@@ -59,6 +61,7 @@ def demand_shares(run):
 
 
 def rho_table(runs):
+    """Prints the table of --spearman for two runs."""
     import numpy as np
     a, b = (demand_shares(r) for r in runs)
     rng = np.random.default_rng(1)
@@ -72,6 +75,8 @@ def rho_table(runs):
 
 
 def loss_table(paths, only, quarter, given):
+    """Prints the table of policies by budgets for the score lines of these files. only, quarter: the options. given: titles by `table 1`, `table 2` and so
+    on."""
     loss, entries, full, tables, documents = collections.defaultdict(dict), collections.defaultdict(dict), {}, [], {}
     scores = collections.defaultdict(dict)
     for line in itertools.chain.from_iterable(map(open, paths)):

@@ -41,6 +41,7 @@ MASK = 1 << 25  # the largest mask that transformers may make, in cells: rows th
 MIXES = (0.25, 0.5, 0.75, 1.0)  # the weights w of mixed_demand; column demand has the weight 0
 SINKS = 4  # how many first positions are not counted, because they attract attention whatever they hold
 ROWS, LATE, FIXED = 64, 10, 24  # of features of version 1: last rows that they read, number of the first late one, and how many there are beside the key's
+# the members of Options that are numbers, with the least and the largest value of each
 RANGES = (("window", 1, 10**6), ("continuation", 1, 10**6), ("floor", 0, 1), ("recent", 0, 10**6), ("positions", 32, 65536), ("queries", 0, 1024), ("judges", 0, 10**9),
           ("seed", 0, 2**53 - 1), ("max_tokens", 0, 10**9), ("max_failures", 0, 10**9))
 DRAW, DRAW_QUERIES = 0x5C000000, 0x71750000  # the numbers of the random streams for a head's sample, and for the logged queries of a prompt
@@ -186,6 +187,8 @@ class Meter:
         self.sinks: Dict[int, Optional[torch.Tensor]] = {}  # by the table's row, [H]
 
     def attention(self, module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, *more: Any, **kwargs: Any) -> Any:
+        """The attention function by which the model attends while it is measured: it hands queries [H, n, D] and keys [G, all, D] of the only sequence to the
+        `take` of the current `_feed`, and attends as the model did before. An Error says that the layer's attention is not plain."""
         g, row = self.g, self._rows.get(getattr(module, "layer_idx", -1))
         if row is None:  # this layer does not see every token
             return original_attention(self.before, module, query, key, *more, **kwargs)
@@ -225,8 +228,8 @@ class Meter:
         return attention_rows(queries[of].to(keys.device), keys, self.scaling, None, None if sinks is None else sinks[of])
 
     def _tiles(self, layer: int, queries: torch.Tensor, keys: torch.Tensor, T: int, mean: bool) -> torch.Tensor:
-        """The attention that the first T positions get from the rows of the last of keys [G, N, D], in tiles. mean: its sum over rows and query heads, or else
-        its largest value. Returns [G, T] float64."""
+        """The attention that the first T positions get from queries [H, n, D], which are those of the last n of the N positions of keys [G, N, D]. It is
+        computed in tiles of rows. mean: return its sum over rows and query heads; otherwise its largest value. Returns [G, T] float64, on the CPU."""
         group, n, N = self.group, queries.shape[1], keys.shape[1]
         out, step = torch.zeros(len(keys), T, dtype=torch.float64, device=keys.device), max(1, TILE // (group * N))
         for head in range(len(keys)):
@@ -265,7 +268,7 @@ class Meter:
             if skip < q.shape[1]:
                 self.y_r[layer] = torch.maximum(self.y_r[layer], self._tiles(layer, q[:, skip:], k, T, False))
 
-        def back() -> None:
+        def back() -> None:  # takes the cache back to the end of the prompt
             if cache.get_seq_length() > T:
                 cache.crop(T - cache.get_seq_length())
 

@@ -287,7 +287,8 @@ def from_scores(path, o, name, scores):
 
 
 def per_query(t, a):
-    """Repeats the row of each KV head for every query head that reads it, which keeps the same positions: [L, G, n] becomes [L, H, n]."""
+    """Numbers of KV heads [L, G, n] as numbers of query heads [L, H, n]: each row is repeated for all query heads that read the KV head, since these keep the
+    same positions. An Error says that there would be more than NUMBERS_MAX numbers."""
     if a[0, 0].size * t.n_layers * t.n_query_heads > NUMBERS_MAX:
         raise Error(f"{t.name}: {t.n_layers} layers of {t.n_query_heads} query heads are more than {NUMBERS_MAX} numbers")
     return np.repeat(a, t.n_query_heads // t.n_heads, axis=1)

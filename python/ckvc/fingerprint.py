@@ -134,24 +134,27 @@ def _signs(first: int, n: int) -> Array:
 
 
 def _digest(lines: Iterable[str]) -> str:
-    """The digest of lines, as sketch_digest of lib/base/sketch.c computes it. Without lines it is zeros, which means that it is not known."""
+    """The digest of lines in 12 hexadecimal digits, as sketch_digest of lib/base/sketch.c computes it: the first 6 bytes of their SHA-256, read as a
+    little-endian number. Without lines it is all zeros, which means that it is not known."""
     text = "".join(f"{line}\n" for line in lines)
     return hashlib.sha256(text.encode()).digest()[5::-1].hex() if text else "0" * 12
 
 
 class _Weights(NamedTuple):
-    """A tensor of a layer, as a sketch reads it. dtype: None if its numbers are not there. rows: gives these rows of a matrix, or for `ALL` a vector."""
+    """A tensor of a layer, as a sketch reads it. dtype: None if its numbers cannot be read. rows: a function that is called with a list of row numbers and
+    gives these rows of a matrix [n, columns], or is called with `ALL` and gives a whole vector."""
     shape: Sequence[int]
     dtype: Optional[torch.dtype]
     rows: Callable[[Union[slice, List[int]]], torch.Tensor]
 
 
 def _in_memory(t: torch.Tensor) -> _Weights:
+    """A tensor of a loaded model, as a sketch reads it. Its dtype is None on the device `meta`, where weights have no numbers."""
     return _Weights(t.shape, None if t.is_meta else t.dtype, lambda at: t.detach()[at])
 
 
 def _in_file(t: Any) -> _Weights:
-    """The same for a slice of a safetensors file, of which no more than these rows are read."""
+    """What `_in_memory` gives of a tensor, of a slice of an open safetensors file (safe_open(...).get_slice). Only the rows that are asked for are read."""
     kinds = {name: kind for kind, name in NAMES.items()}
     return _Weights(t.get_shape(), kinds.get(t.get_dtype()), lambda at: t[at] if isinstance(at, slice) else torch.cat([t[i:i + 1] for i in at]))
 
@@ -232,7 +235,9 @@ def same_model(table: Table, model: PreTrainedModel, tokenizer: Any = None) -> T
 
 
 def same_sketch(table: Table, ours: str) -> Tuple[Optional[bool], str]:
-    """The same for the model with the sketch `ours`, as sketch_same of lib/base/sketch.c decides."""
+    """Whether the table was made for the model whose sketch is the text `ours`, and why, as sketch_same of lib/base/sketch.c decides: True, False, or None if
+    one of the two has no sketch. Shapes and tokenizers are compared by their digests, where both are known. The numbers of vectors and of matrices may differ,
+    in the root mean square, by what rounding to other types of weights explains."""
     a, b = table.sketch.split(), ours.split()
     if len(a) != 6 or len(b) != 6 or a[0] != b[0]:
         return None, "one of them has no sketch of its model"
@@ -263,8 +268,10 @@ def check_files(table: Table, config: PretrainedConfig) -> None:
 
 
 def _made_for(table: Table) -> str:
+    """The beginning of messages about a table's model: the table, that model's name, and the beginning of its fingerprint."""
     return f"{table.name}: was made for {table.meta.get('model_name')} ({str(table.meta.get('fingerprint'))[:12]}...)"
 
 
 def _refuse_other(table: Table, same: Optional[bool], why: str, ours: str) -> None:
+    """An Error if `same` is False, so that the table is known to be for another model. why: as same_sketch gives it. ours: the name of the model at hand."""
     refuse(same is False, f"{_made_for(table)}, this model is {ours}, and {why}; `ckvc transfer` maps a table to another model")

@@ -1,8 +1,8 @@
 """Fits the entries that heads keep by a table's bank of reference queries, in torch: one vector is added to all kept keys of a head, and each kept value is
 changed, so that the head answers the bank's queries as it does with the whole cache. The formulas are those of lib/policy/fit_entries.c.
 
-Shapes: G KV heads, T positions of a prompt, D head_dim, n reference queries of a KV head: those of all its query heads, S entries
-that a head keeps at most."""
+Shapes: G KV heads; T positions of a prompt; D head_dim; n reference queries of a KV head, which are those of all its query heads; S entries, the most that
+a head of the layer keeps."""
 from __future__ import annotations
 
 from typing import Callable, Optional, Tuple

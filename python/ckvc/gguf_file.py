@@ -20,6 +20,7 @@ class Bytes:
         self.name, self.data, self.at = name, data, at
 
     def array(self, dtype: Any, n: int, what: str) -> Array:
+        """The next n values of a type, [n], as a view of the bytes. what: names them in the Error that says that they are cut off."""
         size = np.dtype(dtype).itemsize * n
         if size > len(self.data) - self.at:
             raise Error(f"{self.name}: byte {self.at}: {what} of {size} bytes, {len(self.data) - self.at} are left: it was cut off; save it again")
@@ -27,6 +28,7 @@ class Bytes:
         return self.data[self.at - size : self.at].view(dtype)
 
     def skip_texts(self, n: int) -> None:
+        """Goes over n texts, each of which is its length in 8 bytes and then its bytes."""
         data, at = memoryview(self.data), self.at  # type: ignore[arg-type]
         for _ in range(n):
             at += 8 + int.from_bytes(data[at : at + 8], "little")
@@ -35,6 +37,7 @@ class Bytes:
         self.at = at
 
     def one(self, dtype: Any, what: str) -> Any:
+        """The next value of a type, as a Python number."""
         return self.array(dtype, 1, what)[0].item()
 
 

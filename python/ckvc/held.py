@@ -33,6 +33,7 @@ class Format(NamedTuple):
     mean: bool = False
 
     def pack(self, x: torch.Tensor, mean: Optional[torch.Tensor] = None) -> Packed:
+        """x [..., D], of any floating type, as it is held in this format."""
         x = rotated(x.float() if mean is None else x.float() - mean, self.rotation)
         if self.name in TYPES:
             return Packed((x.clamp(-FP8_MAX, FP8_MAX) if self.name == "fp8" else x).to(TYPES[self.name]), None)
@@ -47,6 +48,7 @@ class Format(NamedTuple):
         return Packed(low | high << 4, scales.half())
 
     def unpack(self, held: Packed, dtype: torch.dtype, mean: Optional[torch.Tensor] = None) -> torch.Tensor:
+        """The numbers [..., D] that are held: rotated back, with the mean added, and in dtype."""
         numbers = rotated(self.numbers(held), self.rotation)
         return within(numbers if mean is None else numbers + mean, dtype)
 
@@ -73,7 +75,7 @@ class Format(NamedTuple):
         return self.round((near if mean is None else near + mean).to(x.dtype), mean)
 
     def size(self, head_dim: int) -> int:
-        """The bytes of head_dim numbers."""
+        """How many bytes head_dim numbers take in this format. A head's mean key, which is held once, is not counted."""
         return row_bytes(self.name, head_dim)
 
 
@@ -98,7 +100,8 @@ def _near(x: torch.Tensor, gram: torch.Tensor) -> torch.Tensor:
 
 
 def entry_bytes(formats: Tuple[Format, Format], head_dim: int) -> int:
-    """The bytes of a key and a value of head_dim numbers, and of their position where it has to be known."""
+    """The bytes of an entry: a key and a value of head_dim numbers each, and 4 bytes for its position where the formats take the mean out of keys, because the
+    mean is rotated to that position when the key is read."""
     return sum(form.size(head_dim) + 4 * form.mean for form in formats)
 
 
@@ -131,6 +134,7 @@ def rotated_by_matrix(x: torch.Tensor, size: int) -> torch.Tensor:
 
 @functools.lru_cache(maxsize=None)
 def _hadamard(size: int, device: torch.device) -> torch.Tensor:
+    """The orthonormal Hadamard matrix [size, size] of `rotated`, float32."""
     with torch.inference_mode(False):  # a tensor of inference mode could not be used outside it
         return rotated(torch.eye(size, dtype=torch.float32, device=device), size)
 

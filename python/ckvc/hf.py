@@ -305,7 +305,8 @@ class Compression:
         self._rows = {layer: row for row, layer in enumerate(g.layers)}
         self._queries: List[torch.Tensor] = []  # [L] tensors [B, H, rows, D] of the prompt's last queries
         self._sinks: Dict[int, Optional[torch.Tensor]] = {}  # by the table's row, [H]
-        self._hidden: Optional[torch.Tensor] = None  # [L, B, G, T], True for kept positions, if the cache of the current call is masked
+        # [L, B, G, T] bool, if the cache of the current call is masked: True for positions that are kept, False for those that are hidden
+        self._hidden: Optional[torch.Tensor] = None
         self._lock, self._restored = threading.RLock(), contextlib.ExitStack()  # held during a call; what the block's end undoes
         self._context = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
         self._attends, self._before = contextlib.ExitStack(), ""  # the implementation that `_attention` replaces; "" while it replaces none
@@ -342,7 +343,7 @@ class Compression:
                         "compressed: want one that fills an empty cache by the model's own generate or forward")
 
     def _put(self, module: torch.nn.Module, name: str, value: Any) -> None:
-        """Sets an attribute of one of the model's modules until the end of the block."""
+        """Sets an attribute of one of the model's modules. The end of the block restores what it was, or removes it if there was none."""
         before = vars(module).get(name)
         self._restored.callback(lambda: delattr(module, name) if before is None else setattr(module, name, before))
         setattr(module, name, value)
@@ -416,10 +417,14 @@ class Compression:
             raise Error(f"{n_tokens} tokens are more than the model's context of {self._context} (config.json, max_position_embeddings)")
 
     def check_new(self, holds: bool) -> None:
-        """An Error unless `holds`. A call whose cache was not found, or was empty, was taken for a prompt; where it holds not, other tokens came before it."""
+        """An Error if `holds` is False. A call in which `_begin` found no cache, or an empty one, is taken for a prompt. If its tokens turn out to follow
+        others, the cache came in by an argument whose name `_begin` does not know. holds: whether what was found then agrees with what `_begin` took the call
+        for."""
         refuse(not holds, f"{type(self.model).__name__}: it takes its cache by a name that is not known: want cache, or past_key_values")
 
     def _begin(self, args: Any, kwargs: Any) -> None:
+        """Says before a call of the decoder what it is, by the cache that it was given, and prepares it. If the cache is empty, the call is a prompt: its
+        padding and positions are checked, and its layers will be collected. Otherwise its tokens go on behind a prompt. An Error says what is refused."""
         cache, ids = kwargs.get("cache", kwargs.get("past_key_values")), kwargs.get("input_ids", args[0] if args else None)
         shape, padding = (ids if ids is not None else kwargs["inputs_embeds"]).shape, kwargs.get("attention_mask")
         padding = padding if isinstance(padding, torch.Tensor) and padding.ndim == 2 else None
@@ -458,12 +463,15 @@ class Compression:
                                                   "softcap": getattr(config, "attn_logit_softcapping", None)})
 
     def _prefills(self, width: int) -> List[Prefill]:
+        """A Prefill for each sequence of a batch of `width` columns, its padding left out. Sets self.rows to the number of last queries that they read."""
         out = [Prefill(self.table, self.geometry, width - first, self.budget, self.mode, offset) for first, offset in self.starts]
         self.rows = max(p.rows for p in out)
         return out
 
     @torch.no_grad()
     def _end(self, output: Any) -> None:
+        """Compresses the cache after a prompt. After later tokens it checks that each compressed layer was read by `_attention`. output: what the decoder
+        returned."""
         collected, self._collecting, cache = self._collecting, None, getattr(output, "cache" if hasattr(output, "cache") else "past_key_values", None)
         if collected is None or cache is None:
             if cache is not None and any(isinstance(x, KeptLayer) and x.read != x.new for x in cache.layers):
@@ -551,7 +559,8 @@ class Compression:
         return out
 
     def _rounding(self, heads: Sequence[int], first: int, mean: Optional[MeanKeys]) -> Optional[Rounding]:
-        """What the formats make of keys of these heads, whose positions are counted from column `first`."""
+        """The function `rounds` of fit_entries, which rounds keys as the formats hold them; None if there are no formats. heads: the numbers b * G + g of the
+        heads. first: the column of the cache from which the positions that it is given are counted. mean: of all heads, as in KeptLayer."""
         if self.formats is None:
             return None
         form, mean = self.formats[0], mean and mean.of(heads)
@@ -568,7 +577,8 @@ class Compression:
                         x.copy_(fitted)
 
     def _cut(self, cache: Cache, whole: Iterable[Sequence[torch.Tensor]]) -> None:
-        """Makes KeptLayers. whole: for each row the arguments of _fitted that follow it."""
+        """Replaces the cache's layers by KeptLayers that hold what `self.kept` says. whole: for each of the table's rows its keys and values [B, G, length, D]
+        and, if positions were dropped before, the mask `held` of _fitted."""
         for (l, row), of_row in zip(self._rows.items(), whole):
             keys, values, *held = of_row
             mean = self._mean_keys(row, keys, *held)
@@ -616,6 +626,8 @@ class Compression:
 
     def _attention(self, module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
                    attention_mask: Optional[torch.Tensor], **kwargs: Any) -> Any:
+        """The attention function by which the model attends inside the block. query [B, H, n, D]; key, value [B, G, all, D]. During a prompt it collects them
+        and attends as the model did before; behind a compressed prompt it attends to what is kept."""
         layer, row, sinks = getattr(key, "ckvc_layer", None), self._rows.get(getattr(module, "layer_idx", -1)), kwargs.get("s_aux")
         if row is None:  # this layer does not see every token, and is left alone
             return original_attention(self._before, module, query, key, value, attention_mask, **kwargs)

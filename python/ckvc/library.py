@@ -87,6 +87,7 @@ def load(path: Optional[str] = None) -> ctypes.CDLL:
 
 
 def _at(array: Optional[Array]) -> Optional[c_void_p]:
+    """The address of an array's numbers, for the library; None for None. The caller keeps the array until the call is over."""
     return None if array is None else array.ctypes.data_as(c_void_p)
 
 

@@ -52,6 +52,8 @@ class Limits:
 
     @property
     def longest(self) -> int:
+        """The most tokens of a prompt: so many that its repetition fits the context behind it, whole or in chunks of CHUNK, and its continuation does, too. A
+        lower max_tokens is taken instead."""
         room = self.context - self.instruction
         repeated = min(max(room - CHUNK, room // 2) if self.instruction >= 0 else self.context, self.context - self.continuation)
         return min(self.max_tokens, repeated) if self.max_tokens else repeated
@@ -122,7 +124,8 @@ def prompt_ids(tokenizer: Any, entry: Dict[str, Any], text: str) -> List[int]:
 
 
 def continuation_ids(tokenizer: Any, entry: Dict[str, Any]) -> List[int]:
-    """The ids of the line's own continuation; an empty list if it has none."""
+    """The token ids of a line's own continuation, without special tokens; an empty list if the line has none. An Error says that it is empty, or a text for
+    which there is no tokenizer."""
     if "continuation" not in entry:
         return list(entry.get("continuation_tokens", ()))
     refuse(tokenizer is None, 'has a continuation as text, but there is no tokenizer; give "continuation_tokens"')

@@ -48,8 +48,8 @@ class Geometry:
         return torch.cat([a * c + b * s, first[..., n:], b * c - a * s, second[..., n:]], dim=-1)
 
     def rotated(self, row: int, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        """The inverse of before_rotation: x [..., T, D] of a row as they are at positions [T], or [..., T], float64, in the order in which the model caches
-        keys."""
+        """The inverse of before_rotation: keys x [..., T, D] of a row, in the order that it returns, rotated to positions [T] or [..., T]. The result is
+        float64, in the order in which the model caches keys."""
         if not self._rotates(row):
             return x.double()
         n, (c, s), (first, second) = len(self.inv_freq), self._turn(positions, x.device), x.double().chunk(2, dim=-1)
@@ -121,14 +121,17 @@ def log_softmax(logits: torch.Tensor) -> torch.Tensor:
 
 
 def _log(x: torch.Tensor) -> torch.Tensor:
+    """The logarithm of x, which counts as at least 1e-7."""
     return x.clamp(min=1e-7).log()
 
 
 def _pool(a: torch.Tensor, k: int, by: Callable[..., torch.Tensor] = F.max_pool1d) -> torch.Tensor:
+    """The largest of each k neighbours of a [T], or what `by` makes of them, [T]. k is odd."""
     return by(a[None, None], k, 1, k // 2)[0, 0]
 
 
 def _mean(rows: torch.Tensor, window: int) -> torch.Tensor:
+    """The mean attention [T] of the last `window` of rows [group, rows, T], over rows and query heads, float64."""
     return rows[:, -window:].mean((0, 1), dtype=torch.float64)
 
 

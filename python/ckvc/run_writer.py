@@ -23,7 +23,7 @@ with contextlib.suppress(ImportError):  # without it columns are packed by defla
 
 PASS = "pass-01-demand"
 PLAN_MAX, LINES_MAX = 16 << 20, 1 << 30  # the most bytes that are read of a plan, and of a file of lines
-NONE = {  # the columns of groups that have no rows in such a shard, by their type
+NONE = {  # by type, the columns that a shard must have and that are empty in a demand pass: those of the groups /baseline and /record
     "<u4": "baseline/prompt record/prompt record/n_candidates record/n_kept", "u1": "record/side record/action", "<u8": "record/set_hash",
     "<u2": "baseline/budget record/layer record/head record/budget", "<f8": "baseline/loss record/reward record/baseline record/loss"}
 OF_LAYERS = "n_candidates n_kept n_kept_window n_candidates_lo n_candidates_hi"  # of /baseline, u32 [rows, L]

@@ -56,12 +56,14 @@ def top_k_table(g: Geometry, window: int) -> Table:
     return Table("top-k", imported("top-k", argparse.Namespace(heads=None), "top-k", content, (L, g.n_query_heads, G, 1, 1, 1, window, 0)))
 
 
-# the rankings and ridges that compile tries, as budgets/select.c does
+# The rankings that `compile` tries, each with a ridge by which entries are fitted (0: they are not). budgets/select.c tries the same.
 WAYS = (("learned", 0.0), ("learned", 0.5), ("bank", 0.1), ("bank", 0.5))
 
 
 def recommending(table: Table, kind: Optional[str] = None, floor: Optional[float] = None, ridge: Optional[float] = None) -> Table:
-    """A copy of the table that recommends another score (window, learned, bank or paper), another floor or another ridge for every budget."""
+    """A copy of the table that recommends other settings for every budget. kind: the ranking (window, learned, bank or paper). floor: the share of the budget
+    that every head keeps; tables without shares ignore it. ridge: that of fitted entries; tables without a bank ignore it. None leaves what the table
+    recommends. An Error says that the table has not what the ranking needs."""
     refuse(kind in BY_FEATURES and table.theta is None, f"{table.name}: has no learned ranking")
     refuse(kind == "bank" and table.bank is None, f"{table.name}: has no bank to rank by")
     t = copy.copy(table)
@@ -84,10 +86,12 @@ class Scoring(Compression):
         self.window, self.device, self.kvzap, self.others = window, device_of(model), kvzap, others or {}
 
     def _prefills(self, width: int) -> List[Prefill]:
-        self.rows = max(self.window, 64)  # as many queries as any score reads
+        """No table decides during the prefill; only queries are kept, as many as any score reads."""
+        self.rows = max(self.window, 64)
         return []
 
     def compress(self, *args: Any) -> None:
+        """Leaves the prompt's cache whole: `_from` cuts copies of it. The tokens that follow need no queries."""
         self.rows = 0
 
     def feed(self, ids: Sequence[int], cache: Cache, n: int = 1, **more: Any) -> torch.Tensor:
@@ -203,7 +207,8 @@ class Scoring(Compression):
         return Kept("heads", p.n_tokens, positions), torch.cat([self.first, *rows])
 
     def under(self, policy: str, table: Table, budget: float, mode: Optional[str]) -> Line:
-        """The line of a policy (formats/lines/scores.md), without the model and the manifest."""
+        """The line of a policy (formats/lines/scores.md) on the prompt that was read last, without the model and the manifest. policy: `table` (then table and
+        mode are used), or a name of `score`. budget: tokens from 1 up, or a share of the prompt below 1. An Error says that a number is not finite."""
         p, rows, made, inside = self.p, None, {}, None
         T, B = p.n_tokens, min(budget_tokens(budget, p.n_tokens), p.n_tokens)
         by_rule = "heads" if mode in (None, "lengths") else mode  # rules by head keep their own lengths

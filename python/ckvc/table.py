@@ -168,6 +168,7 @@ class Table:
         refuse(when, f"{self.name}: {text}")
 
     def _check_header(self, data):
+        """Checks the first 128 bytes and the sum of the directory: sets flags, operator, has_shares and has_bank."""
         self._refuse(data.startswith(b"version https://git-lfs.github.com/spec/v1"),
                      "a Git LFS pointer in the file's place; get the file: git lfs pull, or hf download")
         self._refuse(data[:8] != MAGIC, "byte 0: not a ckvt table")
@@ -189,6 +190,7 @@ class Table:
         self._refuse(binascii.crc32(data[128 : self._end]) != crc_dir, "byte 120: wrong CRC-32 of the directory: the file is damaged")
 
     def _read_sections(self, data):
+        """Checks the directory and all sums, and unpacks the sections: sets sections, skipped, text, content_id, meta, prov, xfer and sketch."""
         end, identity, packed_of, self._dims = self._end, hashlib.sha256(), {}, {}
         for at in range(128, self._end, 112):
             entry = data[at : at + 112]
@@ -267,6 +269,7 @@ class Table:
             self._refuse(want and dims != want, f"section {name}: {TYPES[int(kind)]} {dims}, SHAPE wants {want}")
 
     def _check_values(self):
+        """Checks the numbers of all sections, and sets the members that hold them."""
         s, shape = self.sections, self.sections["SHAPE"].tolist()
         self.budgets, self.head_grid, self.gate_grid = s["BUDGET"], s["GRIDHEAD"], s["GRIDGATE"]
         self.weight, self.tau, self.edges_entropy, self.edges_ppl = (s[name] for name in ("WEIGHT", "TAU", "EDGEENT", "EDGEPPL"))
@@ -333,6 +336,7 @@ class Table:
         return {"heads": self.share, "layers": self.layer_share, "lengths": self.length_share}.get(mode)
 
     def _on_grid(self, name, grid):
+        """For each value of a section the index of the grid's value that it stands for. An Error says that there is none."""
         values, rounded = self.sections[name], grid.astype(np.float32)
         index = np.minimum(np.searchsorted(rounded, values), len(grid) - 1)
         self._refuse(not np.array_equal(rounded[index], values), f"section {name}: a value is off its grid")
@@ -411,6 +415,7 @@ class Table:
                   file=sys.stderr)
 
     def check_budget(self, budget: float) -> None:
+        """An Error if the budget is the float 1.0, of which nobody knows whether it means one token or the whole prompt."""
         self._refuse(budget == 1 and not isinstance(budget, (int, np.integer)),
                      "a budget of 1.0, which may be a token or a share: write 1 for 1 token, 0.99 for nearly all of a prompt")
 

@@ -228,7 +228,7 @@ class _Compacting:
 
 class _CPUBuilder(_Compacting, cpu_attn.CPUAttentionMetadataBuilder):
     def read(self, cache: torch.Tensor, blocks: torch.Tensor, n_tokens: int) -> KeysValues:
-        """A block has keys [D, bs] and then values [bs, D] of each head."""
+        """cache [blocks, G, bs, 2 D]: in a block, each head has its keys transposed, [D, bs], and behind them its values [bs, D]."""
         k, G, bs, width = len(blocks), *cache.shape[1:]
         rows = cache[blocks].view(k, G, 2 * bs, width // 2)
         keys = rows[:, :, :bs].reshape(k, G, width // 2, bs).transpose(2, 3)
@@ -237,7 +237,7 @@ class _CPUBuilder(_Compacting, cpu_attn.CPUAttentionMetadataBuilder):
 
 class _FlashBuilder(_Compacting, flash_attn.FlashAttentionMetadataBuilder):
     def read(self, cache: torch.Tensor, blocks: torch.Tensor, n_tokens: int) -> KeysValues:
-        """A slot has a key and then a value of each head."""
+        """cache [blocks, G, bs, 2 D]: in a slot, each head has its key and behind it its value."""
         rows = cache[blocks].transpose(0, 1).flatten(1, 2)[:, :n_tokens]
         return rows.chunk(2, dim=-1)
 

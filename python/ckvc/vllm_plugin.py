@@ -86,7 +86,8 @@ def _check_table(table: Table, budget: float) -> None:
 
 
 def length_class(settings: Settings, row: int) -> Optional[int]:
-    """The first of the table's rows whose layer is as long as that of `row`. None if all layers are as long."""
+    """A number that is the same for all layers of one class: the first row of the table whose share, and so whose length, is that of `row`. None if all layers
+    keep equally many positions (the setting `lengths` is false)."""
     if not settings.lengths:
         return None
     table = read_table(settings.table)
@@ -95,7 +96,7 @@ def length_class(settings: Settings, row: int) -> Optional[int]:
 
 
 def block_of(settings: Settings, n_tokens: int) -> int:
-    """The block of the table that serves a prompt."""
+    """The index of the table's block that serves a prompt of n_tokens under the engine's budget."""
     return read_table(settings.table).nearest_budget(settings.budget, n_tokens)
 
 
@@ -161,7 +162,8 @@ def layer_refusal(layer: Any, spec: Any, full_attention: type, backends: Contain
 
 
 def shared_cache(layer: Any) -> str:
-    """The same for a layer without a spec, which may read the cache of another one."""
+    """What ckvc does not serve of an attention layer that has no cache spec of its own, as layer_refusal says it: that the layer reads another layer's cache.
+    "" if it reads no other's."""
     target = getattr(layer, "kv_sharing_target_layer_name", None)
     return f"the cache of {target}" if target else ""
 
