@@ -49,7 +49,7 @@ TEST_DEPS := cmocka=libcmocka-dev bats=bats
 DEP_NAMES := $(foreach d,$(DEPS),$(firstword $(subst =, ,$(d))))
 MODELS := model-smollm2 model-qwen2.5-coder-0.5b model-qwen2.5-coder-1.5b model-gemma-3-270m
 NO_BUILD_GOALS := help setup clean reproducible $(MODELS) check-layers check-named-tests check-markdown format-check format
-ifneq ($(filter-out $(NO_BUILD_GOALS) demo test,$(or $(MAKECMDGOALS),all)),)
+ifneq ($(filter-out $(NO_BUILD_GOALS) demo demo-full test,$(or $(MAKECMDGOALS),all)),)
 has = $(shell $(PKG_CONFIG) --exists $(1) 2>/dev/null && echo y || command -v $(1) 2>/dev/null)
 TEST_GOALS := unit unit-binaries cli-test check coverage
 MISSING := $(foreach d,$(DEPS) $(if $(filter $(TEST_GOALS),$(MAKECMDGOALS)),$(TEST_DEPS)),$(if \

@@ -48,7 +48,7 @@ class Compacted:
 def least_squares(a, b):
     """The x [n, ...] of least |a x - b|^2, in float64; of several the smallest if a [rows, n] has fewer rows than columns."""
     x = torch.linalg.lstsq(a, b, driver="gels").solution
-    return x if x.isfinite().all() else torch.linalg.lstsq(a, b, driver="gelsd").solution
+    return x if x.isfinite().all() else torch.linalg.lstsq(a.cpu(), b.cpu(), driver="gelsd").solution.to(a.device)  # GPUs have gels alone
 
 
 def weights(m, y):

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Checks that no line of the repository's Markdown has more than 120 columns, except in tables and code."""
+import os
 import subprocess
 import sys
 
@@ -16,7 +17,8 @@ def prose(text):
             yield n, line
 
 
-files = subprocess.run(["git", "ls-files", "*.md"], check=True, capture_output=True, text=True).stdout.split()
+listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "*.md"], check=True, capture_output=True, text=True).stdout.split()
+files = [path for path in listed if os.path.exists(path)]
 texts = {path: open(path, encoding="utf-8").read() for path in files}
 wrong = [f"{path}:{n}: {len(line)} columns, wanted at most {COLUMNS}" for path, text in texts.items()
          for n, line in prose(text) if len(line) > COLUMNS and not line.startswith("|")]

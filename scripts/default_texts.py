@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 import tarfile
+import tempfile
 import textwrap
 import zipfile
 import zlib
@@ -37,12 +38,14 @@ def pypi(package):
     if sha256(path) != package["sha256"]:
         fail(65, f"{path}: sha256 {sha256(path)}, wanted {package['sha256']}: delete the file, so that it is fetched again")
     if not os.path.exists(folder):
+        part = tempfile.mkdtemp(dir=os.path.dirname(folder))
         if path.endswith(".whl"):
             with zipfile.ZipFile(path) as z:
-                z.extractall(folder)
+                z.extractall(part)
         else:
-            with tarfile.open(path) as t:
-                t.extractall(folder, filter="data")
+            with tarfile.open(path) as t:  # its sum was checked; Debian 12's Python has no filters
+                t.extractall(part, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+        os.rename(part, folder)  # only now, so that what was stopped half-way is not taken for the whole
     return folder
 
 

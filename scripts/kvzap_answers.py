@@ -20,7 +20,7 @@ try:
     import torch
     from ckvc.calibrate import loaded
     from ckvc.manifest_prompts import Prompt
-    from ckvc.score import Scoring, kvzap_model
+    from ckvc.score import Scoring, check_recent, kvzap_model
     from ckvc.table import Error, budget_tokens
 except ImportError as missing:
     sys.exit(f"kvzap_answers.py: no Python module {missing.name}: pip install './python[hf,kvpress]'")
@@ -58,10 +58,12 @@ def main():
     p.set_defaults(dtype="float32", device=None)
     a = p.parse_args()
     model, tokenizer = loaded(a)
+    kvzap = kvzap_model(a.kvzap, model)
+    check_recent(kvzap.config.ckvc, (), a.budget, 64)
     full, items, done, same = {x["id"]: x for x in lines_of(a.answers) if x["policy"] == "full" and x["query"] == "seen"}, lines_of(a.items), {}, []
     stops = model.generation_config.eos_token_id
     stops = set(stops if isinstance(stops, list) else [stops])
-    with torch.no_grad(), Scoring(model.eval(), 64, kvzap_model(a.kvzap, model)) as c, open(a.out, "x", encoding="utf-8") as out:
+    with torch.no_grad(), Scoring(model.eval(), 64, kvzap) as c, open(a.out, "x", encoding="utf-8") as out:
         for item in items:
             n = done[item["task"]] = done.get(item["task"], 0) + 1
             if n > a.each:

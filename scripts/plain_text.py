@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import sys
+import zlib
 
 ENTITIES = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'", "nbsp": " ", "lsquo": "'", "rsquo": "'", "ldquo": '"', "rdquo": '"', "ndash": "-", "mdash": "--",
             "hellip": "...", "rarr": "->", "larr": "<-", "rArr": "=>", "bull": "*", "middot": "*", "minus": "-", "le": "<=", "ge": ">=", "ne": "!=", "equiv": "==",
@@ -217,7 +218,7 @@ def convert(path, to):
     try:
         text = gzip.decompress(data) if packed else data
         read = None if b"\0" in text else reader(path[:-3] if packed and path.endswith(".gz") else path, text)
-    except (OSError, EOFError, ValueError):  # ckvc says what is the matter with it
+    except (OSError, EOFError, ValueError, zlib.error):  # ckvc says what is the matter with it
         read = None
     if read is None:
         shutil.copyfile(path, to)

@@ -16,8 +16,8 @@ model=$(realpath "${2:?usage: results-real.sh CKVC MODEL OUTDIR CORPUS...}")
 root=$(cd "$(dirname "$0")/.." && pwd)
 hf=${HF:+$(realpath "$HF")}
 given=
-# shellcheck disable=SC2086 # split at the commas
-[ -z "${TABLES:-}" ] || given=$(IFS=, && realpath -e $TABLES | paste -sd,)
+[ -z "${TABLES:-}" ] || { IFS=, read -ra paths <<<"$TABLES" && given=$(realpath -e "${paths[@]}" | paste -sd,); }
+python=$(realpath -s "$(command -v "${PYTHON:-python3}")")
 mkdir -p "${3:?usage: results-real.sh CKVC MODEL OUTDIR CORPUS...}"
 cd "$3"
 shift 3
@@ -43,12 +43,12 @@ for corpus; do
     # shellcheck disable=SC2046
     [ -e "scores-$corpus.jsonl" ] || "$ckvc" score --model "$model" --manifest "few-fresh-$corpus.jsonl" -C "$continuation" \
         --table "$of" --policy "$rules" --out "scores-$corpus.jsonl" $(resume "scores-$corpus.jsonl.checkpoint")
-    # shellcheck disable=SC2206 # a word each
-    [[ " ${tables[*]} " == *" ${of//,/ } "* ]] || tables+=(${of//,/ })
+    IFS=, read -ra more <<<"$of"
+    [[ " ${tables[*]} " == *" ${more[*]} "* ]] || tables+=("${more[@]}")
     scores+=${scores:+,}scores-$corpus.jsonl
     [ "$hf" ] || continue
     # shellcheck disable=SC2046
-    [ -e "matching-$corpus.jsonl" ] || "${PYTHON:-python3}" "$root/scripts/attention_matching.py" "$hf" --manifest "few-fresh-$corpus.jsonl" --continuation "$continuation" \
+    [ -e "matching-$corpus.jsonl" ] || "$python" "$root/scripts/attention_matching.py" "$hf" --manifest "few-fresh-$corpus.jsonl" --continuation "$continuation" \
         -B "${BUDGETS:-0.0625,0.125,0.25}" --shares "${of%%,*}" --beside "scores-$corpus.jsonl" --dtype float32 --out "matching-$corpus.jsonl" $(resume "matching-$corpus.jsonl.checkpoint")
     scores+=,matching-$corpus.jsonl
 done

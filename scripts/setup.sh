@@ -20,10 +20,9 @@ if [ "$(id -u)" -ne 0 ]; then
     if sudo -n true 2>/dev/null; then as_root=(sudo -n); else as_root=(false); fi
 fi
 line="apt-get install -y --no-install-recommends ${missing[*]}"
-install() { "${as_root[@]}" apt-get install -y --no-install-recommends "$@" >"$log" 2>&1; }
+install() { "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@" >"$log" 2>&1; }
 echo "setup: missing packages: ${missing[*]} ${wanted[*]}" >&2
 if [ "${as_root[*]:-}" != false ] && command -v apt-get >/dev/null; then
-    export DEBIAN_FRONTEND=noninteractive
     log=$(mktemp)
     trap 'rm -f "$log"' EXIT
     if "${as_root[@]}" apt-get update >"$log" 2>&1; then

@@ -20,7 +20,7 @@ for t in ${*:-$(find "$build"/tests -name 'test_*' -type f -perm -u+x | sort)}; 
 done
 one() { { CMOCKA_MESSAGE_OUTPUT=TAP timeout 600 "$1" 2>&1; printf '\n%d\n' $?; } >"$2/${1//\//+}"; }
 export -f one
-xargs -P$(($(nproc) + 1)) -I{} bash -c 'one {} '"$outputs" <<<"${programs%$'\n'}"
+xargs -P$(($(nproc) + 1)) -I{} bash -c 'one "$@"' - {} "$outputs" <<<"${programs%$'\n'}"
 for t in $programs; do
     out=$(cat "$outputs/${t//\//+}")
     rc=${out##*$'\n'}

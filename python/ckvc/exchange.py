@@ -310,15 +310,17 @@ def npy(a):
 def array_of(path, data):
     """The array in a .npy file's bytes, which may hold no Python objects."""
     try:
-        return np.load(io.BytesIO(data), allow_pickle=False)
+        a = np.load(io.BytesIO(data), allow_pickle=False)
     except Exception as problem:  # numpy evaluates the header as Python text, which raises exceptions of many kinds
         raise Error(f"{path}: not a .npy file (numpy.save): {problem}") from None
+    refuse(not isinstance(a, np.ndarray), f"{path}: not a .npy file (numpy.save), but an archive")
+    return a
 
 
 def reals(path, rank):
     """The finite real numbers of a .npy file: an array of `rank` dimensions, or of one fewer."""
     a = array_of(path, read(path, 8 * NUMBERS_MAX + TEXT_MAX))
-    if not isinstance(a, np.ndarray) or a.dtype.kind != "f" or a.ndim not in (rank, rank - 1) or not 0 < a.size <= NUMBERS_MAX:
+    if a.dtype.kind != "f" or a.ndim not in (rank, rank - 1) or not 0 < a.size <= NUMBERS_MAX:
         raise Error(f"{path}: not an array of real numbers of {rank} dimensions")
     if not np.isfinite(a).all():
         raise Error(f"{path}: a number is {a[~np.isfinite(a)][0]}")
@@ -440,7 +442,7 @@ def main(verb, words):
     o.heads = model_heads(o.model) if o.model else None
     try:
         data = read_it(o.input, o)
-    except (zipfile.BadZipFile, ValueError, struct.error, OverflowError, MemoryError) as problem:
+    except (zipfile.BadZipFile, ValueError, struct.error, OverflowError, MemoryError, RuntimeError, EOFError) as problem:
         if isinstance(problem, Error):
             raise
         raise Error(f"{o.input}: not a .{o.format} file: {problem}") from None

@@ -23,7 +23,7 @@ from safetensors import SafetensorError, safe_open
 from transformers import PretrainedConfig, PreTrainedModel
 from transformers.utils import cached_file
 
-from .files import Error
+from .files import Error, read
 from .json_text import canonical, sha256
 from .table import Array, Table, refuse
 
@@ -41,6 +41,7 @@ Line = Tuple[str, str, List[int], str]
 # signs of tensors begin; by how much a type rounds, in 1/10000; and the value that says that this is not known.
 NUMBERS, LAYERS, STEPS, TENSOR, ROUNDING, NO_MATRICES = 24, 16, 8192, 1 << 24, {torch.float32: 0, torch.float16: 3, torch.bfloat16: 15}, 0xFFFF
 FLOATS = ("rms_eps", "rope_theta", "rope_factor", "rope_low_freq", "rope_high_freq")
+SKETCH, INDEX_MAX = re.compile(r"1 [0-9a-f]{4}( [0-9a-f]{12}){2}( [0-9a-f]{96}){2}"), 64 << 20
 ALL = slice(None)
 _sketches: MutableMapping[PreTrainedModel, List[str]] = weakref.WeakKeyDictionary()
 
@@ -48,7 +49,7 @@ _sketches: MutableMapping[PreTrainedModel, List[str]] = weakref.WeakKeyDictionar
 def _shape_lines(config: Any) -> Optional[str]:
     """The lines of a model's shape, as model_shape_lines of lib/model/model_spec.c writes them, after a first line of their own. None if the C program does
     not run the model."""
-    rope, kind = dict(config.rope_parameters or {}), config.model_type
+    rope, kind = dict(getattr(config, "rope_parameters", None) or {}), config.model_type
     scheme = rope.get("rope_type") or "default"
     share, said = float(rope.get("partial_rotary_factor") or 1), {**rope, **config.to_dict()}
     window, types = said.get("sliding_window"), said.get("layer_types")
@@ -98,13 +99,15 @@ def folder_of(config: PretrainedConfig) -> Optional[str]:
 
 
 def _files_of(folder: Optional[str]) -> List[str]:
-    """The paths of a folder's safetensors files. Empty if it has none, or if there is no folder."""
+    """The paths of a folder's safetensors files. Empty if it has none, or if there is no folder. An Error says that their index cannot be read."""
     one, index = (os.path.join(folder or "", name) for name in ("model.safetensors", "model.safetensors.index.json"))
     if folder and os.path.exists(one):
         return [one]
     if folder and os.path.exists(index):
-        with open(index, encoding="utf-8") as f:
-            return [os.path.join(folder, name) for name in sorted(set(json.load(f)["weight_map"].values()))]
+        try:
+            return [os.path.join(folder, name) for name in sorted(set(json.loads(read(index, INDEX_MAX))["weight_map"].values()))]
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as why:
+            raise Error(f"{index}: not the index of a model's safetensors files ({why!r}): fetch it again") from None
     return []
 
 
@@ -238,9 +241,9 @@ def same_sketch(table: Table, ours: str) -> Tuple[Optional[bool], str]:
     """Whether the table was made for the model whose sketch is the text `ours`, and why, as sketch_same of lib/base/sketch.c decides: True, False, or None if
     one of the two has no sketch. Shapes and tokenizers are compared by their digests, where both are known. The numbers of vectors and of matrices may differ,
     in the root mean square, by what rounding to other types of weights explains."""
-    a, b = table.sketch.split(), ours.split()
-    if len(a) != 6 or len(b) != 6 or a[0] != b[0]:
+    if not SKETCH.fullmatch(table.sketch) or not SKETCH.fullmatch(ours):
         return None, "one of them has no sketch of its model"
+    a, b = table.sketch.split(), ours.split()
     for i, what in ((3, "shapes"), (2, "tokenizers")):
         if a[i] != b[i] and int(a[i], 16) and int(b[i], 16):
             return False, f"their {what} differ"

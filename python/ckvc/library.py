@@ -235,7 +235,6 @@ class Prefill:
         they are then held; where the table fits nothing, rows are copied, or rounded to the new format. keys, values: the prompt's T rows."""
         refuse(len(formats) != 2 or any(form not in FORMATS for form in formats), f"formats {formats}: want two of {', '.join(FORMATS)}, of keys and of values")
         n, attending = self._fitting(layer, kv_head, scale, cap, window)
-        refuse(not n, f"fit_rows: no sets yet, or no head {kv_head} in layer {layer}: call keep() first")
         of_keys, of_values = (_laid_out(what, x, self.n_tokens, self.head_dim) for what, x in (("keys", keys), ("values", values)))
         k, v = (np.empty((n, row_bytes(form, self.head_dim)), np.uint8) for form in formats)
         scratch = np.empty(self._c.ckvc_prefill_fit_rows_bytes(self._p), np.uint8)
@@ -249,4 +248,5 @@ class Prefill:
         refuse(self._inv_freq is None, "fit: keys before the rotation: want those after it, and inv_freq")
         n = c_uint32()
         self._c.ckvc_prefill_set(self._p, _whole("layer", layer), _whole("kv_head", kv_head), byref(n))
+        refuse(not n.value, f"fit: no sets yet, or no head {kv_head} in layer {layer}: call keep() first")
         return n.value, _Attending(_at(self._inv_freq), scale, cap, _whole("window", window), most)

@@ -16,10 +16,11 @@ from transformers.cache_utils import Cache, DynamicLayer
 
 from .files import Error, FilePath, publish, read, refuse
 from .hf import Compression
+from .json_text import json_object
 from .prefill import Kept
 from .table import BY_HEAD, FILE_MAX, Table
 
-TABLE, CONFIG = "table.ckvt", "press_config.json"
+TABLE, CONFIG, CONFIG_MAX = "table.ckvt", "press_config.json", 1 << 20
 
 
 class _Pressing(Compression):
@@ -27,6 +28,7 @@ class _Pressing(Compression):
 
     def install(self, cache: Cache) -> None:
         refuse(len(self.kept) > 1, f"a batch of {len(self.kept)}: CompilerKVPress takes one prompt at a time")
+        refuse(self.starts[0][0], "a prompt that is padded: CompilerKVPress takes one without padding")
         (kept,) = self.kept
         self.fit_in_place(cache)
         attention = {m.layer_idx: m for m in self.model.base_model.modules() if hasattr(m, "layer_idx") and hasattr(m, "num_key_value_groups")}
@@ -67,14 +69,16 @@ class CompilerKVPress(BasePress):
     def __post_init__(self) -> None:
         if not isinstance(self.table, Table):
             self.table = Table.read(self.table)
-        self.table.note_formats(range(self.table.n_budgets))
 
     @classmethod
     def from_pretrained(cls, folder: FilePath, **fields: Any) -> CompilerKVPress:
         """A press by a folder that holds table.ckvt, such as `python3 -m ckvc export --format safetensors` writes. If the folder has a press_config.json, it
         gives compression_ratio, mode and fit; `fields` take precedence over it."""
         config = pathlib.Path(folder) / CONFIG
-        said = json.loads(config.read_text()) if config.exists() else {}
+        try:
+            said = json_object(read(config, CONFIG_MAX)) if config.exists() else {}
+        except (ValueError, RecursionError) as why:
+            raise Error(f"{config}: {why}: want a JSON object, such as save_pretrained writes") from None
         return cls(str(pathlib.Path(folder) / TABLE), **{**{k: said[k] for k in ("compression_ratio", "mode", "fit") if k in said}, **fields})
 
     def save_pretrained(self, folder: FilePath) -> None:

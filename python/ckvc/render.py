@@ -43,7 +43,7 @@ def main(verb: str, words: List[str]) -> str:
     p.add_argument("--out", "-o", metavar="FILE", required=True, help="Write the same prompts to this file, as token ids.")
     p.add_argument("--force", "-f", action="store_true", help="Overwrite the output.")
     a = p.parse_args(words)
-    check(a.out, a.force, [a.manifest])
+    check(a.out, a.force, [a.model, a.manifest])
     lines = render(a.model, a.manifest)
-    publish(a.out, b"".join(line + b"\n" for line in lines), a.force, [a.manifest])
+    publish(a.out, b"".join(line + b"\n" for line in lines), a.force, [a.model, a.manifest])
     return f"{a.out}: {len(lines)} prompts"

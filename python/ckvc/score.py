@@ -104,7 +104,7 @@ class Scoring(Compression):
         full cache."""
         self.p, self.cache, self._done, T = p, DynamicCache(), {}, p.n_tokens
         self.zapped: Dict[int, torch.Tensor] = {}
-        with reading(self.model if self.kvzap else None, lambda layer, x: self.zapped.update({layer: self.kvzap.layers[layer](x).T})):
+        with reading(self.model if self.kvzap else None, self._zap):
             rows = self.feed(p.tokens[:T], self.cache, min(self.window, T - 1) + 1)
         self.check_rows(self.cache)
         self.first, loss = rows[-1:], -rows[:-1].gather(1, torch.tensor(p.tokens[T - len(rows) + 1 : T], device=rows.device)[:, None])
@@ -113,6 +113,11 @@ class Scoring(Compression):
         self.r_struct, self.full = self._by_table(self.table, 1, None)[0].r_struct, self._from(Kept("shared", T, self.whole))
         if not bool(self.full.gather(1, torch.tensor(p.tokens[T:], device=rows.device)[:, None]).isfinite().all()):
             raise Error(f'prompt "{p.id}": a loss of the full cache is not finite')
+
+    def _zap(self, layer: int, x: torch.Tensor) -> None:
+        """Takes KVzap's scores of a layer by its hidden states x [T, width], which may be on another device than KVzap's model."""
+        module = self.kvzap.layers[layer]
+        self.zapped[layer] = module(x.to(next(module.parameters()).device)).T.cpu()
 
     def _layers(self) -> Iterator[Tuple[torch.Tensor, torch.Tensor, torch.Tensor, float, None, Optional[torch.Tensor]]]:
         """The arguments of Prefill.layer for each of the table's rows."""
@@ -425,7 +430,7 @@ def uses(table: Table, path: str, model: str, g: Geometry) -> str:
              f'  Python (python/README.md)   with ckvc.hf.compress(model, "{path}", budget={budget}): model.generate(...)']
     if table.reads_attention:
         return "\n".join([*lines, "  vLLM and llama.cpp show no attention: compile again with --features 2 --mode lengths --classes 2"])
-    if table.score[0].mode == "lengths":
+    if table.score[0].mode == "lengths" or table.c_min[0][0] >= 1:
         settings = json.dumps({"ckvc": {"table": path, "budget": table.budgets[0].item()}})
         lines.append(f"  vLLM (docs/vllm.md)         vllm serve {model} --additional-config '{settings}'")
     else:

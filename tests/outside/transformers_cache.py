@@ -51,6 +51,21 @@ def positions(kept):
     return [[p.tolist() for p in layer] for layer in kept.positions]
 
 
+def in_inference_mode():
+    """Whether tokens differ that are written outside inference mode behind a prompt that was read inside it; more of them than a layer has room for at first."""
+    n, rows = ckvc.hf.KeptLayer.SPARE + 8, []
+    for mode in (torch.inference_mode, torch.no_grad):
+        with compress(), torch.no_grad():
+            with mode():
+                cache = prefill()
+            row, text = prompt[:, -1:], []
+            for _ in range(n):
+                row = model(row, use_cache=True, **ckvc.hf_model.with_cache(model, cache)).logits[:, -1:].argmax(dim=-1)
+                text.append(int(row))
+        rows.append(text)
+    return int(rows[0] != rows[1])
+
+
 full = write()
 with compress() as c:
     own, sets = write(), positions(c.kept[0])
@@ -308,6 +323,7 @@ def theirs():
 outside.at_most("wrapped and compiled models: another text or other sets, or not as before", wrapped(), 0)
 outside.at_most("what is not compressed: not refused, not said at the block's end, or said wrongly", unserved(), 0)
 outside.at_most("a cache that is copied, reset, reordered: another text; what is not refused", copies(), 0)
+outside.at_most("a prompt that was read in inference mode, and goes on outside it: another text", in_inference_mode(), 0)
 outside.at_most("threads on one model: another text, not refused, or the model is not as before", threads(), 0)
 if outside.failed == 0:
     outside.at_most("transformers' own tests of caches that fail", theirs(), 0)
