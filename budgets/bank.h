@@ -28,11 +28,13 @@ typedef struct bank_records {
 } bank_records;
 
 /* Adds the queries of prompt p of a demand shard that, as fit_match found, belongs to those before.
- * The status is CKVC_E_MEMORY where the bank's rows take more than r->memory_max bytes, and
- * CKVC_E_DATA where heads have another length than before. */
+ * `hash` is that of the prompt's id and tokens, and `where` names the shard in messages. The status
+ * is CKVC_E_MEMORY where the bank's rows take more than r->memory_max bytes, and CKVC_E_MISMATCH
+ * where heads have another length than before. */
 ckvc_status bank_records_add(bank_records *r, const shard *s, size_t p, uint64_t hash,
                              const char *where, ckvc_err *err) CKVC_MUST_CHECK;
 /* Gives a table with shares the bank, of o.n queries or of as many as there are, with o.ridge in
  * all layers under all budgets. Does nothing where there are no queries. */
 void bank_records_table(const bank_records *r, ckvc_table *t, fitted_bank *out);
+/* Releases what the records own; it may be called of records that hold nothing. */
 void bank_records_fini(bank_records *r);

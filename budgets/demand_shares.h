@@ -23,7 +23,8 @@ typedef struct demand_records {
     bool without_slots; /* whether there is a prompt whose slots were not counted */
 } demand_records;
 
-/* Adds prompt p of a demand shard that, as fit_match found, belongs to those before. The status is
+/* Adds prompt p of a demand shard that, as fit_match found, belongs to those before. `hash` is that
+ * of the prompt's id and tokens, and `where` names the shard in messages. The status is
  * CKVC_E_MEMORY beyond `memory_max` bytes of counts. */
 ckvc_status demand_records_add(demand_records *d, const shard *s, size_t p, uint64_t hash,
                                size_t memory_max, const char *where, ckvc_err *err) CKVC_MUST_CHECK;
@@ -41,4 +42,5 @@ ckvc_status demand_records_table(demand_records *d, const budgets_options *o, co
 ckvc_status demand_records_shares(demand_records *d, const budgets_options *o, const resampling *r,
                                   const double *mix, table_file *t, fitted_demand *out,
                                   ckvc_err *err) CKVC_MUST_CHECK;
+/* Releases what the records own; it may be called of records that hold nothing. */
 void demand_records_fini(demand_records *d);

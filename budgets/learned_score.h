@@ -21,9 +21,10 @@ typedef struct learned_records {
     size_t n_prompts, n_fitted, capacity; /* n_fitted counts those that are not held out */
 } learned_records;
 
-/* Adds prompt p of a shard with features that, as fit_match found, belongs to those before. The
- * status is CKVC_E_MEMORY beyond `memory_max` bytes, and CKVC_E_DATA where its features are not of
- * version 1. */
+/* Adds prompt p of a shard with features that, as fit_match found, belongs to those before. `hash`
+ * is that of its id and tokens, and `where` names the shard in messages. The status is
+ * CKVC_E_MEMORY beyond `memory_max` bytes, and CKVC_E_DATA where its features are of another
+ * version than 1. */
 ckvc_status learned_records_add(learned_records *l, const shard *s, size_t p, uint64_t hash,
                                 size_t memory_max, const char *where,
                                 ckvc_err *err) CKVC_MUST_CHECK;
@@ -32,4 +33,5 @@ ckvc_status learned_records_add(learned_records *l, const shard *s, size_t p, ui
  * budgets. At least one prompt must be there to fit. */
 void learned_records_table(learned_records *l, const budgets_options *o, ckvc_table *t,
                            fitted_learned *out);
+/* Releases what the records own; it may be called of records that hold nothing. */
 void learned_records_fini(learned_records *l);

@@ -61,7 +61,8 @@ size_t select_candidates(uint32_t features, bool mixes, bool bank, ckvc_score_ki
 /* Reads the losses from a file of score lines: those of policy `table` under the table's budgets
  * and modes. The candidates are those of the first prompt's lines, in their order. The status is
  * CKVC_E_DATA where a line is missing or is there twice. With `drops`, a candidate may have no
- * lines under a budget from some prompt on: it was dropped there, and is not chosen. */
+ * lines under a budget from some prompt on: it was dropped there, and is not chosen. The caller
+ * frees *out with select_free. */
 ckvc_status select_read(const char *path, const ckvc_table *t, bool drops, select_losses **out,
                         ckvc_err *err) CKVC_MUST_CHECK;
 void select_free(select_losses *s);

@@ -15,7 +15,9 @@ enum {
 };
 
 typedef struct byte_budgets {
-    /* [n] byte shares as asked for, each once for each way; the budgets in entries; the formats */
+    /* [n] the ways to spend the byte shares. `share` is the byte share as it was asked for, which
+     * stands once for each of its ways; `budget` is the way's budget in entries, and `held` the
+     * formats in which these are held. */
     double share[BYTE_BUDGETS_MAX], budget[BYTE_BUDGETS_MAX];
     cache_formats held[BYTE_BUDGETS_MAX];
     uint32_t n;
@@ -30,18 +32,19 @@ typedef struct byte_ask {
     bool first;                /* whether to try the first way alone, since nothing can choose */
     bool biased;               /* the model's keys have a bias */
     int32_t head_dim;
-    uint32_t shortest, least; /* tokens of the shortest prompt, of which a head keeps at least so
-                                 many */
+    /* How many tokens the shortest prompt has, and how many of these a head keeps at least. */
+    uint32_t shortest, least;
 } byte_ask;
 /* Lists the budgets of byte shares, those of a share in the order in which they are preferred. It
  * leaves out formats that heads of this size do not go into, budgets that hold the whole prompt,
- * and those that keep too few entries of the shortest prompt. CKVC_E_USAGE where nothing is left of
- * a share, or two budgets of different shares are the same number of entries. */
+ * and those that keep too few entries of the shortest prompt. The status is CKVC_E_USAGE where
+ * nothing is left of a share, or two budgets of different shares are the same number of entries. */
 ckvc_status byte_budgets_make(const byte_ask *ask, byte_budgets *out,
                               ckvc_err *err) CKVC_MUST_CHECK;
-/* Leaves a table that was fitted with these budgets one for each byte share, and says of it how it
- * was chosen and is held. It is the one that select_across left a candidate, or without one (or
- * with s NULL) the preferred one. META then says under "select" what each way lost. */
+/* Takes from a table that was fitted with these budgets all but one for each byte share, and writes
+ * to the table how that one was chosen and is held. It is the one to which select_across left a
+ * candidate. Where none has one, or s is NULL, it is the preferred one. META then says under
+ * "select" what each way lost. */
 void byte_budgets_take(const byte_budgets *o, const select_losses *s, table_file *t);
 /* Returns all budgets, a new reference: {bytes, budget, keys, values} and, with s, `kl` or `loss`,
  * the least mean among candidates, and whether it was `chosen`. */

@@ -16,6 +16,7 @@ typedef struct steps {
     heldout *scores; /* scores of the judging prompts under `table`; NULL: not measured */
 } steps;
 
+/* Returns the steps of a run. All arguments are borrowed. The caller calls steps_close. */
 steps steps_of(run_dir *run, const compile_options *o, compile_result *result);
 void steps_close(steps *s);
 

@@ -19,6 +19,9 @@ ckvc_status fit_records(const char *const *paths, size_t n_paths, const fit_opti
 /* Demand with every weight that was logged. It is kept so that a table which such a fit made can be
  * given other shares. */
 typedef struct fit_mixes fit_mixes;
+/* Reads the demand of `paths` as fit_records does, and leaves the features and queries unread. The
+ * status is CKVC_E_DATA where no prompt has demand. The caller frees *out with fit_mixes_free; what
+ * `o` borrows must stay valid until then. */
 ckvc_status fit_mixes_read(const char *const *paths, size_t n_paths, const fit_options *o,
                            fit_mixes **out, ckvc_err *err) CKVC_MUST_CHECK;
 void fit_mixes_free(fit_mixes *m);

@@ -33,6 +33,7 @@ typedef struct fit_options {
     const leak_record *leak_checks;
     size_t n_leak_checks;
 } fit_options;
+/* Returns the options with their built-in values. */
 fit_options fit_defaults(void);
 
 typedef struct fit_result {
@@ -41,7 +42,7 @@ typedef struct fit_result {
     fitted_demand demand;
     fitted_learned learned;
     fitted_bank bank;
-    uint32_t n_replicates;
+    uint32_t n_replicates;                        /* of the bootstrap; 0: none was asked for */
     uint64_t n_heldout, n_filtered, n_duplicates; /* counts of prompts that were left out */
 } fit_result;
 

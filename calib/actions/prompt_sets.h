@@ -74,15 +74,15 @@ void prompt_sets_destroy(prompt_sets *k);
  * prompt on there is one budget, number 0. Under it layer l keeps at most its own B_l, by the
  * entries of the table's block that is nearest to B_l (ckvc_nearest_budget). */
 void prompt_sets_by_layer(prompt_sets *k, const double *budgets);
-/* Bytes that such an object allocates. */
+/* Returns how many bytes a prompt_sets of this table takes for prompts of at most max_tokens. */
 size_t prompt_sets_bytes(const ckvc_table *table, uint32_t max_tokens);
 
 /* Computes the baseline of a prompt: its risk cell, then what every layer keeps under every
  * budget. */
 void prompt_sets_build(prompt_sets *k, const prefill_stats *stats);
 
-/* State number `index` of a side, in the order of budgets, layers and heads; and how many there
- * are. */
+/* The states of a side are numbered by budget, then by layer, then by head. The first function
+ * returns state number `index`, the second how many there are. */
 prompt_state prompt_sets_state(const prompt_sets *k, ckvc_side side, uint32_t index);
 uint32_t prompt_sets_states(const prompt_sets *k, ckvc_side side);
 /* Writes the set that the layer keeps if the state has this action and everything else is as the
@@ -96,14 +96,15 @@ uint32_t prompt_sets_action(prompt_sets *k, const prompt_state *s, uint32_t acti
 uint32_t prompt_sets_layer_at_budget(prompt_sets *k, uint32_t block, uint32_t layer,
                                      uint32_t tokens, uint32_t *positions, uint32_t *n_candidates);
 
+/* Returns what one layer keeps under one budget, as prompt_sets_build left it. */
 static inline layer_set *prompt_sets_at(const prompt_sets *k, uint32_t budget, uint32_t layer) {
     return &k->layers[(size_t)budget * k->n_layers + layer];
 }
-/* The baseline of a budget, [L]. */
+/* Returns the kept sets [L] of the baseline under one budget; they are the object's. */
 static inline const kept_set *prompt_sets_baseline(const prompt_sets *k, uint32_t budget) {
     return k->sets + (size_t)budget * k->n_layers;
 }
-/* How many of the ascending positions lie in the window [T-W, T). */
+/* Returns how many of positions [n], which ascend, lie in the window [T-W, T). */
 uint32_t kept_in_window(const uint32_t *positions, uint32_t n, uint32_t n_tokens, uint32_t window);
 
 /* The values that actions of a side may take, where a user gives others than the default ones. They
@@ -118,7 +119,7 @@ typedef struct action_grid {
     uint32_t n;
 } action_grid;
 
-/* The default grid of a side. */
+/* Writes to *out the grid of a side that is used where the user gives none. */
 void action_grid_default(ckvc_side side, action_grid *out);
 /* Reads a grid from n items, each of which is a decimal (0.95) or a range lowest:highest:step
  * (0.8:1.5:0.025). Values must ascend. Each becomes the double nearest to its decimal. The head
@@ -137,12 +138,13 @@ typedef struct start_table_spec {
     const action_grid *grids; /* [CKVC_SIDE_COUNT]; NULL: the default ones */
 } start_table_spec;
 
-/* Makes such a table, to be given to ckvc_table_free. Its bin edges are 0; the caller fills them.
- * CKVC_E_USAGE where it exceeds the format's limits. */
+/* Makes such a table, which the caller frees with ckvc_table_free. Its bin edges are 0 until the
+ * caller fills them. The status is CKVC_E_USAGE where the table exceeds the format's limits. */
 ckvc_status start_table_create(const start_table_spec *spec, ckvc_table **out,
                                ckvc_err *err) CKVC_MUST_CHECK;
 
-/* A copy of the table, to be given to ckvc_table_free. */
+/* Returns a copy of the table, which the caller frees with ckvc_table_free. */
 ckvc_table *start_table_copy(const ckvc_table *t);
-/* A copy as a table file in memory, without evidence and with an empty META section. */
+/* Returns a copy as a table file in memory, without evidence and with an empty META section. The
+ * caller frees it with table_file_free. */
 table_file *start_table_file(const ckvc_table *t);

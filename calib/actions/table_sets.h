@@ -45,31 +45,33 @@ typedef struct table_sets {
     uint32_t *offsets;   /* [L][G + 1] */
 } table_sets;
 
-/* By what score a block ranks positions, and in which mode, after the options have replaced what
- * the table recommends. */
+/* Returns the score by which a block ranks positions and the mode in which it keeps them, after the
+ * options have replaced what the table recommends. */
 ckvc_score table_sets_score(const table_sets_options *o, uint32_t block);
-/* Opens it for prompts of at most max_tokens. Give it to table_sets_close even after an error.
- * CKVC_E_MISMATCH where the library refuses the table for this model. */
+/* Opens *s for prompts of at most max_tokens. The caller closes it with table_sets_close, even
+ * after an error. CKVC_E_MISMATCH says that the library refuses the table for this model. */
 ckvc_status table_sets_open(table_sets *s, const table_sets_options *o, const model_shape *shape,
                             uint32_t max_tokens, ckvc_err *err) CKVC_MUST_CHECK;
 void table_sets_close(table_sets *s);
-/* How many of the last rows of a prompt's attention table_sets_see reads. */
+/* Returns how many of the last rows of a prompt's attention table_sets_see reads, which is what the
+ * prefill must show. */
 uint32_t table_sets_rows(const table_sets *s);
 
 /* Begins a prompt of n_tokens, which must be longer than the table's window. Its name is borrowed
- * until the next prompt begins; `from` is the session that prefills it. CKVC_E_DATA where a budget
- * is below what every head must keep. */
+ * until the next prompt begins; `from` is the session that prefills it. The status is CKVC_E_DATA
+ * where a budget is below what every head must keep. */
 ckvc_status table_sets_begin(table_sets *s, const char *prompt, uint32_t n_tokens,
                              const session *from, ckvc_err *err) CKVC_MUST_CHECK;
 /* Takes one head. Call it for every head of every layer in order, as a prefill_watcher sees
  * them. */
 void table_sets_see(table_sets *s, const prefill_head *head);
-/* Decides the sets under budget number b, after the prefill and with its statistics. floor is the
- * part of the budget that every set by shares has at least; NULL takes the table's. */
+/* Decides the sets under budget number b, after the prefill and with its statistics. *floor is the
+ * part of the budget that every set by shares has at least; NULL takes the table's. *out is the
+ * object's and is valid until the next call. */
 ckvc_status table_sets_keep(table_sets *s, uint32_t b, const double *floor,
                             const prefill_stats *stats, const table_kept **out,
                             ckvc_err *err) CKVC_MUST_CHECK;
 
-/* The log scores [T] of a head under the budget whose sets were made last; valid until the next
- * call. */
+/* Returns the log scores [T] of a head under budget number b, whose sets must be those that were
+ * made last. They are valid until the next call. */
 const double *table_sets_scores(table_sets *s, uint32_t b, uint32_t layer, uint32_t head);

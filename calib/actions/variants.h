@@ -19,11 +19,11 @@
 
 typedef struct epsilon_greedy epsilon_greedy;
 
-/* Makes one for the states of a table, which is borrowed: its entries are the actions to begin
- * with. */
+/* Makes the policy for the states of a table, which is borrowed and whose entries are the actions
+ * to begin with. The caller frees it with epsilon_greedy_free. */
 epsilon_greedy *epsilon_greedy_create(const ckvc_table *table, const bool sides[CKVC_SIDE_COUNT]);
 void epsilon_greedy_free(epsilon_greedy *g);
-/* The probability of a random choice at logged prompt i of n, which falls linearly from
+/* Returns the probability of a random choice at logged prompt i of n, which falls linearly from
  * EPSILON_FIRST to EPSILON_LAST. */
 double epsilon_greedy_share(size_t i, size_t n);
 /* Begins a prompt: sets the probability of a random choice and the prompt's risk cell, and forgets
@@ -106,27 +106,29 @@ typedef struct variant_extent {
     uint32_t max_kept, max_tokens, max_states;
 } variant_extent;
 
-/* The extent for prompts of at most max_tokens under a table's shape and budgets. layer_budgets [L]
- * are as for prompt_sets_by_layer; with them there is one budget, under which each layer keeps at
- * most its own. */
+/* Returns the extent for prompts of at most max_tokens under a table's shape and budgets.
+ * layer_budgets [L] are as for prompt_sets_by_layer; with them there is one budget, under which
+ * each layer keeps at most its own. */
 variant_extent variants_extent(const ckvc_table *table, const double *layer_budgets,
                                uint32_t max_tokens, const behaviour_policy *how);
+/* Returns how many bytes variants_reserve allocates for that extent. */
 size_t variants_bytes(const variant_extent *most);
 /* Makes room for that extent, so that variants_build does not allocate. */
 void variants_reserve(variant_list *v, const variant_extent *most);
 void variants_fini(variant_list *v);
 
-/* Rebuilds the list for the prompt that `k` holds. */
+/* Rebuilds the list for the prompt that `k` holds. The prompt's id and how->seed determine all
+ * random numbers. */
 void variants_build(variant_list *v, prompt_sets *k, const behaviour_policy *how,
                     const char *prompt_id);
-/* The kept set of variant i; valid while the list is. */
+/* Returns the kept set of variant i, whose positions are the list's. */
 static inline kept_set variant_set(const variant_list *v, size_t i) {
     return (kept_set){1, v->items[i].offsets, v->positions + v->items[i].first, false, {0}};
 }
-/* How many distinct rollouts the prompt needs: that of the full cache, one baseline for each group
- * of its n_budgets budgets, and the variants. */
+/* Returns how many distinct rollouts the prompt needs: that of the full cache, one baseline for
+ * each group of its n_budgets budgets, and the variants. */
 size_t variants_rollouts(const variant_list *v, uint32_t n_budgets);
-/* Hash of a kept set: XXH64 with seed 0 over the budget's index, the layer and the ascending
- * positions, each as a little-endian u32. */
+/* Returns the hash of a kept set of n positions: XXH64 with seed 0 over the budget's index, the
+ * layer and the ascending positions, each as a little-endian u32. The list lends scratch for it. */
 uint64_t variants_set_hash(variant_list *v, uint32_t budget, uint32_t layer,
                            const uint32_t *positions, uint32_t n);

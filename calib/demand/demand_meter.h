@@ -44,8 +44,9 @@ int64_t repeat_longest(int64_t context, uint32_t n_instruction);
  * Every unit has position 0 and the last `recent` positions, which are forced. Together with the
  * best of its other positions it has at least m = ckvc_head_floor(f, recent, B, T) entries. The
  * rest of N is given out in the order of the scores over all units. Of equal scores the one of the
- * lower unit comes first, and within a unit the later position. */
-/* A prompt's entries from the highest score to the lowest. */
+ * lower unit comes first, and within a unit the later position.
+ *
+ * demand_ranks holds a prompt's entries from the highest score to the lowest. */
 typedef struct demand_ranks {
     uint32_t n_units, n_tokens;
     /* [n_units * n_tokens] each is unit * T + (T - 1 - position), an order that breaks ties */

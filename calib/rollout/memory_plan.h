@@ -29,14 +29,16 @@ typedef struct memory_request {
     int64_t most_lanes;
     /* Likewise, how many rollouts a prompt has in all; 0: as many as most_lanes. */
     int64_t n_rollouts;
-    double steps; /* Passes through the layers besides, as a prompt's share of them: decoding. */
+    /* Passes through the layers that come on top, such as those of decoding, as one prompt's share
+     * of them. */
+    double steps;
     int64_t most_prompts; /* how many may go through the layers together; 0 counts as 1 */
     size_t beside;        /* bytes that are held besides for the longest prompt */
     size_t once;          /* bytes that are held besides whatever the number of prompts */
     size_t held;          /* bytes of the backend's memory that others hold, whatever the plan */
-    variant_extent most;
-    bool plain;   /* rollouts go one at a time */
-    size_t limit; /* bytes into which everything has to fit */
+    variant_extent most;  /* of the kept sets of a prompt, where there is a table */
+    bool plain;           /* rollouts go one at a time */
+    size_t limit;         /* bytes into which everything has to fit */
 } memory_request;
 
 typedef struct memory_plan {
@@ -93,6 +95,7 @@ typedef struct rollout_savings {
     savings_count *sides[CKVC_SIDE_COUNT]; /* [L] */
 } rollout_savings;
 
+/* Returns savings of no prompts, which the caller frees with savings_free. */
 rollout_savings *savings_create(uint32_t n_layers);
 void savings_free(rollout_savings *m);
 /* Adds one prompt, without allocating. A prompt that logged no action is left out. */

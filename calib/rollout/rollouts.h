@@ -58,34 +58,38 @@ typedef struct rollout_scratch {
     kept_set *kept;      /* [max_lanes] */
 } rollout_scratch;
 
+/* rollout_scratch_bytes returns how many bytes rollout_scratch_init allocates for this extent. The
+ * caller releases the scratch with rollout_scratch_fini. */
 size_t rollout_scratch_bytes(const rollout_extent *most);
 void rollout_scratch_init(rollout_scratch *w, const rollout_extent *most);
 void rollout_scratch_fini(rollout_scratch *w);
 
-/* rollouts_job returns the job of n lanes of a prompt, which writes to w->nll and w->kl. After it
- * has run, rollouts_loss returns the loss of a lane. */
+/* rollouts_job returns the job of lanes [n] of a prompt, which writes to w->nll and w->kl and
+ * borrows all of its arguments. After it has run, rollouts_loss returns the loss of a lane. */
 rollout_job rollouts_job(const rollout_scratch *w, const rollouts *r, const rollout_lane *lanes,
                          int64_t n);
 double rollouts_loss(const rollout_scratch *w, const rollouts *r, int64_t lane);
-/* Compute one loss: under the baseline of one budget, or under variant i. */
+/* Both compute one loss the plain way: under the baseline of one budget, or under variant i. */
 ckvc_status rollout_baseline(rollout_scratch *w, const rollouts *r, uint32_t budget, double *loss,
                              ckvc_err *err) CKVC_MUST_CHECK;
 ckvc_status rollout_variant(rollout_scratch *w, const rollouts *r, size_t i, double *loss,
                             ckvc_err *err) CKVC_MUST_CHECK;
 /* Computes all losses of the prompt, one rollout after the other. */
 ckvc_status rollouts_plain(rollout_scratch *w, rollouts *r, ckvc_err *err) CKVC_MUST_CHECK;
-/* Makes the sweeps of n prompts side by side through the layers, a batch of each prompt at a time.
- * The sessions of the prompts are of one sessions_create. They have at least 2 lanes, and so have
- * their scratches. */
+/* One prompt of several whose sweeps go together. */
 typedef struct prompt_rollouts {
     rollout_scratch *scratch;
     rollouts *losses;
 } prompt_rollouts;
+/* Makes the sweeps of n prompts side by side through the layers, a batch of each prompt at a time,
+ * and fills in their losses. The sessions of the prompts are of one sessions_create. They have at
+ * least 2 lanes, and so have their scratches. */
 ckvc_status rollouts_sweep_together(const prompt_rollouts *of, int64_t n,
                                     ckvc_err *err) CKVC_MUST_CHECK;
 
+/* Which rollouts a check computes again. */
 typedef struct rollouts_sample {
-    double share;
+    double share; /* 0 to 1 */
     uint64_t seed;
     const char *prompt_id;
 } rollouts_sample;

@@ -6,7 +6,7 @@
 #include "cmd/common/opened_inputs.h"
 #include "formats/run/durable_output.h"
 
-enum { MAX_TABLES = 64 };
+enum { MAX_TABLES = 64 }; /* the most tables that --table names */
 
 typedef struct policies_options {
     opt_list tables, names;
@@ -87,4 +87,5 @@ json_t *policies_settings(const chosen_policies *of, const opened_inputs *e);
 ckvc_status policies_end_lines(durable_output *o, const ckvc_buffer *lines, ckvc_status st,
                                const ckvc_err *why, const char *printed, bool quiet,
                                ckvc_err *err) CKVC_MUST_CHECK;
+/* Releases what policies_open and policies_budgets made; *p may be zero. */
 void policies_close(chosen_policies *p);

@@ -53,7 +53,7 @@ const opt opts_fit[] = {
 /* A program that starts many processes of one command, and the environment variables in which it
  * tells each of them which one it is. */
 typedef struct launcher {
-    /* Names of variables; first and last hold the ends of an array\'s numbers. */
+    /* Names of variables; first and last hold the ends of an array's numbers. */
     const char *index, *count, *first, *last;
     /* It starts processes inside a Slurm allocation. Their SLURM_PROCID is not their own but
      * that of the batch script. */

@@ -42,7 +42,8 @@ ckvc_status gate_add(const run_dir *run, const char *pass, json_t *o, json_t *be
     "{@=1? of (prompt, layer) at budget}{, at} " BUDGET_FORM "}\n}"                                \
     "{advice#gate: not alive at budget " BUDGET_FORM                                               \
     ", choices there rest on its penalty: {text}\n}"
-/* A mean with its 95% interval, as a new reference, and the form of a member that holds one. */
+/* Returns a mean with its 95% interval as a new reference. GAIN_FORM is the form of a member that
+ * holds such an object. */
 json_t *gain_json(rank_interval g);
 #define GAIN_FORM                                                                                  \
     "{mean:+.5f} {documents>1?[{lo:+.5f}, {hi:+.5f}]}"                                             \

@@ -28,8 +28,8 @@ extern const opt opts_texts[]; /* rows of texts_options */
 #define DEFAULT_TEXTS                                                                              \
     "prose", "plays", "manuals", "python", "programs", "data", "european", "scripts"
 
-/* Adds the texts that come with the program to a collection. CKVC_E_NOINPUT: they are not where the
- * program is installed. */
+/* Adds the texts that come with the program to a collection. The status is CKVC_E_NOINPUT where
+ * they are not beside the installed program. */
 ckvc_status default_texts_add(corpus *c, ckvc_err *err) CKVC_MUST_CHECK;
 
 /* The files of a run that hold its prompts and the record of their leak check. */
@@ -47,7 +47,7 @@ CKVC_AUTO_OF(made_prompts, made_prompts_fini)
  * may be NULL), and *out, which the caller releases. e must hold the model, and the text with which
  * a repetition is asked for. A prompt of split fit that shares text with one that chooses or judges
  * is left out. Says on stderr what was made, unless quiet, and warns where the tokenizer splits a
- * script into bytes. Without a tokenizer, and with lengths that the model's context does not hold,
- * it is CKVC_E_USAGE; without enough text it is CKVC_E_DATA. */
+ * script into bytes. The status is CKVC_E_USAGE without a tokenizer and with lengths that the
+ * model's context does not hold, and CKVC_E_DATA without enough text. */
 ckvc_status prompts_make(const texts_options *o, const inputs_options *in, const char *run,
                          opened_inputs *e, made_prompts *out, ckvc_err *err) CKVC_MUST_CHECK;

@@ -1,6 +1,6 @@
-/* The values of a verb's options, from every source that they come from, in one list. verb.c uses
- * this header, and who looks for files that come with the program; verbs read their structs, and
- * call opts_given. */
+/* The values of a verb's options, from every source that they come from, in one list. This header
+ * is for verb.c, and for whoever looks for files that come with the program. Verbs read their own
+ * structs, and call opts_given. */
 #pragma once
 
 #include "cmd/common/options.h"
@@ -10,9 +10,9 @@
 typedef enum opt_origin { FROM_DEFAULT, FROM_CONFIG, FROM_ENVIRONMENT, FROM_FLAG } opt_origin;
 
 typedef struct opt_value {
-    const opt *o;
-    void *at;
-    opt_origin from;
+    const opt *o;    /* the row */
+    void *at;        /* where the value is kept, in the verb's struct */
+    opt_origin from; /* the last source that gave the value */
 } opt_value;
 
 enum { OPT_VALUES_MAX = 96 };
@@ -23,7 +23,7 @@ typedef struct opt_values {
     size_t n_kept, capacity;
 } opt_values;
 
-/* Is this the option's name, or the one that it had in the last release? */
+/* Tells whether name [n bytes] is the option's name, or the one that it had in the last release. */
 bool opt_is_named(const opt *o, const char *name, size_t n);
 /* Tells whether any verb has an option of this name: what a config file or the environment holds
  * may be meant for another verb. If none has, this offers the names of all options to `near`, so
@@ -46,7 +46,8 @@ ckvc_status opt_values_config(opt_values *v, const char *path, opt_known_fn *kno
 /* Reads the variables CKVC_SOME_OPTION=value, and warns of those that no verb knows. */
 ckvc_status opt_values_environment(opt_values *v, opt_known_fn *known,
                                    ckvc_err *err) CKVC_MUST_CHECK;
-/* Is the word that follows `word` its value, whatever that word begins with? */
+/* Tells whether the word that follows `word` on a command line is its value, whatever that next
+ * word begins with. */
 bool opt_values_takes_next(opt_values *v, const char *word);
 /* Reads the flags of argv [argc], without argv[0]. Words that are no flags go to args [argc],
  * and *n_args counts them. --config, which is read before, and --print-config are passed over. */

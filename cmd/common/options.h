@@ -80,15 +80,15 @@ typedef struct budget_list {
 typedef struct opt {
     const char *name; /* long name without dashes; OPT_IS_TITLE: the heading; NULL ends a table */
     opt_type type;
-    size_t at;           /* the value's offset in the struct; of a group, its struct's */
+    size_t at;           /* the offset of the value, or of a group's struct, in the verb's struct */
     const char *metavar; /* "N", "FILE" */
     const char *help;
     double min, max;
     const struct opt *group;
     char letter;                  /* short option or 0 */
     const char *preset;           /* built-in value, as on a command line; NULL: none, 0, false */
-    const char *const *preset_at; /* a variable that holds such a value, or */
-    int (*preset_of)(void);       /* a function that finds a whole number */
+    const char *const *preset_at; /* a variable that holds the built-in value; or NULL */
+    int (*preset_of)(void);       /* a function that returns it as a whole number; or NULL */
     /* Spellings of the last release, which are still taken, with a line on stderr that says the
      * new one. `was` is the option's former name. For OPT_IS_ENUM, `word_was` is a former word
      * and the word that it became. */
@@ -142,9 +142,10 @@ typedef struct opt {
 
 #define OPT_BYTES(member, var, ...) OPT_ROW(SHARES, budget_list, "bytes", member, var, __VA_ARGS__)
 
-/* True when the running verb's option was given on the command line, in the environment or in a
- * config file. */
+/* Tells whether the running verb's option was given on the command line, in the environment or in a
+ * config file. opts_said leaves config files out. */
 bool opts_given(const char *name);
-bool opts_said(const char *name); /* on the command line or in the environment */
-/* The running verb's values as texts by option, without those that are not set. New reference. */
+bool opts_said(const char *name);
+/* Returns the running verb's values as texts by option, without those that are not set, as a new
+ * reference. */
 json_t *opts_json(void);

@@ -195,7 +195,7 @@ static ckvc_status open_tables(const run_setup_options *c, run_setup *j, ckvc_er
     const setting made = setting_of_table(t, j->tables->meta);
     setting ours = j->options.setting;
     for (size_t i = 0; i < setting_n_fields; i++) {
-        /* An option that was not given has the table\'s value. */
+        /* An option that was not given has the table's value. */
         const setting_field *f = &setting_fields[i];
         if (!opts_given(f->m.name)) { setting_forget(f, &ours); }
     }

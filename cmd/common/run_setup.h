@@ -85,7 +85,7 @@ ckvc_status run_setup_scan_coverage(run_setup *j, coverage *out, ckvc_err *err) 
 ckvc_status run_setup_dry_run(const run_setup_options *o, run_setup *j, dry_run *out,
                               ckvc_err *err) CKVC_MUST_CHECK;
 json_t *run_setup_cost_json(const run_setup *j, const dry_run *d); /* a new reference */
-/* The table that a run starts under. Borrowed. */
+/* Returns the table that a run starts under: that of --tables, or the start table. It is j's. */
 ckvc_table *run_setup_table(const run_setup *j);
 void run_setup_close(run_setup *j);
 /* Prints the numbers of a dry run to stdout, as JSON or as text for people. Takes o, which has

@@ -1,14 +1,15 @@
-/* Requests of chat APIs to entries of a manifest: see conversations.h. */
+/* Makes entries of a manifest from requests of chat APIs: see conversations.h. */
 #include "corpus/build/conversations.h"
 
 #include "lib/base/json.h"
 
-/* What clients log for "not there". */
+/* Whether a member says nothing. Clients log null or an empty array in place of what is not there,
+ * and v is NULL where they leave the member out. */
 static bool is_nothing(const json_t *v) {
     return !v || json_is_null(v) || (json_is_array(v) && json_array_size(v) == 0);
 }
 
-/* Takes members that are nothing out of messages. */
+/* Removes the members that say nothing from each message. */
 static void keep_said(json_t *messages) {
     size_t i;
     json_t *message, *value;
@@ -21,7 +22,7 @@ static void keep_said(json_t *messages) {
     }
 }
 
-/* The line as an entry of a manifest, all turns in its messages. */
+/* Reads a request into an entry of a manifest, with all turns as its messages. */
 static ckvc_status read_request(const char *path, uint32_t number, json_t *request,
                                 manifest_entry *out, ckvc_err *err) {
     static const char *const written[] = {"tools", "functions", "system", "documents"};
@@ -42,7 +43,8 @@ static ckvc_status read_request(const char *path, uint32_t number, json_t *reque
     return manifest_read_line(path, number, text, strlen(text), out, err);
 }
 
-/* Takes the last turn off: it is the continuation. `text` ends with "assistant LF content LF". */
+/* Makes the last turn the entry's continuation, and takes it off the messages and off `text`, which
+ * ends with "assistant LF content LF". */
 static ckvc_status split_last(const char *path, manifest_entry *e, ckvc_err *err) {
     const chat_message last = e->messages[e->n_messages - 1];
     const bool answer = e->n_messages > 1 && strcmp(last.role, "assistant") == 0 &&

@@ -1,4 +1,4 @@
-/* See convert.h. */
+/* Makes plain text of marked-up text: see convert.h. */
 #include "corpus/build/convert.h"
 
 #include <ctype.h>
@@ -9,7 +9,7 @@
 #include "lib/base/text_lines.h"
 #include "lib/base/utf8.h"
 
-/* Share of ASCII characters from which on a text counts as ASCII. */
+/* A text counts as ASCII when at least this share of its characters is. */
 #define MOSTLY_ASCII 0.97
 
 static bool contains(const char *text, size_t n, const char *what) {
@@ -56,7 +56,7 @@ static void rst_text(const char *text, size_t n, ckvc_buffer *out) {
     }
 }
 
-/* What a character beyond ASCII becomes; NULL: it stays. */
+/* Returns what replaces a character beyond ASCII, or NULL where the character stays. */
 static const char *plain_character(const char *p, size_t step, bool typographic) {
     static const char *const pairs[][2] = {
         {"\u00A0", " "},  {"\u00AD", ""},    {"\uFEFF", ""}, /* in every text; the others: */
@@ -71,7 +71,7 @@ static const char *plain_character(const char *p, size_t step, bool typographic)
     return NULL;
 }
 
-/* The last character of out goes, unless it ends a line. */
+/* Takes the last character off `out`, unless it ends a line. */
 static void strike_back(ckvc_buffer *out) {
     if (out->size == 0 || out->data[out->size - 1] == '\n') { return; }
     while (--out->size > 0 && (out->data[out->size] & 0xC0) == 0x80) {}

@@ -1,4 +1,4 @@
-/* Files to documents. */
+/* Makes documents of files: see documents.h. */
 #include "corpus/build/documents.h"
 
 #include <ctype.h>
@@ -38,7 +38,8 @@ static void leave_out(corpus *c, corpus_reason reason, const char *name) {
 
 /* ---- paragraphs ---- */
 
-/* Compared without regard to white space and case. */
+/* Whether no document has had this paragraph before; from now on one has. White space and case do
+ * not count. `folded` is scratch memory, which the caller releases. */
 static bool is_new_paragraph(corpus *c, const char *text, size_t n, ckvc_buffer *folded) {
     folded->size = 0;
     for (size_t i = 0; i < n; i++) {
@@ -89,7 +90,8 @@ static const char *const endings[ENDING_COUNT] = {
     [ENDING_RST] = " rst ",
     [ENDING_SKIPPED] = " png jpg jpeg gif svg svgz ico css pdf so a o zip xz bz2 deb ps eps "};
 
-/* Of a name, in any case; KIND_TEXT where it stands in no list. */
+/* Returns what a file name's ending says: a corpus_kind, ENDING_RST or ENDING_SKIPPED, and
+ * KIND_TEXT for an ending that stands in no list. */
 static int ending_of(const char *name) {
     const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name,
                *dot = strrchr(base, '.');
@@ -121,8 +123,8 @@ static void add_document(corpus *c, const document_text *d, const char *whole) {
                                                        .as_is = d->as_is};
 }
 
-/* The text whole, or its parts "name#1", "name#2" ..., cut between paragraphs (between lines or
- * sentences, where a paragraph is too long). */
+/* Adds a text as one document. A long one becomes several, "name#1", "name#2" and so on, which are
+ * cut between paragraphs, or between lines or sentences where a paragraph is too long. */
 static void add_parts(corpus *c, const document_text *d) {
     const size_t part_bytes = c->part_bytes ? c->part_bytes : CORPUS_PART_BYTES;
     if (d->size / 2 < part_bytes) {
@@ -171,7 +173,8 @@ static void end_iconv(iconv_t *i) {
     if ((intptr_t)*i != -1) { iconv_close(*i); }
 }
 
-/* Appends bytes that are no UTF-8 from `bad` on as UTF-8, by the encoding that the user named. */
+/* Appends n bytes, of which byte `bad` is not UTF-8, as UTF-8. They are read in the encoding that
+ * the user named; where none was named this is CKVC_E_DATA. */
 static ckvc_status decode_to_utf8(const corpus *c, const char *path, const char *bytes, size_t n,
                                   size_t bad, ckvc_buffer *out, ckvc_err *err) {
     CKVC_FAIL_IF(!c->encoding, err, CKVC_E_DATA,
@@ -193,8 +196,8 @@ static ckvc_status decode_to_utf8(const corpus *c, const char *path, const char 
     return CKVC_OK;
 }
 
-/* The text of a file that stays as it stands, without what can be no text: a byte order mark. One
- * that was met before adds nothing. */
+/* Writes the text of a file that is kept as it stands to `text`, but without a byte order mark.
+ * When another file had the same text, `text` stays empty. */
 static void keep_as_is(corpus *c, const char *bytes, size_t n, ckvc_buffer *text) {
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer folded = {0};
     const size_t mark = n >= 3 && memcmp(bytes, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
@@ -226,7 +229,7 @@ static ckvc_status add_conversations(corpus *c, const char *source, const char *
     return CKVC_OK;
 }
 
-/* The bytes of a file that is no gzip file, or of what was in one. */
+/* Adds the documents of a file's bytes. Those of a gzip file have been unpacked by now. */
 static ckvc_status add_bytes(corpus *c, const char *source, const char *path, const char *name,
                              const char *bytes, size_t n, ckvc_err *err) {
     if (c->chat) { return add_conversations(c, source, path, bytes, n, err); }
@@ -352,7 +355,8 @@ bool cut_is_space(char c) { return c == ' ' || c == '\n' || c == '\t'; }
 
 enum { WIDE_SPACE = 0x3000 };
 
-/* Punctuation of scripts without spaces that ends a clause or closes a bracket or quotation. */
+/* Whether this is punctuation of a script without spaces that ends a clause or closes a bracket or
+ * a quotation. */
 static bool ends_clause(int32_t c) {
     static const char closing[] = "\u3001\u3002\uFF01\uFF0C\uFF0E\uFF1A\uFF1B\uFF1F\uFF61\uFF64"
                                   "\u3009\u300B\u300D\u300F\u3011\u3015\u3017\u3019\u301F\uFF09"
@@ -362,8 +366,9 @@ static bool ends_clause(int32_t c) {
            strstr(closing, bytes);
 }
 
-/* Full stops and question marks of scripts that have their own: ideographic, full-width, danda,
- * Arabic's and Urdu's, Burmese, Khmer, Ethiopic. */
+/* Whether this ends a sentence in a script that has full stops and question marks of its own:
+ * ideographic and full-width ones, the danda, and those of Arabic, Urdu, Burmese, Khmer and
+ * Ethiopic. */
 static bool ends_sentence(int32_t c) {
     static const int32_t marks[] = {0x3002, 0xFF01, 0xFF0E, 0xFF1F, 0xFF61, 0x0964, 0x0965,
                                     0x061F, 0x06D4, 0x104B, 0x17D4, 0x17D5, 0x1362};
@@ -373,12 +378,14 @@ static bool ends_sentence(int32_t c) {
     return false;
 }
 
-/* The same, but only before a letter of such a script: elsewhere it means something else. */
+/* Whether this ends a clause where a letter of a script without spaces follows. Before other
+ * letters these characters may stand inside of a word or number. */
 static bool may_end_clause(int32_t c) {
     return c == 0x2019 || c == 0x201D || c == 0x2026 || (c > 0 && c < 128 && strchr(",.;:!?)", c));
 }
 
-/* Never begins a line: what closes, repeats, lengthens or belongs to the character before it. */
+/* Whether c must not begin a line, because it closes, repeats or lengthens what stands before it,
+ * or forms one character with it. */
 static bool begins_no_line(int32_t before, int32_t c) {
     const utf8proc_category_t kind = utf8proc_category(c);
     return ends_clause(c) || kind == UTF8PROC_CATEGORY_PE || kind == UTF8PROC_CATEGORY_PF ||
@@ -386,8 +393,8 @@ static bool begins_no_line(int32_t before, int32_t c) {
            c == 0x30FC || !utf8proc_grapheme_break(before, c);
 }
 
-/* Never ends a line: what opens or joins, vowels written before their consonant, and signs that put
- * the next consonant below. */
+/* Whether c must not end a line, because it opens or joins something, is a vowel that is written
+ * before its consonant, or puts the next consonant below. */
 static bool ends_no_line(int32_t c) {
     const utf8proc_category_t kind = utf8proc_category(c);
     return kind == UTF8PROC_CATEGORY_PS || kind == UTF8PROC_CATEGORY_PI ||
@@ -446,7 +453,8 @@ size_t cut_after_fine(const char *text, size_t n, size_t at) {
     return at;
 }
 
-/* Behind the first sentence of another script than Latin; n where there is none. */
+/* Returns the offset behind the first sentence that ends in another script than Latin, or n where
+ * there is none. */
 static size_t sentence_end(const char *text, size_t n) {
     int32_t c;
     for (size_t at = 0, step; at < n; at += step) {

@@ -1,6 +1,5 @@
-/* Documents to prompts: see manifest_build.h. Sources take turns, and within a source its documents
- * (shuffled) do, so that prompts come from as many documents as there are before any gives a second
- * one. */
+/* Makes prompts of documents: see manifest_build.h. The sources take turns, and so do the shuffled
+ * documents of a source. So no document gives a second prompt before all have given a first one. */
 #include "corpus/build/manifest_build.h"
 
 #include <assert.h>
@@ -14,9 +13,10 @@
 #include "lib/base/utf8.h"
 
 enum {
-    /* Of text looked at for each token wanted: several times what text needs. */
+    /* So many bytes of text are looked at for each token that is wanted, which is several times
+     * what text needs. */
     BYTES_PER_TOKEN = 12,
-    /* Longer paragraphs are left before their end. */
+    /* A paragraph of more bytes is not always passed whole: the next prompt may begin in it. */
     LONG_PARAGRAPH = 2000
 };
 
@@ -72,7 +72,8 @@ static ckvc_status measure_length(const builder *b, const char *text, size_t n, 
     return text_length(b->o->tok, text, n, special, length, b->err);
 }
 
-/* About where the first `length` tokens (characters) of the text end. */
+/* Finds about where the first `length` tokens of the text end, or characters where there is no
+ * tokenizer. */
 static ckvc_status locate(const builder *b, const char *text, size_t n, bool special,
                           int64_t length, size_t *at) {
     CKVC_AUTO_FREE int32_t *ids = NULL;
@@ -98,7 +99,8 @@ static size_t search_window(size_t n, int64_t length) {
     return n < wanted ? n : wanted;
 }
 
-/* Longest beginning that ends at a cut and has at most `most` tokens; 0 when there is none. */
+/* Finds the longest beginning of the text that ends at a cut and has at most `most` tokens. *cut is
+ * its size, 0 when there is none, and *length its tokens. */
 static ckvc_status longest_beginning(const builder *b, const char *text, size_t n, int64_t most,
                                      size_t *cut, int64_t *length) {
     n = ckvc_utf8_floor(text, search_window(n, most));
@@ -110,7 +112,8 @@ static ckvc_status longest_beginning(const builder *b, const char *text, size_t 
     return CKVC_OK;
 }
 
-/* Shortest beginning that ends at a cut and has `least` tokens; 0 when the text is too short. */
+/* Finds the shortest beginning of the text that ends at a cut and has at least `least` tokens. *cut
+ * is its size, 0 when the text is too short. */
 static ckvc_status shortest(const builder *b, const char *text, size_t n, int64_t least,
                             size_t *cut) {
     size_t at;
@@ -132,8 +135,8 @@ static size_t next_paragraph(const char *text, size_t n, size_t at) {
     return at;
 }
 
-/* A prompt of about `wanted` tokens and its continuation from s->start on; s->end is 0 where the
- * text does not give them. */
+/* Cuts a prompt of about `wanted` tokens and its continuation, from s->start on. s->end stays 0
+ * where the text does not give them. */
 static ckvc_status cut_span(const builder *b, int64_t wanted, span *s) {
     const build_options *o = b->o;
     const char *text = s->document->text + s->start;
@@ -157,13 +160,13 @@ typedef struct piece {
     size_t n;
 } piece;
 
-/* What follows a prompt, as the template of a conversation writes it. */
+/* Returns what follows a prompt as the chat template writes it. */
 static piece answer_of(const build_options *o, piece tail) {
     chat_answer(&o->chat, &tail.text, &tail.n);
     return tail;
 }
 
-/* All of a conversation, where it is of a length that is wanted. */
+/* Takes all of a conversation. *s is zeroed where it is not of a length that is wanted. */
 static ckvc_status whole_conversation(builder *b, const corpus_document *d, span *s) {
     const build_options *o = b->o;
     const manifest_entry *e = &d->conversation;
@@ -181,7 +184,8 @@ static ckvc_status whole_conversation(builder *b, const corpus_document *d, span
     return CKVC_OK;
 }
 
-/* The document's next span of prose, drawn length and continuation. */
+/* Takes the document's next span of prose, a prompt of a length that is drawn and its continuation.
+ * *s is zeroed when the document has none left. */
 static ckvc_status next_span(builder *b, size_t document, span *s) {
     const corpus_document *d = &b->c->documents[document];
     const build_options *o = b->o;
@@ -212,7 +216,7 @@ static ckvc_status next_span(builder *b, size_t document, span *s) {
     return CKVC_OK;
 }
 
-/* The next span of the next source that has one. Too little text is an error. */
+/* Takes the next span of the next source that has one. CKVC_E_DATA when no source has. */
 static ckvc_status take_span(builder *b, span *s) {
     for (size_t tried = 0; tried < b->n_sources; tried++) {
         source_state *source = &b->sources[b->turn++ % b->n_sources];
@@ -234,7 +238,8 @@ static ckvc_status take_span(builder *b, span *s) {
 
 /* ---- entries ---- */
 
-/* Where a document or prompt stands in the draw of splits: from 0 to 1, by its name alone. */
+/* Returns the place of a document or prompt in the draw of splits, at least 0 and below 1. It
+ * depends on the seed and the name alone, so that more text changes no document's split. */
 static double draw_fraction(const build_options *o, const char *source, const char *name) {
     CKVC_AUTO_FREE char *named =
         ckvc_format("%llu\n%s\n%s", (unsigned long long)o->seed, source, name);
@@ -245,7 +250,7 @@ static double draw_fraction(const build_options *o, const char *source, const ch
     return place;
 }
 
-/* A split's number; n_splits: the rest. */
+/* Returns the number of a document's split; n_splits stands for the rest (--split-rest). */
 static int split_of(const builder *b, const corpus_document *d) {
     const double place = b->places[d - b->c->documents];
     double upto = 0.0;
@@ -272,7 +277,8 @@ static void copy_messages(const manifest_entry *from, manifest_entry *to) {
     }
 }
 
-/* False when the same prompt is there already. */
+/* Adds a prompt to the manifest. Returns false, and counts it, when the same prompt is there
+ * already. */
 static bool add_entry(builder *b, const char *source, const span *s, piece text, piece tail,
                       int64_t length) {
     built_manifest *m = b->out;
@@ -325,7 +331,8 @@ static ckvc_status add_text_prompt(builder *b) {
 
 /* ---- retrieval prompts ---- */
 
-/* Questions until the continuation is long enough, or every fact has been asked for. */
+/* Asks for one fact after the other until the answers are as long as a continuation must be, or
+ * every fact has been asked for. */
 static ckvc_status enough_answers(const builder *b, const retrieval_plan *plan, ckvc_buffer *out,
                                   int64_t *length) {
     for (int asked = 1; asked <= plan->n_facts; asked++) {
@@ -336,8 +343,9 @@ static ckvc_status enough_answers(const builder *b, const retrieval_plan *plan, 
     return CKVC_OK;
 }
 
-/* 4, 8 or 12 facts; more while the questions about them are too short for the continuation, fewer
- * while stating them takes over half of the prompt: the filler is what they have to be found in. */
+/* Draws 4, 8 or 12 facts. It takes more of them while the answers are too short for a continuation.
+ * It takes fewer while the facts fill over half of the prompt, because the filler is what they have
+ * to be found in. */
 static ckvc_status draw_facts(const builder *b, ckvc_rng rng, int64_t wanted, retrieval_plan *plan,
                               ckvc_buffer *answers) {
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer bare = {0};
@@ -360,7 +368,8 @@ static ckvc_status draw_facts(const builder *b, ckvc_rng rng, int64_t wanted, re
     }
 }
 
-/* As much filler as the wanted length leaves room for; *length 0 when even none is too long. */
+/* Writes the prompt with as much filler as the wanted length leaves room for. *length is 0 when the
+ * prompt is too long even without any. */
 static ckvc_status fit_filler(const builder *b, const retrieval_plan *plan, piece filler,
                               int64_t wanted, ckvc_buffer *out, int64_t *length) {
     size_t low = 0, high = filler.n; /* bytes: low fits, above high does not */
@@ -445,7 +454,9 @@ static void order_documents(builder *b) {
     place_documents(b);
 }
 
-/* A bit of every document rather than the first ones whole; any script where ASCII has too few. */
+/* Collects the words of which facts are made. It takes them from the beginnings of many documents,
+ * not from the whole of a few. Words of any script are taken only where those in ASCII are too
+ * few. */
 static ckvc_status collect_words(builder *b) {
     enum { PART = 2000 };
     for (int any_script = 0; any_script < 2 && b->words.n < RETRIEVAL_MIN_WORDS; any_script++) {
@@ -469,9 +480,9 @@ typedef struct placed {
     manifest_entry *entry;
 } placed;
 
-/* How many prompts each split gets where documents are too few to be drawn from: its share, rounded
- * so that all of them make what their shares do together, and at least one; and the rest likewise.
- */
+/* Decides how many prompts each split gets where there are too few documents for a draw. A split
+ * gets its share, rounded so that the sums of the first splits are right, too, and at least one
+ * prompt. So does the rest, where it has a share. */
 static ckvc_status few_counts(const builder *b, bool has_rest, int64_t *counts) {
     const build_options *o = b->o;
     int64_t left = b->n_prompts, waiting = has_rest; /* for their one */
@@ -494,8 +505,8 @@ static ckvc_status few_counts(const builder *b, bool has_rest, int64_t *counts) 
     return CKVC_OK;
 }
 
-/* Where the draw of documents leaves a split without prompts, as that of a few documents does, the
- * prompts are dealt instead: those of one document may then stand in several splits. */
+/* Deals out the prompts one by one where the draw of documents has left a split without any, as
+ * happens with few documents. The prompts of one document may then stand in several splits. */
 static ckvc_status deal_few(builder *b) {
     const build_options *o = b->o;
     int64_t counts[BUILD_MAX_SPLITS + 1];

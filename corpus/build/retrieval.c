@@ -46,8 +46,9 @@ static size_t add_ascii_run(vocabulary *v, const char *text, size_t n, size_t st
     return end;
 }
 
-/* A run of letters of any script: the whole of it, or where spaces do not end words its first
- * characters, as a reader counts them (graphemes). None that is written with capitals or digits. */
+/* Adds a run of letters of any script as a word and returns where the run ends. In scripts without
+ * spaces only its first characters, as a reader counts them (graphemes), are a word. A run with
+ * capitals or digits gives no word. */
 static size_t add_run(vocabulary *v, const char *text, size_t n, size_t start) {
     const int32_t first = char_at(text + start, n - start);
     const bool spaceless = char_without_spaces(first);
@@ -148,7 +149,8 @@ static void fill_in(const char *form, const char *key, const char *value, ckvc_b
     }
 }
 
-/* Where a fact may stand in the filler from `at` on: after a line end, else at a space or a cut. */
+/* Returns the first place from `at` on where a fact may stand in the filler: after a line end that
+ * is near, else at a space or a cut. */
 static size_t gap_after(const char *filler, size_t n, size_t at) {
     enum { NEAR = 160 };
     const size_t end = n - at < NEAR ? n : at + NEAR;

@@ -1,4 +1,4 @@
-/* A manifest against evaluation files, line by line: see leak_check.h. */
+/* Compares a manifest with evaluation files line by line: see leak_check.h. */
 #include "corpus/leaks/leak_check.h"
 
 #include <stdio.h>
@@ -35,15 +35,17 @@ typedef struct guard {
     const char *path;
     leak_against *a;
     size_t number;
-    bool self; /* it is the manifest: only its held-out lines count */
+    bool self; /* the file is the manifest itself, of which only held-out lines count */
     uint64_t line;
     /* the line in hand */
     json_scratch scratch;
     word_list text;
     uint64_t *grams;
     size_t cap_grams;
-    unsigned keys; /* of a manifest that it has, as bits */
-    bool foreign;  /* it has others: its "file" and "tokens" are something else */
+    unsigned keys; /* bit k: the line has the member k of a manifest's lines */
+    /* It also has members that no manifest's line has, so that its "file" and "tokens" need not
+     * mean what they mean there. */
+    bool foreign;
     bool looking, leaked;
     char *id;
     bool id_is_string;
@@ -68,7 +70,9 @@ static void guard_fini(guard *g) {
 
 /* ---- the manifest's side ---- */
 
-/* What an entry of the manifest `path` says, tokens decoded: a copy, the caller's to free. */
+/* Copies the text of an entry's prompt or continuation, which is decoded where the entry has
+ * tokens. The caller frees *text. CKVC_E_USAGE for tokens without a tokenizer. `path` is the
+ * manifest's. */
 static ckvc_status copy_entry_text(const char *path, const manifest_entry *e, bool continuation,
                                    const tokenizer *tok, char **text, size_t *n, ckvc_err *err) {
     const entry_part part = entry_part_of(e, continuation);
@@ -85,7 +89,7 @@ static ckvc_status copy_entry_text(const char *path, const manifest_entry *e, bo
     return st == CKVC_OK ? st : ckvc_fail(err, st, "%s:%u: %s", path, e->line, why.text);
 }
 
-/* The words of an entry's prompt or continuation, as one text of prompt number `owner`. */
+/* Adds the words of an entry's prompt or continuation as one text of prompt number `owner`. */
 static ckvc_status add_text(guard *g, const manifest_entry *e, bool continuation, uint32_t owner,
                             ckvc_err *err) {
     const size_t first = g->words.n;
@@ -127,7 +131,8 @@ static ckvc_status add_prompts(guard *g, ckvc_err *err) {
     return CKVC_OK;
 }
 
-/* Whether the manifest has the line's id, a string, and its prompt: UINT32_MAX where held out. */
+/* Whether the line's id is a string that an entry of the manifest has. *number receives the entry's
+ * number among the prompts, or UINT32_MAX where there is none because the entry is held out. */
 static bool has_id(const guard *g, uint32_t *number) {
     const json_t *entry = g->id && g->id_is_string ? json_object_get(g->ids, g->id) : NULL;
     *number = entry ? g->prompt_of[json_integer_value(entry)] : UINT32_MAX;
@@ -149,7 +154,8 @@ static char *cut_name(const char *text) {
                        (int)(n > MAX_NAME_BYTES ? ckvc_utf8_floor(text, MAX_NAME_BYTES) : n), text);
 }
 
-/* A finding in the line in hand, about prompt number p: these words of the manifest's. */
+/* Adds a finding in the line in hand: prompt number p, and the words of the manifest that were
+ * found. Findings beyond o->max_findings are dropped. */
 static void add_finding(guard *g, leak_kind kind, size_t p, const char *field, leak_text words,
                         double jaccard) {
     leak_result *r = g->out;
@@ -210,7 +216,8 @@ static ckvc_status look_at_text(guard *g, const char *field, const char *text, s
     return CKVC_OK;
 }
 
-/* Every leaf: the line's id, whether the line is a manifest's, and (g->looking) its texts. */
+/* Called for every leaf of a line. It notes the line's id and which members of a manifest's line
+ * there are, and compares the texts where g->looking is set. */
 static ckvc_status take_leaf(void *ctx, const json_leaf *leaf, ckvc_err *err) {
     guard *g = ctx;
     const manifest_key k = manifest_key_of(leaf->field);
@@ -227,7 +234,8 @@ static ckvc_status take_leaf(void *ctx, const json_leaf *leaf, ckvc_err *err) {
                                          : CKVC_OK;
 }
 
-/* What a manifest's line names but does not hold: a file's text, tokens. */
+/* Compares the texts that a line of a manifest does not hold itself: that of the file that it
+ * names, and those that its tokens stand for. */
 static ckvc_status look_at_references(guard *g, const char *text, size_t n, ckvc_err *err) {
     const bool file = g->keys & 1u << MANIFEST_KEY_file;
     if (g->foreign || !(g->keys & 1u << MANIFEST_KEY_id) ||

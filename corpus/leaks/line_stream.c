@@ -1,4 +1,4 @@
-/* Lines of a file, hashed and unpacked as they pass: see line_stream.h. */
+/* Reads a file line by line, and hashes and unpacks it on the way: see line_stream.h. */
 #include "corpus/leaks/line_stream.h"
 
 #include <errno.h>
@@ -49,7 +49,7 @@ void line_stream_close(line_stream *s) {
     CKVC_FREE(s->path, s->raw, s->text, s);
 }
 
-/* The file's next bytes into raw; *n 0 at its end. */
+/* Reads the file's next bytes into s->raw. *n is 0 at its end. */
 static ckvc_status read_raw(line_stream *s, size_t *n, ckvc_err *err) {
     ssize_t got;
     do { got = read(s->fd, s->raw, BLOCK_BYTES); } while (got < 0 && errno == EINTR);
@@ -90,7 +90,8 @@ static ckvc_status inflate_more(line_stream *s, ckvc_err *err) {
     return CKVC_OK;
 }
 
-/* More text behind end. */
+/* Reads more text behind s->end, and sets s->at_end when there is none. What was given out before
+ * s->begin is moved out of the way. */
 static ckvc_status read_more(line_stream *s, ckvc_err *err) {
     size_t n;
     if (s->begin) {
@@ -167,13 +168,14 @@ static ckvc_status fail_at(const scanner *s, const char *wanted) {
                      (size_t)(s->at - s->text), wanted);
 }
 
-/* The next character that is no white space; NUL (which stands nowhere in JSON) at the end. */
+/* Goes on to the next character that is no white space, and returns it. At the end it returns a
+ * NUL, which stands nowhere in JSON. */
 static char peek(scanner *s) {
     while (s->at < s->end && *s->at && strchr(" \t\r\n", *s->at)) { s->at++; }
     return (char)(s->at < s->end ? *s->at : '\0');
 }
 
-/* The code unit of \uXXXX at `at`; -1: there is none. */
+/* Returns the code unit of the \uXXXX at `at`, or -1 where there is none. */
 static int32_t code_unit(const scanner *s, const char *at) {
     char digits[5] = "";
     if (s->end - at < 6 || at[0] != '\\' || at[1] != 'u') { return -1; }
@@ -184,7 +186,8 @@ static int32_t code_unit(const scanner *s, const char *at) {
     return (int32_t)strtol(digits, NULL, 16);
 }
 
-/* \uXXXX, with the low half behind a high one; a lone half becomes U+FFFD. */
+/* Appends the character of a \uXXXX, which is two of them for a surrogate pair. Half of a pair
+ * alone becomes U+FFFD. */
 static ckvc_status take_unicode(scanner *s, ckvc_buffer *out) {
     int32_t code = code_unit(s, s->at), low = code_unit(s, s->at + (code < 0 ? 0 : 6));
     if (code < 0) { return fail_at(s, "\\u wants four hexadecimal digits"); }
@@ -199,7 +202,7 @@ static ckvc_status take_unicode(scanner *s, ckvc_buffer *out) {
     return CKVC_OK;
 }
 
-/* A string into out; s->at stands on its first quote. */
+/* Writes the string whose first quote s->at stands on to `out`. */
 static ckvc_status take_string(scanner *s, ckvc_buffer *out) {
     static const char escapes[] = "\"\\/bfnrt", meant[] = "\"\\/\b\f\n\r\t";
     out->size = 0;
@@ -234,7 +237,7 @@ static ckvc_status give_leaf(scanner *s, size_t depth, bool is_string, const cha
 
 static ckvc_status take_value(scanner *s, size_t depth);
 
-/* The members of a container, s->at behind its opening; depth is theirs. */
+/* Takes the members of a container, whose `open` has been read. `depth` is the members'. */
 static ckvc_status take_members(scanner *s, char open, size_t depth) {
     const char close = open == '{' ? '}' : ']';
     for (bool first = true; !first || peek(s) != close; first = false) {

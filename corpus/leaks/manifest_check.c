@@ -1,4 +1,4 @@
-/* Repeats and lengths of a manifest: see manifest_check.h. */
+/* Finds repeats in a manifest and counts lengths: see manifest_check.h. */
 #include "corpus/leaks/manifest_check.h"
 
 #include <jansson.h>
@@ -138,7 +138,8 @@ static bool same_file(const char *a, const char *b) {
     return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-/* "file" of a line is relative to its manifest's folder. */
+/* Refuses a clean manifest in another folder where a line has a "file", because that is a path
+ * relative to the manifest's folder. */
 static ckvc_status check_folder(const manifest *m, const char *path, ckvc_err *err) {
     size_t i = 0;
     while (i < m->n_entries && !m->entries[i].has_file) { i++; }
@@ -166,7 +167,8 @@ ckvc_status manifest_clean_ready(const manifest *m, const char *const *read, siz
     return check_folder(m, path, err);
 }
 
-/* Every line's LF is written when the next line, or the file's end, shows that it has one. */
+/* Copies the lines that are not left out. The LF of a line is written only when the next line, or
+ * the file's size at the end, has shown that the line has one. */
 static ckvc_status copy_lines(const manifest *m, const bool *left_out, line_stream *s, FILE *f,
                               const char *path, ckvc_err *err) {
     char *text, sha256[CKVC_SHA256_HEX];

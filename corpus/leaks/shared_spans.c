@@ -1,9 +1,10 @@
-/* Index of the N-grams of a collection: see shared_spans.h.
+/* An index of the N-grams of a collection: see shared_spans.h.
  *
- * Open addressing over distinct N-grams; a bitmap of hash bits in front of it answers most words of
- * a foreign text from the cache. Equal N-grams at several places hang on a chain, of which the
- * longest continuation is looked for among the first MAX_PLACES: that decides which prompt is
- * named, never whether a span is found. */
+ * It is a hash table with open addressing, which holds each different N-gram once. In front of it a
+ * bitmap of hash bits, small enough for the processor's caches, answers most lookups of a foreign
+ * text. The places of equal N-grams form a chain. Only the first MAX_PLACES of a chain are tried
+ * for the longest shared span, which may decide how long a span is and which prompt is named, but
+ * never whether something is found. */
 #include "corpus/leaks/shared_spans.h"
 
 #include <string.h>
@@ -20,7 +21,7 @@ enum { MAX_PLACES = 64 };
 
 typedef struct gram { /* a distinct N-gram */
     uint64_t hash;
-    uint32_t first, last; /* places in the words: begin and end of the chain */
+    uint32_t first, last; /* the chain's first and last place in the words */
 } gram;
 
 struct leak_index {
@@ -28,7 +29,7 @@ struct leak_index {
     const leak_text *texts;
     size_t n_texts;
     gram *grams;
-    bool *found; /* [n_grams] */
+    bool *found; /* [n_grams] whether a span that was found has it */
     size_t n_grams;
     uint32_t *next;    /* [words] place of the next equal N-gram */
     uint32_t *gram_of; /* [words] NOWHERE where no N-gram begins */
@@ -37,7 +38,7 @@ struct leak_index {
     hash_filter filter; /* of the grams */
 };
 
-/* The text that holds place p. */
+/* Returns the text that the word at place p belongs to. */
 static const leak_text *text_at(const leak_index *x, uint32_t p) {
     size_t low = 0, high = x->n_texts;
     while (high - low > 1) {
@@ -51,7 +52,8 @@ static const leak_text *text_at(const leak_index *x, uint32_t p) {
     return &x->texts[low];
 }
 
-/* The gram of `text` at word i, or NOWHERE; *slot is where it would stand. */
+/* Returns the number of the N-gram of `text` at word i, or NOWHERE when the index does not have it.
+ * *slot receives its place in the table, or the free place where it belongs. */
 static uint32_t find_gram(const leak_index *x, const word_list *text, size_t i, uint64_t hash,
                           size_t *slot) {
     size_t s = hash_mixed(hash) & x->slot_mask;
@@ -202,13 +204,16 @@ static size_t distinct(uint64_t *v, size_t n) {
     return kept;
 }
 
-/* ceil(t * n), never too large by rounding: a prefix may be longer than needed, not shorter. */
+/* Returns ceil(t * n), the least number of a set's n shingles that a near set shares. Rounding must
+ * not make it too large, because prefixes would then be too short; a prefix that is too long only
+ * costs time. */
 static size_t shared_at_least(double t, size_t n) {
     double least = ceil(t * (double)n - 1e-9 * (double)n);
     return least < 1 ? 1 : (size_t)least;
 }
 
-/* Shingles of n of which two sets that are near have to share one. */
+/* Returns the length of a set's prefix. If two sets are near each other, the prefixes of both, in
+ * the same order of shingles, have at least one shingle in common. */
 static size_t prefix_length(const near_index *x, size_t n) {
     return n ? n - shared_at_least(x->threshold, n) + 1 : 0;
 }
@@ -242,7 +247,7 @@ ckvc_status near_index_add(near_index *x, const word_list *w, size_t first, size
     return CKVC_OK;
 }
 
-/* The shingle's slot, or the free one where it would stand. */
+/* Returns the slot of a shingle, or the free slot where it belongs. */
 static shingle *find_slot(const near_index *x, uint64_t hash) {
     size_t s = hash_mixed(hash) & x->slot_mask;
     while (x->slots[s].texts && x->slots[s].hash != hash) { s = (s + 1) & x->slot_mask; }
@@ -259,7 +264,8 @@ static int by_rarity(const void *a, const void *b, void *ctx) {
     return n != m ? (n < m ? -1 : 1) : (x > y) - (x < y);
 }
 
-/* order: the set's shingles, rarest first; returns how many of them the prefix has. */
+/* Writes the set's shingles to x->order, the rarest first, and returns how many of them are its
+ * prefix. */
 static size_t prefix_of(near_index *x, const uint64_t *hashes, size_t n) {
     if (n == 0) { return 0; }
     CKVC_GROW(x->order, x->cap_order, n);
@@ -304,7 +310,8 @@ static double jaccard_of(const uint64_t *a, size_t n, const uint64_t *b, size_t 
     return (double)both / (double)(n + m - both);
 }
 
-/* query [n] ascending and distinct; texts from `end` on are not looked at. */
+/* Finds a text that is near the query among the texts before `end`. query [n] must be ascending and
+ * without repeats. */
 static bool find_near_duplicate(near_index *x, const uint64_t *query, size_t n, size_t end,
                                 near_match *match) {
     if (++x->search == 0) { /* after 2^32 searches old marks would look new */
@@ -330,8 +337,9 @@ static bool find_near_duplicate(near_index *x, const uint64_t *query, size_t n, 
     return false;
 }
 
-/* Whether the n hashes (repeats among them) can hold at most `limit` different ones: false is sure.
- * Different bits are different hashes. */
+/* Whether there may be no more than `limit` different ones among n hashes. False is certain,
+ * because hashes that set different bits are different; true is not, because different hashes may
+ * set the same bit. */
 static bool may_be_at_most(near_index *x, const uint64_t *hashes, size_t n, size_t limit) {
     if (n <= limit || limit >= DISTINCT_BITS / 2) { return true; }
     size_t bits = 64, seen = 0;
@@ -358,7 +366,8 @@ bool near_find(near_index *x, const word_list *w, near_match *match) {
     CKVC_GROW(x->query, x->cap_query, n);
     words_gram_hashes(w, 0, w->n, NEAR_SHINGLE, x->query);
     const size_t known = count_known(x, x->query, n);
-    /* |A & B| is at most `known` and at least t|B|. */
+    /* Where B, the query's set, is near a set A, |A & B| is at most `known` and at least t|B|. So B
+     * has at most known / t shingles. */
     if (known == 0 || !may_be_at_most(x, x->query, n, (size_t)((double)known / x->threshold) + 1)) {
         return false;
     }

@@ -1,4 +1,4 @@
-/* Words of texts: see word_list.h. */
+/* Cuts texts into words: see word_list.h. */
 #include "corpus/leaks/word_list.h"
 
 #include <string.h>
@@ -8,10 +8,11 @@
 #include "lib/base/memory.h"
 #include "lib/base/utf8.h"
 
-/* Longest decomposition of a character is 18 code points (U+FDFA). */
+/* The longest decomposition of a character has 18 code points (U+FDFA). */
 enum { MAX_DECOMPOSED = 32 };
 
-/* Room for `more` bytes of words, and for the words in them: none is taken while a text is read. */
+/* Makes room for `more` bytes of words, and for as many words as these can be, so that nothing is
+ * allocated word by word. */
 static ckvc_status reserve_words(word_list *w, size_t more, ckvc_err *err) {
     CKVC_FAIL_IF(w->n_bytes + more > UINT32_MAX, err, CKVC_E_DATA,
                  "more than %u bytes of words; compare in parts", UINT32_MAX);
@@ -21,7 +22,7 @@ static ckvc_status reserve_words(word_list *w, size_t more, ckvc_err *err) {
     return CKVC_OK;
 }
 
-/* The word in hand: from `start` on, where one is open. */
+/* A word that is being read. It begins at byte `start`, if `open` says that there is one. */
 typedef struct open_word {
     word_list *w;
     size_t start;
@@ -43,7 +44,8 @@ static void end_word(open_word *o) {
     o->open = false;
 }
 
-/* One character beyond ASCII. Decomposed text is at most 18 times 4 bytes, each a word at most. */
+/* Takes a character beyond ASCII. It decomposes to at most 18 characters of 4 bytes, each of which
+ * may be a word of its own. */
 static void take_character(open_word *o, const char *text, size_t n) {
     const utf8proc_option_t how =
         UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT | UTF8PROC_CASEFOLD | UTF8PROC_IGNORE;
@@ -69,7 +71,7 @@ static void take_character(open_word *o, const char *text, size_t n) {
     }
 }
 
-/* ASCII letters and digits in lower case; 0 for all others. */
+/* Returns an ASCII letter or digit in lower case, and 0 for everything else. */
 static char folded(unsigned char c) {
     const unsigned letter = (c | 0x20u) - 'a', digit = c - (unsigned)'0';
     return (char)(digit < 10 ? c : letter < 26 ? letter + 'a' : 0);
@@ -79,7 +81,8 @@ ckvc_status words_append(word_list *w, const char *text, size_t n, ckvc_err *err
     enum { CHUNK = 4096, ROOM = 2 * CHUNK + 256 };
     open_word o = {.w = w};
     for (size_t at = 0; at < n;) {
-        /* ASCII: a character adds at most itself and a space; one that is not follows a chunk. */
+        /* There is room for a chunk of ASCII, in which a character adds at most itself and a space,
+         * and for the character beyond ASCII that may follow it. */
         CKVC_TRY(reserve_words(w, ROOM, err));
         const size_t end = n - at < CHUNK ? n : at + CHUNK;
         while (at < end && (unsigned char)text[at] < 128) {
@@ -119,8 +122,8 @@ bool words_equal(const word_list *a, size_t i, const word_list *b, size_t j, siz
            memcmp(a->bytes + a->begin[i], b->bytes + b->begin[j], size) == 0;
 }
 
-/* H(i) = sum_k hash[i+k] * M^(n-1-k) mod 2^64, rolled: H(i+1) = (H(i) - hash[i] * M^(n-1)) * M +
- * hash[i+n]. */
+/* The hash of the n words from i on is H(i) = sum_k hash[i+k] * M^(n-1-k) mod 2^64. It is computed
+ * from the one before: H(i+1) = (H(i) - hash[i] * M^(n-1)) * M + hash[i+n]. */
 void words_gram_hashes(const word_list *w, size_t first, size_t count, unsigned n, uint64_t *out) {
     const uint64_t M = 0x9E3779B97F4A7C15u; /* odd, so that no word's bits are lost */
     const uint64_t *h = w->hash + first;

@@ -7,6 +7,7 @@
 #include "calib/log/calibrate.h"
 #include "formats/table/table_file.h"
 
+/* What is searched, and with what. All pointers are borrowed. */
 typedef struct grid_pass {
     run_dir *run;
     const char *name; /* "pass-01-head" */
@@ -21,8 +22,8 @@ typedef struct grid_pass {
  * (reward.h). Ties are broken as in a fit.
  *
  * Rewards are checkpointed for each --shard-prompts prompts as grid/NAME-00000.jsonl, without
- * held-out prompts, in lines {"id", "bin_entropy", "bin_perplexity", "reward": [nB][A]}. `out` has
- * no evidence, and its META says what was tried. The status is CKVC_E_STOPPED after a clean stop,
- * which loses at most the checkpoint in hand. */
+ * held-out prompts, in lines {"id", "bin_entropy", "bin_perplexity", "reward": [nB][A]}. *out,
+ * which the caller frees with table_file_free, has no evidence, and its META says what was tried.
+ * The status is CKVC_E_STOPPED after a clean stop, which loses at most the checkpoint in hand. */
 ckvc_status grid_search(const grid_pass *g, table_file **out, pass_counts *counts,
                         ckvc_err *err) CKVC_MUST_CHECK;

@@ -20,6 +20,7 @@
 
 typedef struct cql_counts cql_counts;
 
+/* Returns statistics of no records, which the caller frees with cql_counts_free. */
 cql_counts *cql_counts_create(size_t n_states, size_t n_actions);
 /* Gathers replicates from now on. It must be called before the first record. The status is
  * CKVC_E_MEMORY when the tables would need more than memory_max bytes, and the message says how

@@ -17,11 +17,12 @@
 
 #define CQL_MAX_ACTIONS 4096
 
-/* `gradient` is max_a |g_a / pi_a| over logged actions. It is at most 1e-10 * max(1, max |rbar|)
- * when the state is solved. */
+/* What says that a state is solved. `gradient` is max_a |g_a / pi_a| over logged actions, where g
+ * is the gradient of the objective. It is at most 1e-10 * max(1, max |rbar|) when the state is
+ * solved. */
 typedef struct cql_certificate {
     double gradient;
-    int iterations;
+    int iterations; /* how many steps the root finder took */
 } cql_certificate;
 
 /* Finds the minimiser. n [A] are counts. rbar [A] are mean rewards, and those of actions that were
@@ -50,7 +51,7 @@ typedef struct cql_record {
     uint32_t action;
     double reward;
 } cql_record;
-typedef struct cql_adamw_options {
+typedef struct cql_adamw_options { /* the numbers are those of cql_adamw_defaults */
     double cql_alpha, lr, weight_decay, beta1, beta2, eps; /* 0.75, 3e-4, 0.01, 0.9, 0.999, 1e-8 */
     uint32_t batch, epochs;                                /* 4096, 10 */
 } cql_adamw_options;

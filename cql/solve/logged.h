@@ -41,8 +41,8 @@ typedef struct cql_logged {
 } cql_logged;
 
 /* Creates an object to be filled with an advantage and a loss part per record. With with_part
- * false, parts are not kept. The status is CKVC_E_MEMORY beyond memory_max bytes, here and in
- * cql_logged_add. */
+ * false, parts are not kept. The caller frees *out with cql_logged_free. The status is
+ * CKVC_E_MEMORY beyond memory_max bytes, here and in cql_logged_add. */
 ckvc_status cql_logged_create(size_t n_states, size_t n_actions, bool with_part, size_t memory_max,
                               cql_logged **out, ckvc_err *err) CKVC_MUST_CHECK;
 void cql_logged_free(cql_logged *l);
@@ -53,16 +53,19 @@ void cql_logged_prompt(cql_logged *l, const char *id);
  */
 ckvc_status cql_logged_add(cql_logged *l, size_t state, size_t action, double advantage,
                            double part, double baseline, ckvc_err *err) CKVC_MUST_CHECK;
+/* Ends the filling: sorts the blocks by state and finds the prompts that share a document. After it
+ * nothing may be added. It is called once. */
 void cql_logged_finish(cql_logged *l);
-/* the number of prompts with a record of the state */
+/* Returns how many prompts have a record of the state. */
 size_t cql_logged_prompts(const cql_logged *l, size_t state);
 
 /* Writes n and mean reward [A] of one state, in units of scale, over prompts by weight [n_prompts]
  * (NULL: each once). Returns how many prompts with weight have records of the state. */
 size_t cql_logged_state(const cql_logged *l, size_t state, const uint8_t *weight, cql_reward reward,
                         double scale, uint64_t *n, double *mean);
+/* How a fit chooses an action from records. */
 typedef struct cql_fit {
-    double cql_alpha, scale;
+    double cql_alpha, scale; /* the weight of the conservative term; the unit of rewards */
     ckvc_actions actions;
     cql_reward reward;
 } cql_fit;

@@ -43,8 +43,8 @@ typedef struct variance_bound {
     size_t n_prompts;
     size_t n_actions; /* how many actions have records */
     /* The largest less the smallest advantage that was seen of one prompt and action. */
-    double width, bound;
-    double spread; /* the largest less the smallest mean advantage of an action */
+    double width, bound; /* variance_bounds says what the bound is */
+    double spread;       /* the largest less the smallest mean advantage of an action */
 } variance_bound;
 /* Computes the paper's uniform calibration bound for every state: width sqrt(log(2 A / delta) / (2
  * N)). Twice that bounds the excess of the empirical best. of [S] is written. */
@@ -57,8 +57,8 @@ double variance_count_noise(const cql_fit *fit, const uint64_t *n, const double 
                             uint32_t draws, uint64_t seed, uint64_t state);
 
 /* What decided the choices of one side: the rewards' means, the conservative term, or the penalty.
- * It is computed here alone, both for a fit and for a table that is read. Plain arrays. */
-/* A state is [l][x][b]: S = L * X * nB. */
+ * It is computed here alone, both for a fit and for a table that is read, from plain arrays, which
+ * are borrowed. A state is [l][x][b], so S = L * X * nB. */
 typedef struct decided_from {
     size_t S, X, nB;
     ckvc_actions actions;
@@ -94,6 +94,7 @@ typedef struct decided {
     size_t n_failed; /* in how many states the solver failed: a bug, or unsound evidence */
 } decided;
 
+/* Computes what decided. The caller releases the result with decided_fini. */
 decided decided_of(const decided_from *from);
 void decided_fini(decided *d);
 /* Returns the sums of budget b, or with b = nB those of all budgets. */

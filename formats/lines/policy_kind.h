@@ -9,10 +9,10 @@ typedef struct policy_properties {
     const char *source; /* the paper and the code that it follows; NULL when the policy is ours */
     /* what it costs beside a prefill at whose last rows it looks; NULL when that is nothing */
     const char *cost;
-    /* ranks by the attention of the prompt's last rows, where the prompt's question is, so that
-     * what it keeps serves that question */
+    /* It ranks by the attention of the prompt's last rows, where the prompt's question is, so that
+     * what it keeps serves that question. */
     bool query_aware;
-    /* keeps exactly L·G·B entries; otherwise `entries` of a line says what it used */
+    /* It keeps exactly L·G·B entries. Otherwise `entries` of a line says how many it kept. */
     bool exact;
 } policy_properties;
 
@@ -102,6 +102,7 @@ const policy_properties *policy_properties_of(policy_kind kind);
 /* Returns the kind of this name, that of cake for cake+fit. POLICY_KIND_COUNT or more says that it
  * is none that is scored here. */
 policy_kind policy_kind_named(const char *name);
+/* Tells whether the name ends in POLICY_FIT. */
 bool policy_is_fitted(const char *name);
 /* Tells whether the kind ranks positions without looking at a table's entries. */
 static inline bool policy_is_reference(policy_kind kind) {

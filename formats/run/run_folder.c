@@ -149,8 +149,9 @@ static ckvc_status check_neighbours(const run_dir *r, ckvc_err *err) {
     return CKVC_OK;
 }
 
-/* A temporary name contains the process number, and processes on two machines may have the same
- * one. A part therefore writes under a name of its own first. */
+/* Several parts may begin a run at the same moment, and all of them write the same run.json. A part
+ * therefore publishes the plan under a name of its own and then links it to the common name: that
+ * overwrites nothing, and a file that another part has put there meanwhile is no error. */
 ckvc_status run_write_plan(const run_dir *r, const char *file, const json_t *plan, ckvc_err *err) {
     CKVC_AUTO_FREE char *text = ckvc_json_canonical(plan);
     CKVC_AUTO_FREE char *line = ckvc_format("%s\n", text);

@@ -73,7 +73,8 @@ char *run_plan_difference(const run_dir *r, const json_t *plan);
 run_dir *run_new(const char *path, run_part part);
 /* Takes the run's lock. A part takes the run's lock shared, and its own besides. */
 ckvc_status run_lock(run_dir *r, ckvc_err *err) CKVC_MUST_CHECK;
-/* Writes run.json; whichever part comes first does it. */
+/* Writes the plan to `file`, the path of run.json. All parts of a run may do so at once, since
+ * their plans are the same. A whole run refuses an existing file (CKVC_E_CREATE). */
 ckvc_status run_write_plan(const run_dir *r, const char *file, const json_t *plan,
                            ckvc_err *err) CKVC_MUST_CHECK;
 /* Reads run.json and the journal, and checks that every published shard is there with its size. */

@@ -64,12 +64,13 @@ void token_add_split(token_spec *spec, const char *pattern);
 token_normalizer *token_add_normalizer(token_spec *spec, token_normalizer_kind kind,
                                        const char *from, const char *to);
 void token_add_id(int32_t **ids, size_t *n, int32_t id);
-/* The id of an added token or a piece; -1: there is neither. */
+/* Returns the id of the added token or piece with this text, or -1 where there is neither. */
 int32_t token_id_of(const token_spec *spec, const char *text);
 
-/* How SentencePiece treats white space. `squeeze` removes what is too much. Spaces become U+2581
- * (unless `plain`). One is put in front of what lies between added tokens (`prefix`), or only of
- * the text (`first_only`). */
+/* How SentencePiece treats white space. With `squeeze`, spaces at the ends are removed and runs of
+ * them become one. Unless `plain` is set, spaces then become U+2581. With `prefix`, one is put in
+ * front of every piece of text between added tokens, or with `first_only`, which does nothing under
+ * `plain`, in front of the first. */
 typedef struct token_spaces {
     bool squeeze, plain, prefix, first_only;
 } token_spaces;

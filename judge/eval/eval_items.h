@@ -11,9 +11,10 @@ typedef struct eval_item {
     /* The right answer of another item of the task: of the next one whose answer differs. NULL:
      * there is none. */
     const char *control;
-    /* tokens fed after the kept prompt: a question that was not in it, later turns */
+    /* How many tokens are fed after the kept prompt: a question that was not in it, and later
+     * turns. */
     uint32_t n_question;
-    uint32_t n_reference; /* tokens of the first right answer, which follow */
+    uint32_t n_reference; /* how many tokens the first right answer has, which come after them */
 } eval_item;
 
 typedef struct eval_items {
@@ -27,6 +28,7 @@ typedef struct eval_items {
     char sha256[CKVC_SHA256_HEX]; /* of ids, tokens and lengths */
 } eval_items;
 
+/* How items become tokens. All pointers are borrowed. */
 typedef struct eval_text {
     const tokenizer *tok;
     const model_shape *shape;
@@ -40,11 +42,11 @@ typedef struct eval_text {
  * they are the same tokens whether the question is in the prompt or not. A prompt that is too long
  * for the context (or longer than `longest`) loses the middle of its context (as LongBench's
  * pred.py cuts). Where an item was made for a length, or where nothing would be left to prefill, a
- * prompt that is too long is CKVC_E_DATA. */
+ * prompt that is too long is CKVC_E_DATA. The caller frees *out with eval_items_free. */
 ckvc_status eval_items_make(const eval_text *how, const task_items *from, eval_items **out,
                             ckvc_err *err) CKVC_MUST_CHECK;
 void eval_items_free(eval_items *e);
 CKVC_AUTO_OF(eval_items, eval_items_free)
-/* The tokens for which sequences of an item need room: its question, and its answer or the right
- * one, whichever is longer. */
+/* Returns for how many tokens sequences of an item need room after the kept prompt: its question,
+ * and its answer or the right one, whichever is longer. */
 uint32_t eval_item_behind(const eval_item *e);

@@ -18,10 +18,12 @@
 /* Makes the table that a control stands for. The caller frees it with ckvc_table_free. */
 ckvc_table *policy_control_table(policy_kind control, const ckvc_table *from);
 
-/* The threshold of POLICY_MATCHED: the one under which identity keeps as many positions as a table
- * does, over the prompts that count. */
-/* The number of thresholds that are tried, from 0 (which keeps everything) on: up to 5 in steps of
- * 1/200; with `wide` up to 25 in growing steps, for tables whose heads may keep few. */
+/* POLICY_MATCHED is identity under the one threshold by which it keeps as many positions as a table
+ * does, over the prompts that count.
+ *
+ * So many thresholds are tried, from 0 (which keeps everything) on. They go up to 5 in steps of
+ * 1/200. With `wide`, for tables whose heads may keep few, threshold j is (j/200)^2 and they go up
+ * to 25. */
 enum { MATCHED_STEPS = 1000 };
 
 /* Begin with {0}, then set `wide` before the first prompt. */
@@ -32,7 +34,7 @@ typedef struct matched_tau {
 } matched_tau;
 
 /* What the set of a layer, or of a head, is made of: the utilities u [T]; the last keep_window
- * positions, which are kept under every threshold; the number `most` that is kept at most. */
+ * positions, which are kept under every threshold; and `most`, above which nothing is kept. */
 typedef struct matched_unit {
     const double *u;
     uint32_t n_tokens, keep_window, most;
@@ -40,6 +42,7 @@ typedef struct matched_unit {
 
 /* Adds one set, of which the table keeps `wanted` positions. */
 void matched_tau_add(matched_tau *m, const matched_unit *unit, uint32_t wanted);
-/* Returns the threshold. Where several are equally good (because the limit decides, or because none
- * can match), it is the start table's if that is one of them, else the lowest. */
+/* Returns the threshold. Several can be equally good, because the limit decides or because none can
+ * match. It is then threshold number 180 if that is one of them, else the lowest. Number 180 is the
+ * start table's 0.9; with `wide` it is 0.81. */
 double matched_tau_find(const matched_tau *m);

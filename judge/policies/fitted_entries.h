@@ -5,26 +5,26 @@
 #include "lib/model/model.h"
 #include "lib/policy/policy_parts.h"
 
-/* The entries of which sets are fitted, and by what. */
+/* Says which sets' entries are fitted, and by what. All pointers are borrowed. */
 typedef struct fit_request {
-    session *session; /* it holds the prefilled prompt */
+    session *session; /* holds the prefilled prompt, and gets the fitted entries */
     uint32_t n_tokens;
-    const ckvc_table *table; /* it has a bank */
-    uint32_t block;
-    const double *ridge; /* of all layers, in place of the table's; or NULL */
-    kept_set *sets;      /* [L] those of fitted layers become `fitted` */
+    const ckvc_table *table; /* has a bank */
+    uint32_t block;          /* the block of the table whose queries and ridges are used */
+    const double *ridge;     /* of all layers, in place of the table's; NULL: the table's */
+    kept_set *sets;          /* [L] in layers with a ridge above 0, `fitted` becomes true */
 } fit_request;
 
 typedef struct entry_fitter {
     const model_shape *shape;
-    size_t bytes, scratch_bytes; /* of all it holds; of one head's scratch memory */
-    /* What reference queries are answered with the whole prompt. Candidates that differ in what
-     * they keep, or in the ridge, share it. */
-    size_t n_whole;         /* numbers of a head, at most */
-    double *whole;          /* [L][G][n_whole], as ckvc_fit has it */
-    uint8_t *known;         /* [L][G] whether they are there, ... */
-    const ckvc_table *bank; /* ... by the bank of this table; NULL: of no head */
-    ckvc_bank_use use;      /* and by these queries of it */
+    size_t bytes, scratch_bytes; /* of all that it holds; of one head's scratch memory */
+    /* What the whole prompt answers to reference queries. Candidates that differ in what they keep,
+     * or in the ridge, share these answers. */
+    size_t n_whole;         /* the most numbers that a head has */
+    double *whole;          /* [L][G][n_whole], as ckvc_fit has them */
+    uint8_t *known;         /* [L][G] whether a head's answers are there */
+    const ckvc_table *bank; /* the table whose bank they answer; NULL: none are there */
+    ckvc_bank_use use;      /* the queries of this bank that they answer */
     /* [G][max T][D] of the open layer. The fitted entries of a head come first, as many as it
      * keeps, and then go to their positions. */
     float *keys, *values, *fitted_keys, *fitted_values;
@@ -37,13 +37,16 @@ typedef struct entry_fitter {
     uint32_t layer;
 } entry_fitter;
 
-/* Opens it for prompts of up to max_tokens and for tables whose banks have no more queries than
- * this one's. */
+/* Opens a fitter for prompts of up to max_tokens and for tables whose banks have no more queries
+ * than that of `most`. The caller closes it with entry_fitter_close. `shape` is borrowed. */
 void entry_fitter_open(entry_fitter *f, const model_shape *shape, uint32_t max_tokens,
                        const ckvc_table *most);
 void entry_fitter_close(entry_fitter *f);
-/* Says that the next fit is of another prompt than the one before. */
+/* Says that the next fit is of another prompt than the one before, so that what the whole prompt
+ * answered is computed anew. */
 void entry_fitter_forget(entry_fitter *f);
 
-/* Fits all layers. It does not allocate, and the bytes are the same for any number of threads. */
+/* Fits the entries of all layers with a ridge above 0 and writes them to the session. It does not
+ * allocate, and the result has the same bytes for any number of threads. The status is that of
+ * reading the session's cache. */
 ckvc_status entry_fitter_fit(entry_fitter *f, const fit_request *r, ckvc_err *err) CKVC_MUST_CHECK;

@@ -13,17 +13,18 @@ typedef struct head_scores {
     layer_sums *layer;          /* [L] of the current prompt */
     size_t n, cap, cap_values;
     size_t bytes; /* bytes that are reserved */
-    /* rows and whatever else must be shown; n_rows 0: nothing */
+    /* What a prefill must show: how many last rows of attention, and what else. With n_rows 0 it
+     * has to show nothing. */
     prefill_watcher wanted;
-    const double *frequencies;            /* [D/2] of the session */
+    const double *frequencies;            /* [D/2] of the session; borrowed */
     const reconstruction *reconstruction; /* for scores that repeat the prompt; borrowed */
     double *more;                         /* [L][G][max T] scratch of these scores */
     double *scratch;
     uint32_t n_tokens; /* of the current prompt */
 } head_scores;
 
-/* Adds a score that will be needed. Returns its number, which is that of an equal score where there
- * is one. */
+/* Adds a score that will be needed. Returns its number, which is that of an equal score where one
+ * was added before. */
 size_t head_scores_add(head_scores *h, head_score kind);
 /* Reserves memory for prompts of max_tokens: after the last head_scores_add, before the first
  * prompt. */
@@ -33,16 +34,19 @@ void head_scores_fini(head_scores *h);
  * these frequencies; head_scores_see is called while it runs. */
 void head_scores_begin(head_scores *h, const double *frequencies);
 void head_scores_see(head_scores *h, const prefill_head *head);
-/* Computes the scores that need no watching, after the prefill of these tokens. */
+/* Computes the scores that need no watching, after the prefill of tokens [n_tokens]. The status is
+ * that of what a score computes, such as a second pass over the prompt. */
 ckvc_status head_scores_finish(head_scores *h, session *s, const int32_t *tokens,
                                const prefill_stats *stats, ckvc_err *err) CKVC_MUST_CHECK;
-/* Score number `kind` of a head, [T]. */
+/* Returns score number `kind` of a head, [T]. */
 static inline double *head_scores_at(const head_scores *h, size_t kind, uint32_t layer,
                                      uint32_t head) {
     return h->values[kind] + ((size_t)layer * h->n_heads + head) * h->n_tokens;
 }
 
-/* The doubles of a score's scratch, for T tokens, heads of D and `group` query heads. */
+/* Returns how many doubles of scratch a score needs, for T tokens, heads of D numbers and `group`
+ * query heads to a KV head. */
 size_t head_score_scratch(const head_score *kind, size_t T, size_t D, size_t group);
-/* Puts the first and the last positions of a score s [T] before all others. */
+/* Puts the `first` first and the `last` last positions of a score s [T] before all others, by
+ * giving them +infinity. */
 void head_score_force(uint32_t first, uint32_t last, uint32_t T, double *s);

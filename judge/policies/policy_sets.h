@@ -43,10 +43,11 @@ typedef struct policy_kept {
     uint32_t bin_entropy, bin_ppl;
 } policy_kept;
 
-/* Creates what the policies of `choice` need for prompts of this length; free it with
- * policy_sets_free. CKVC_E_MISMATCH where a table lacks the block of a budget, or the shares that a
- * mode or a policy needs. CKVC_E_USAGE where budgets by layer meet a policy that has capacities of
- * its own, and where the model's heads do not go into a format. */
+/* Creates what the policies of `choice`, which is borrowed, need for prompts up to the longest of
+ * `prompts`. The caller frees *out with policy_sets_free. The status is CKVC_E_MISMATCH where a
+ * table lacks the block of a budget, or the shares that a mode or a policy needs. It is
+ * CKVC_E_USAGE where budgets by layer meet a policy that has capacities of its own, and where the
+ * model's heads do not go into a format. */
 ckvc_status policy_sets_create(const policy_choice *choice, const model_shape *shape,
                                const prompt_list *prompts, policy_sets **out,
                                ckvc_err *err) CKVC_MUST_CHECK;
@@ -55,25 +56,27 @@ CKVC_AUTO_OF(policy_sets, policy_sets_free)
 /* Sets in `limits` what sessions need for the policies, besides prompts and continuations:
  * max_watched, max_targets, max_counted and fitted. */
 void policy_sets_need(const policy_sets *k, session_limits *limits);
-/* Prefills a prompt. It is then the current prompt of the functions below. */
+/* Prefills a prompt in `s` and fills `stats`. It is then the current prompt of the functions below,
+ * and must stay where it is, as must `stats`, until the next one. */
 ckvc_status policy_sets_prefill(policy_sets *k, session *s, const prompt *p, prefill_stats *stats,
                                 ckvc_err *err) CKVC_MUST_CHECK;
 /* Decides what policy `i` keeps of the current prompt under budget number b, and fits the entries
- * of a table that says so. Does not allocate. CKVC_E_DATA where the budget is below what the heads
- * must keep. */
+ * of a table that says so. *out is the object's and is valid until the next decision. The function
+ * does not allocate. The status is CKVC_E_DATA where the budget is below what the heads must
+ * keep. */
 ckvc_status policy_sets_decide(policy_sets *k, size_t i, uint32_t b, const policy_kept **out,
                                ckvc_err *err) CKVC_MUST_CHECK;
-/* The most entries that a KV head keeps beyond its budget, as the mean over all heads of a prompt.
+/* Returns the most entries that KV heads keep beyond their budget, as a mean over a prompt's heads.
  * pyramidkv's steps from layer to layer are whole tokens, which gives (L - 2) / 2; chunkkv has at
  * least a chunk of 10; headkv rounds. The others keep no more than they are given. */
 static inline double policy_sets_beyond(uint32_t n_layers) {
     return n_layers > 22 ? (n_layers - 2) / 2.0 : 10;
 }
-/* The bytes that it holds for the longest prompt. */
+/* Returns the bytes that the object holds for the longest prompt. */
 size_t policy_sets_bytes(const policy_sets *k);
 /* For POLICY_MATCHED, before its sets are asked for: policy_sets_count adds k's current prompt to
- * the counts of `sum`, which has the same policies; policy_sets_match then finds the thresholds
- * from the counts of `of`. */
+ * the counts of `sum`, which has the same policies; policy_sets_match then finds the thresholds of
+ * k from the counts of `of`; policy_sets_tau returns that of policy i under budget number b. */
 ckvc_status policy_sets_count(policy_sets *k, policy_sets *sum, ckvc_err *err) CKVC_MUST_CHECK;
 void policy_sets_match(policy_sets *k, const policy_sets *of);
 double policy_sets_tau(const policy_sets *k, size_t i, uint32_t b);
@@ -87,8 +90,9 @@ typedef struct policy_workers {
     policy_sets *sets[SESSIONS_TOGETHER]; /* [all.n] */
 } policy_workers;
 
-/* CKVC_E_DEVICE where the backend holds caches in float32 alone and f asks for another format, and
- * CKVC_E_USAGE where the model's heads do not go into a format. */
+/* Checks that this model and backend can hold caches in formats f. The status is CKVC_E_DEVICE
+ * where the backend holds caches in float32 alone and f asks for another format, and CKVC_E_USAGE
+ * where the model's heads do not go into a format. */
 ckvc_status policy_check_formats(cache_formats f, const calibrate_inputs *in,
                                  ckvc_err *err) CKVC_MUST_CHECK;
 /* Opens as many workers as the memory plan says (all.items->plan). o says what is asked of the

@@ -20,14 +20,16 @@ typedef struct asked_policy {
     const char *name; /* that a reference with a bank has in lines, such as cake+fit; or NULL */
     /* The score of a table, borrowed; NULL: the choice's. */
     const ckvc_score_kind *score;
+    /* Of a table, in place of the choice's: the least share of B that a set by shares has, and the
+     * ridge by which entries are fitted in all layers. NULL: the choice's. Borrowed. */
     const double *floor;
-    const double
-        *ridge; /* by which a table's entries are fitted in all layers; NULL: the choice's */
+    const double *ridge;
     const cache_formats *formats; /* how what it keeps is held; NULL: as the choice says */
     uint64_t skip;                /* bit b: not asked for under budget number b (`ckvc score`: 0) */
 } asked_policy;
 
-/* The name of a policy in lines, and the table that they name: the one it is given or fitted by. */
+/* The first returns the name of a policy in lines. The second returns the content id of the table
+ * that lines name, which is the one that the policy is given or fitted by; NULL: there is none. */
 static inline const char *asked_policy_name(const asked_policy *p) {
     return p->name ? p->name : policy_kind_name(p->kind);
 }
@@ -60,7 +62,7 @@ typedef struct policy_choice {
     reconstruction_texts texts; /* for kvzip */
 } policy_choice;
 
-/* How what policy i keeps under budget number b is held. */
+/* Returns the formats in which what policy i keeps under budget number b is held. */
 static inline cache_formats policy_formats(const policy_choice *o, size_t i, uint32_t b) {
     return o->list[i].formats ? *o->list[i].formats
            : o->held          ? o->held[b]
@@ -85,23 +87,26 @@ typedef struct table_in_use {
     bool beyond_paper; /* the sets of some block are not the paper's */
 } table_in_use;
 
-/* Checks that a table has a block for every budget, unless nearby blocks may be used. */
+/* Checks that a table has a block for every budget, unless nearby blocks may be used. The status is
+ * CKVC_E_MISMATCH where it lacks one. */
 ckvc_status table_check_budgets(const policy_choice *o, const table_file *f,
                                 ckvc_err *err) CKVC_MUST_CHECK;
-/* Opens a table for a model and prompts of up to max_tokens. Close it even after an error.
- * CKVC_E_MISMATCH: the table lacks something that is asked of it. */
+/* Opens a table, whose members `choice`, `table`, `score` and `name` the caller has set, for a
+ * model and prompts of up to max_tokens. The caller closes it with table_close, even after an
+ * error. The status is CKVC_E_MISMATCH where the table lacks something that is asked of it. */
 ckvc_status table_open(table_in_use *t, const model_shape *shape, uint32_t max_tokens,
                        ckvc_err *err) CKVC_MUST_CHECK;
 void table_close(table_in_use *t);
-/* Checks that the table has the shares that a policy of this kind needs. */
+/* Checks that the table has the shares that a policy of this kind needs. The status is
+ * CKVC_E_MISMATCH where it has none. */
 ckvc_status table_check_shares(const table_in_use *t, policy_kind kind,
                                ckvc_err *err) CKVC_MUST_CHECK;
-/* What the sets of a block are made by. */
+/* Returns the score and the mode by which the sets of a block are made. */
 ckvc_score table_asked(const table_in_use *t, uint32_t block);
-/* Whether this is the paper's way: one budget for every layer, under the paper's operator. */
+/* Tells whether this is the paper's way: one budget for every layer, under the paper's operator. */
 static inline bool asked_is_paper(ckvc_score s) {
     return s.mode == CKVC_MODE_SHARED && s.kind == CKVC_SCORE_PAPER;
 }
-/* What every head keeps at least under a block. Without a table, or where it says nothing, this is
- * a fifth of B, and 8 recent positions. */
+/* Returns what every head keeps at least under a block. Without a table (t NULL), or where it says
+ * nothing, this is a fifth of B, and 8 recent positions. */
 ckvc_c_min table_c_min(const table_in_use *t, uint32_t block);

@@ -5,10 +5,11 @@
  * retention operator as calibration, each table with its own kind of operator. So do two baselines:
  *
  *   identity  every weight is 1.0 and every threshold 0.9
+ *
  *   matched   identity under the one threshold that keeps as many tokens as a table does, on
- *             average over the held-out prompts (over all prompts where none is held out). It is
- * the control for "more tokens kept" (paper.md section 2, confound). There is one for each table
- * and budget.
+ *             average over the held-out prompts (over all prompts where none is held out). There
+ *             is one for each table and budget. It is the control for "more tokens kept" (paper.md
+ *             section 2, confound).
  *
  * Controls of a table and references are described in policies/policy_sets.h. A reference keeps
  * min(B, T) positions in every layer; one that is given a table keeps, in each layer of each
@@ -25,7 +26,8 @@
 typedef struct score_options {
     policy_choice choice;
     bool sets; /* print the kept positions, too */
-    /* measure the attention that a set leaves out; print utilities */
+    /* Whether to measure the attention that a set leaves out, and to print the utilities by which
+     * positions were ranked. */
     bool attention_error, utilities;
     const char *vectors; /* the file to which alpha and rho are written, or NULL */
     bool force;
@@ -44,7 +46,7 @@ typedef struct score_summary { /* one for each policy and budget, in that order 
     asked_policy policy;
     double budget, tau; /* tau: the threshold found for POLICY_MATCHED */
     size_t n;
-    /* in nats per token; in tokens per layer, or per head */
+    /* Rewards and KL are in nats per token, kept_mean in tokens per layer, or per KV head. */
     double reward_mean, kl_mean, kept_mean;
 } score_summary;
 
@@ -58,13 +60,16 @@ ckvc_status score_count_done(const calibrate_inputs *in, const score_options *o,
 ckvc_status score_prompts(const calibrate_inputs *in, const score_options *o, ckvc_buffer *lines,
                           score_summary *summary, ckvc_err *err) CKVC_MUST_CHECK;
 
-/* What all prompts cost, measured by doing the longest one once: an upper bound. */
+/* What all prompts cost. It is measured by doing the longest one once, so that it is an upper
+ * bound. */
 typedef struct score_forecast {
     memory_plan memory;
     uint32_t n_tokens, n_continuation; /* of the longest prompt */
-    /* of it: the prefill; everything that is asked of it, prefill included */
+    /* Seconds of the longest prompt: its prefill alone, and all that is asked of it, the prefill
+     * included. */
     double prefill_s, prompt_s;
-    /* of a pass: making copies of weights that do not stay; a prefill without these */
+    /* Seconds of one pass through the layers: copy_s makes the copies of weights that do not stay,
+     * compute_s is what a prefill takes without them. */
     double copy_s, compute_s;
     double hours, disk_bytes;
 } score_forecast;

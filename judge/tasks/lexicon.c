@@ -1,4 +1,4 @@
-
+/* The words that tasks are made of, and the text in which needles lie. See lexicon.h. */
 #include "judge/tasks/lexicon.h"
 
 #include <stdio.h>

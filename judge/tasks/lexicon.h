@@ -10,15 +10,15 @@
 
 enum { LEXICON_NAME_BYTES = 40 };
 
-uint32_t lexicon_nouns(void); /* number of nouns */
-const char *lexicon_noun(uint32_t i);
+uint32_t lexicon_nouns(void);         /* number of nouns */
+const char *lexicon_noun(uint32_t i); /* i below lexicon_nouns() */
 
 /* Draws n different numbers below `of` (n <= of) into out, in random order. */
 void lexicon_draw(ckvc_rng *rng, uint32_t of, uint32_t *out, uint32_t n);
 
-/* Writes to out[LEXICON_NAME_BYTES]: lexicon_name a name such as "bronze-barrel", number i of
- * lexicon_names(); the others seven digits that do not begin with 0, and a UUID of version 4 (RFC
- * 9562). */
+/* All three write a NUL-terminated text to out. lexicon_name writes a name such as "bronze-barrel",
+ * which is number i of lexicon_names(). lexicon_number draws seven digits that do not begin with 0,
+ * and lexicon_uuid draws a UUID of version 4 (RFC 9562). */
 uint32_t lexicon_names(void);
 void lexicon_name(uint32_t i, char out[LEXICON_NAME_BYTES]);
 void lexicon_number(ckvc_rng *rng, char out[LEXICON_NAME_BYTES]);
@@ -32,14 +32,15 @@ typedef struct haystack { /* all zero: made-up sentences */
     size_t n;
 } haystack;
 
-/* Reads a text file of at most 256 MiB. CKVC_E_DATA where it is not UTF-8 or has no sentence. A
+/* Reads a text file of at most 256 MiB into *out, which the caller releases with haystack_fini. A
  * sentence ends at '.', '!' or '?' before white space, at an empty line, or at the first space
- * after 400 bytes. */
+ * after 400 bytes. The status is CKVC_E_DATA where the file is not UTF-8 or has no sentence, and
+ * CKVC_E_NOINPUT where there is none. */
 ckvc_status haystack_read(const char *path, haystack *out, ckvc_err *err) CKVC_MUST_CHECK;
 void haystack_fini(haystack *h);
 
-/* A walk over sentences in their order. In a file it begins at a random place, and goes on from the
- * file's beginning after its end. */
+/* A walk over the sentences of `hay`, which is borrowed, in their order. In a file it begins at a
+ * random place, and goes on from the file's beginning after its end. */
 typedef struct haystack_walk {
     const haystack *hay;
     size_t next;

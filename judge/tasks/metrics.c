@@ -1,3 +1,4 @@
+/* Scores of answers' texts. See metrics.h. */
 #include "judge/tasks/metrics.h"
 
 #include <ctype.h>

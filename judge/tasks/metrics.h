@@ -3,12 +3,16 @@
 
 #include <stddef.h>
 
-/* match-all        RULER's string_match_all: the share of the expected answers that occur in the
- *                  answer, ignoring case (NVIDIA/RULER, scripts/eval/synthetic/constants.py)
- * match-part       RULER's string_match_part: 1 where any of them occurs classification
- * LongBench's (THUDM/LongBench, LongBench/metrics.py): 1 over the number of labels
- *                  that occur in the answer, if the right one is among them; the best of the
- *                  expected ones */
+/* The metrics:
+ *
+ *   match-all        RULER's string_match_all: the share of the expected answers that occur in the
+ *                    answer, ignoring case (NVIDIA/RULER, scripts/eval/synthetic/constants.py)
+ *
+ *   match-part       RULER's string_match_part: 1 where any of them occurs, else 0
+ *
+ *   classification   LongBench's (THUDM/LongBench, LongBench/metrics.py): 1 over the number of
+ *                    labels that occur in the answer, if the right one is among them, else 0. Of
+ *                    several expected labels the one with the highest score counts. */
 #define TASK_METRICS(X)                                                                            \
     X(MATCH_ALL, "match-all")                                                                      \
     X(MATCH_PART, "match-part")                                                                    \

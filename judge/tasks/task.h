@@ -50,7 +50,7 @@ typedef struct task_items {
 } task_items;
 void task_items_fini(task_items *list);
 
-/* Counts the tokens of a text for the caller's model. */
+/* Writes to *tokens how many tokens text [n bytes] has for the caller's model. */
 typedef ckvc_status (*task_count_fn)(void *of, const char *text, size_t n, size_t *tokens,
                                      ckvc_err *err);
 
@@ -75,15 +75,15 @@ typedef struct task_options {
  * what else is asked for. Every answer occurs in the context exactly as often as its task says.
  * There is at least one item.
  *
- * CKVC_E_USAGE: there is no such task. CKVC_E_NOINPUT: the haystack is not there. CKVC_E_DATA: a
- * length is too short for a task, or a haystack has no sentences. Release *out with task_items_fini
- * in every case. */
+ * The status is CKVC_E_USAGE where there is no such task, CKVC_E_NOINPUT where the haystack is not
+ * there, and CKVC_E_DATA where a length is too short for a task or a haystack has no sentences. The
+ * caller releases *out with task_items_fini in every case. */
 ckvc_status task_items_make(const char *names, const task_options *options, task_items *out,
                             ckvc_err *err) CKVC_MUST_CHECK;
 
-/* The score of an answer's text under the item's metric, from 0 to 1. The answer is NUL-terminated
- * UTF-8. */
+/* Returns the score of an answer's text under the item's metric, from 0 to 1. The answer is
+ * NUL-terminated UTF-8. */
 double task_score(const task_item *item, const char *answer);
 
-/* Everything about an item, for people to read. The caller owns the reference. */
+/* Returns everything about an item, for people to read, as a new reference. */
 json_t *task_item_json(const task_item *item);

@@ -12,10 +12,12 @@
 typedef struct task_draft { /* an item while it is written; everything random comes from rng */
     const struct task_kind *kind;
     ckvc_rng rng; /* of this item and attempt: the same for every number of units */
-    double depth; /* the one asked for; set by write where the task leaves it to chance */
-    uint32_t length;
+    /* Where the needle is asked for: 0 is the context's beginning, 1 its end. A task that is not
+     * `placed` leaves it unused. */
+    double depth;
+    uint32_t length; /* tokens that the prompt aims at */
     const haystack *hay;
-    bool full; /* set by write: more units would add nothing */
+    bool full; /* whether more units would add nothing; no task says so today */
     ckvc_buffer text;
     task_item *item; /* write sets its answers, question_at and reply_at */
 } task_draft;
@@ -32,7 +34,7 @@ typedef struct task_kind {
     /* How often an answer must occur in the context; 0: the task ensures this by itself. */
     uint32_t times;
     bool placed;     /* makes an item for each of the depths asked for */
-    bool first_line; /* as task_item's */
+    bool first_line; /* as in task_item, like `plain` */
     bool plain;
 } task_kind;
 
@@ -46,13 +48,14 @@ typedef struct task_kind {
 /* Each list ends with a kind that has no name. */
 extern const task_kind task_needles[], task_tracking[], task_word_lists[], task_records[];
 
+/* Adds a copy of an answer to those of the draft's item. */
 static inline void task_answer(task_draft *d, const char *answer) {
     task_item *item = d->item;
     item->answers = ckvc_realloc_array(item->answers, item->n_answers + 1, sizeof *item->answers);
     item->answers[item->n_answers++] = ckvc_strdup(answer);
 }
 
-/* How many of the units stand before something at a depth. */
+/* Returns how many of the units stand before something that lies at a depth of 0 to 1. */
 static inline uint32_t task_place(double depth, uint32_t units) {
     return (uint32_t)floor(depth * units + 0.5);
 }

@@ -71,7 +71,7 @@ static inline int64_t be_matrix_row(const be_matrix *m, int64_t r) {
 typedef struct be_attention_shape {
     int32_t n_heads, n_kv_heads, head_dim;
     int32_t window; /* sliding window: query j sees keys j-window < t <= j; 0: all t <= j */
-    float scale;    /* 1/sqrt(D) */
+    float scale;    /* what a product of query and key is multiplied by, 1/sqrt(D) in most models */
 } be_attention_shape;
 
 /* What rows predict: p [n_rows][V] = softmax(W x), and log_p[r] = sum of p log p in nats, on the
@@ -218,7 +218,7 @@ typedef struct backend_ops {
      * allocates. inv_freq [D/2] as in rope. */
     void (*reserve)(backend *be, const be_attention_shape *s, const double *inv_freq,
                     const be_extent *most);
-    /* The bytes that reserve allocates. */
+    /* About the bytes that reserve allocates, for plans; nothing is allocated. */
     size_t (*scratch_bytes)(const backend *be, const be_attention_shape *s, const be_extent *most);
 
     /* Buffers hold n float32 values, zeroed. read and write copy n values from `offset` on. Where a
@@ -378,12 +378,14 @@ static inline int64_t be_padded_rows(int64_t n) {
  *   "auto"      cuda where it is built in and a device answers, else cpu
  *
  * The pool is borrowed and must outlive the backend. BLAS is limited to one thread, as parallel
- * work is divided over the pool. Kernels are checked before they are used:
- * one that fails and was not asked for by name is replaced by the next, with a warning. */
+ * work is divided over the pool. Kernels are checked before they are used: one that fails and was
+ * not asked for by name is replaced by the next, with a warning. Free *out with backend_destroy; it
+ * is NULL after a failure. */
 ckvc_status backend_create(const char *kind, ckvc_compute compute, ckvc_pool *pool, backend **out,
                            ckvc_err *err) CKVC_MUST_CHECK;
-/* The kinds that are built in, "cpu, openblas"; for "cuda" also the device, or what is missing. */
+/* Returns the kinds that are built in, such as "cpu, openblas". */
 const char *backend_kinds(void);
+/* Writes into text [n] the device that "cuda" would use, or what is missing for it. */
 void backend_cuda_text(char *text, size_t n);
 static inline void backend_destroy(backend *be) {
     if (be) { be->ops->destroy(be); }

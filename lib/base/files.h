@@ -33,9 +33,10 @@ ckvc_status ckvc_file_open(const char *path, int *fd, struct stat *info,
 ckvc_status ckvc_download_check(const char *path, const void *bytes, size_t n,
                                 ckvc_err *err) CKVC_MUST_CHECK;
 
-/* A read-only mapping of a regular file. Symbolic links are followed; anything but a regular file
- * is refused. The bytes are valid until the map is closed. A file of 0 bytes gives data "" and size
- * 0. */
+/* A read-only mapping of a regular file, symbolic links followed. A file of 0 bytes gives data ""
+ * and size 0. The bytes are valid until ckvc_map_close, which also accepts a zeroed struct and one
+ * that could not be opened. The errors are those of ckvc_file_open, and CKVC_E_SYSTEM where the
+ * file cannot be mapped. */
 typedef struct ckvc_map {
     const uint8_t *data;
     uint64_t size;
@@ -51,16 +52,20 @@ ckvc_status ckvc_maps_check(ckvc_err *err) CKVC_MUST_CHECK;
  * that a signal handler can call it. */
 const char *ckvc_map_at(const void *address);
 
-/* Reads a regular file of at most cap bytes; *out (NUL-terminated) is the caller's to free. */
+/* Reads a regular file of at most cap bytes. *out has a NUL after its *size bytes and is the
+ * caller's to free. CKVC_E_DATA for a larger file, CKVC_E_IO where reading fails; the other errors
+ * are those of ckvc_file_open. */
 ckvc_status ckvc_file_read(const char *path, size_t cap, char **out, size_t *size,
                            ckvc_err *err) CKVC_MUST_CHECK;
 /* Opens a file that we go on writing for reading and writing, and makes it if it is missing. What
  * an existing file holds stays. Only a regular file is accepted, because a link may lead to
  * somebody else's file and a pipe may have no reader; anything else is CKVC_E_CREATE. */
 ckvc_status ckvc_open_kept(const char *path, int *fd, ckvc_err *err) CKVC_MUST_CHECK;
+/* Whether anything has this name, be it a file, a folder or a symbolic link that leads nowhere. */
 bool ckvc_file_exists(const char *path);
 /* Whether path is a regular file that holds these n bytes and nothing else. */
 bool ckvc_file_holds(const char *path, const void *data, size_t n);
+/* Whether path is a folder, or a symbolic link to one. */
 bool ckvc_is_dir(const char *path);
 /* Whether path is the file or folder `other` or lies below it, symbolic links followed. It also
  * answers for a path that does not exist yet. */
@@ -71,6 +76,7 @@ ckvc_status ckvc_make_dirs(const char *path, ckvc_err *err) CKVC_MUST_CHECK;
 /* Makes the folder `name` inside `folder`, which may come from elsewhere: a symbolic link in the
  * place of `name` is refused. */
 ckvc_status ckvc_make_dir_in(const char *folder, const char *name, ckvc_err *err) CKVC_MUST_CHECK;
+/* Makes durable which names the folder holds. CKVC_E_IO when that fails. */
 ckvc_status ckvc_fsync_dir(const char *path, ckvc_err *err) CKVC_MUST_CHECK;
 /* "dir/name", which the caller frees. An absolute name, or a dir of NULL, gives name alone. */
 char *ckvc_path_join(const char *dir, const char *name);
@@ -106,7 +112,7 @@ ckvc_status ckvc_publish_bytes(const char *path, const void *data, size_t n, boo
 /* A folder that appears whole: filled under tmp_path beside its final name, then renamed. */
 typedef struct ckvc_new_folder {
     char *path, *tmp_path;
-    int held; /* as of ckvc_publish */
+    int held; /* a descriptor whose lock tells other processes that tmp_path has an owner */
 } ckvc_new_folder;
 /* Makes the temporary folder and all that is missing above it. It removes what killed processes
  * left for this name. */

@@ -1,4 +1,4 @@
-/* See form.h. */
+/* Fills forms: see form.h. */
 #include "lib/base/form.h"
 
 #include <ctype.h>
@@ -9,10 +9,11 @@
 #include "lib/base/progress.h"
 #include "lib/base/utf8_step.h"
 
-/* An item that a # has reached, inside the items around it. */
+/* The item that a # has reached, and in `outer` the item around it. The outermost scopes are the
+ * values that the form is filled from; they have no name and no number. */
 typedef struct scope {
-    const json_t *at, *name; /* name: its key or number */
-    size_t number;           /* from 1 on; 0: no item */
+    const json_t *at, *name; /* the item, and its key in an object or its number in a list */
+    size_t number;           /* which of the items it is, counted from 1 */
     const struct scope *outer;
 } scope;
 
@@ -25,7 +26,7 @@ static const json_t *member_of(const json_t *v, const char *name, size_t n, size
     return json_object_get(v, key);
 }
 
-/* NULL where nothing has that name. */
+/* Looks a name up in the scope and in those around it. Returns NULL where nothing has that name. */
 static const json_t *find(const scope *s, const char *name, size_t n) {
     const json_t *v = NULL;
     if (n == 1 && *name == '@') { return s->name; }
@@ -60,7 +61,7 @@ char *ckvc_form_text(const json_t *v) {
     return text;
 }
 
-/* The characters of a name, as many as there are. */
+/* Returns how many characters at the beginning of the text belong to a name. */
 static size_t name_size(const char *text, size_t n) {
     size_t size = 0;
     while (size < n && (isalnum((unsigned char)text[size]) || strchr("_.@", text[size]))) {
@@ -69,7 +70,8 @@ static size_t name_size(const char *text, size_t n) {
     return size;
 }
 
-/* x times or divided by what "*100/of" says; *n becomes how many of the characters that is. */
+/* Multiplies and divides x as a text such as "*100/of" says. *n is the size of the text, and
+ * becomes the number of its characters that were used. */
 static double scaled(double x, const char *text, size_t *n, const scope *s) {
     size_t i = 0;
     while (i < *n && (text[i] == '*' || text[i] == '/')) {
@@ -84,7 +86,7 @@ static double scaled(double x, const char *text, size_t *n, const scope *s) {
     return x;
 }
 
-/* Appends a value; spec: what stands behind its name, "*100:+8.3f" or nothing. */
+/* Appends a value. `spec` is what stands behind its name, such as "*100:+8.3f" or nothing. */
 static void put(ckvc_buffer *out, const json_t *v, const char *spec, size_t n, const scope *s) {
     size_t scale = n;
     const double x = scaled(json_number_value(v), spec, &scale, s);
@@ -122,7 +124,7 @@ static void fill_item(ckvc_buffer *out, const char *form, size_t n, const json_t
     json_decref(name);
 }
 
-/* The form for each item of a list or member of an object. */
+/* Fills the form once for each item of a list or member of an object. */
 static void fill_each(ckvc_buffer *out, const char *form, size_t n, const json_t *v,
                       const scope *outer) {
     scope s = {.outer = outer};
@@ -136,7 +138,7 @@ static void fill_each(ckvc_buffer *out, const char *form, size_t n, const json_t
     }
 }
 
-/* The form in a field of the width that stands before it. */
+/* Fills a form, and puts the result into a field. `form` begins with the field's width. */
 static void fill_width(ckvc_buffer *out, const char *form, size_t n, const scope *s) {
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer inner = {0};
     char *text;
@@ -146,7 +148,8 @@ static void fill_width(ckvc_buffer *out, const char *form, size_t n, const scope
     ckvc_buffer_printf(out, "%*s", width, (char *)inner.data);
 }
 
-/* Whether v is the word, or below or above the number. */
+/* Whether v is the word (how is '='), or a number below ('<') or above ('>') the one that it
+ * spells. */
 static bool compares(const json_t *v, char how, const char *word, size_t n) {
     CKVC_AUTO_FREE char *text = ckvc_form_text(v);
     if (how == '=') { return strlen(text) == n && memcmp(text, word, n) == 0; }
@@ -154,7 +157,7 @@ static bool compares(const json_t *v, char how, const char *word, size_t n) {
     return json_is_number(v) && (how == '<' ? x < limit : x > limit);
 }
 
-/* What stands between two braces. */
+/* Appends what a field, which is the text between two braces, stands for. */
 static void fill_field(ckvc_buffer *out, const char *field, size_t n, const scope *s) {
     size_t i = name_size(field, n);
     const json_t *v = i ? find(s, field, i) : NULL;

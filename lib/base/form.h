@@ -4,8 +4,10 @@
  * A form is text in which braces hold what to put there:
  *
  *     {name}             the value: a text as it is, a number in its shortest form, "-" for null
- *     {name:-15s}        the same in the sign, width, precision and conversion (s, d, f, g) of
- * printf {name:10t}         seconds as words (ckvc_duration); {name:j} a text as JSON, in ASCII
+ *     {name:-15s}        the same, as printf writes it with this sign, width, precision and
+ *                        conversion (s, d, f or g)
+ *     {name:10t}         a number of seconds in words (ckvc_duration), in a field of that width
+ *     {name:j}           a text as a JSON string, in ASCII
  *     {name*100/of:.1f}  a number times a number or another value, or divided by it; by 0 gives 0
  *     {name|text}        the value, or the text where there is none
  *     {name?text}        the text, where there is a value: not null, false, 0, "" or empty
@@ -18,10 +20,12 @@
  *     {~-22 text}        the text in a field of that width; below 0 to the left
  *
  * A text in braces is a form itself. A name is looked up in the item of the innermost #, then in
- * those around it. "." is the item itself, "@" the key of a member or the number of an item from 1
- * on; a.b is member b of a, a.0 the first item of the list a, and a.@ the one with this
- * item's number. A real number is always there,
- * since it was measured; a whole number is a count, and is there where it is not 0. */
+ * those around it. "." is the item itself, and "@" is the key of a member, or the number of an item
+ * counted from 1. a.b is member b of a, a.0 is the first item of the list a, and a.@ is the item of
+ * a that has this item's number.
+ *
+ * Whether there is a number depends on its type: a real number is always there, since it was
+ * measured, but a whole number is a count, and is there only where it is not 0. */
 #pragma once
 
 #include <jansson.h>

@@ -18,16 +18,21 @@ void ckvc_sha256_init(ckvc_sha256 *s);
 void ckvc_sha256_update(ckvc_sha256 *s, const void *data, size_t n);
 void ckvc_sha256_final(ckvc_sha256 *s, uint8_t digest[CKVC_SHA256_BYTES]);
 
+/* All three steps in one call; ckvc_sha256_hex writes the digest as text. */
 void ckvc_sha256_bytes(const void *data, size_t n, uint8_t digest[CKVC_SHA256_BYTES]);
 void ckvc_hex(const uint8_t *bytes, size_t n, char *out /* [2n+1] */);
 void ckvc_sha256_hex(const void *data, size_t n, char out[CKVC_SHA256_HEX]);
-/* Hash of a whole file, read in blocks. */
+/* Writes the hash of a whole file, which is mapped for the time of the call. The errors are those
+ * of ckvc_map_open (files.h). */
 ckvc_status ckvc_sha256_file(const char *path, char out[CKVC_SHA256_HEX],
                              ckvc_err *err) CKVC_MUST_CHECK;
 
-uint32_t ckvc_crc32(uint32_t crc /* 0 at the start */, const void *data, size_t n);
-/* An odd number that is drawn once in each process. Hash tables over what a file says are keyed by
- * it, so that nobody can make a file whose entries collide. No result depends on it. */
+/* Returns the CRC-32 of n more bytes. `crc` is what the call for the bytes before returned, or 0 at
+ * the start. */
+uint32_t ckvc_crc32(uint32_t crc, const void *data, size_t n);
+/* An odd number that is drawn once in each process. A hash table whose keys come from a file uses
+ * it with ckvc_xxh64_keyed, since otherwise somebody could make a file whose keys all collide. It
+ * may decide where an entry lies in such a table, but no result may depend on it. */
 uint64_t ckvc_hash_key(void);
 uint64_t ckvc_xxh64_keyed(const void *data, size_t n, uint64_t key);
 uint64_t ckvc_xxh64(const void *data, size_t n); /* seed 0 */
@@ -46,6 +51,7 @@ typedef struct ckvc_rng {
 } ckvc_rng;
 
 uint64_t ckvc_rng_key(const char *text); /* XXH64 of the text */
+/* Begins the stream of that name. */
 void ckvc_rng_init(ckvc_rng *rng, uint64_t seed, uint64_t key, uint32_t stage);
 uint32_t ckvc_rng_u32(ckvc_rng *rng);
 uint64_t ckvc_rng_u64(ckvc_rng *rng);

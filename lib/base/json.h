@@ -26,18 +26,20 @@ void ckvc_buffer_append(ckvc_buffer *b, const void *data, size_t n);
 void ckvc_buffer_text(ckvc_buffer *b, const char *text); /* without its NUL */
 void ckvc_buffer_printf(ckvc_buffer *b, const char *fmt, ...) CKVC_PRINTF(2, 3);
 void ckvc_buffer_u8(ckvc_buffer *b, uint8_t v);
-void ckvc_buffer_u16(ckvc_buffer *b, uint16_t v); /* little-endian, like all below */
+void ckvc_buffer_u16(ckvc_buffer *b, uint16_t v); /* little-endian, like the next two */
 void ckvc_buffer_u32(ckvc_buffer *b, uint32_t v);
 void ckvc_buffer_u64(ckvc_buffer *b, uint64_t v);
 
 /* ckvc_json_read parses a file of at most cap bytes, ckvc_json_parse a text of n bytes that
- * messages call `where`. *out is a new reference (json_decref). */
+ * messages call `where`. *out is a new reference (json_decref), or NULL after a failure.
+ * CKVC_E_DATA for what is no JSON; ckvc_json_read also has the errors of ckvc_file_read and
+ * ckvc_download_check. */
 ckvc_status ckvc_json_read(const char *path, size_t cap, json_t **out,
                            ckvc_err *err) CKVC_MUST_CHECK;
 ckvc_status ckvc_json_parse(const char *text, size_t n, const char *where, json_t **out,
                             ckvc_err *err) CKVC_MUST_CHECK;
 
-/* Canonical text; the caller frees. */
+/* Returns the canonical text of a value, which must not be NULL. The caller frees it. */
 char *ckvc_json_canonical(const json_t *value);
 /* Appends one value in canonical form to b. A real that is not finite is written as null, which is
  * the rule of score lines (formats/lines/scores.md). */

@@ -17,14 +17,18 @@
 
 #include "lib/base/status.h"
 
+/* Everywhere below, n is a number of elements and `size` the bytes of one of them. In
+ * ckvc_out_of_memory they serve the message. */
 _Noreturn void ckvc_out_of_memory(size_t n, size_t size);
-void *ckvc_alloc(size_t n, size_t size);
+void *ckvc_alloc(size_t n, size_t size);         /* not zeroed */
 void *ckvc_calloc(size_t n, size_t size);        /* zeroed */
 void *ckvc_alloc_aligned(size_t n, size_t size); /* 64-byte aligned, not zeroed */
+/* Makes an array from the functions above, except the aligned one, n elements long. `old` may be
+ * NULL; its elements are kept as far as there is room. */
 void *ckvc_realloc_array(void *old, size_t n, size_t size);
-void *ckvc_copy(const void *from, size_t n, size_t size);
+void *ckvc_copy(const void *from, size_t n, size_t size); /* a copy of n elements */
 char *ckvc_strdup(const char *text);
-/* n bytes, which may hold NULs, and a NUL behind them */
+/* Copies n bytes, which may hold NULs, and puts a NUL behind them. */
 char *ckvc_text_copy(const char *text, size_t n);
 char *ckvc_format(const char *fmt, ...) CKVC_PRINTF(1, 2); /* asprintf */
 

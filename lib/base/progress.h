@@ -31,10 +31,12 @@ void ckvc_progress_update(uint64_t done, uint64_t units);
 /* Says how many bytes the files of all finished prompts take, and names one of these files or its
  * folder; the path is copied. */
 void ckvc_progress_disk(const char *path, uint64_t bytes);
-/* Adds units that were done inside a prompt; the next update counts them anew. */
+/* Adds units that were done inside a prompt that is still in progress. They count only until the
+ * next update, whose `units` must include them. */
 void ckvc_progress_step(uint64_t units);
 /* Says that a pass inside a prompt has finished this share of a layer. */
 void ckvc_progress_layer(double share);
+/* Ends the job with its last line. */
 void ckvc_progress_finish(void);
 /* Ends a job that was only a step on the way to another: it prints no last line, and the redrawn
  * line is erased. */

@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Sets *out to a*b (or a+b). Returns false when the result does not fit; *out then means nothing.
- */
+/* Sets *out to a*b (or a+b). Returns false when the result does not fit, and *out then means
+ * nothing. */
 static inline bool ckvc_mul_size(size_t a, size_t b, size_t *out) {
     return !__builtin_mul_overflow(a, b, out);
 }

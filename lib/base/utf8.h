@@ -7,15 +7,18 @@
 
 #include "lib/base/utf8_step.h"
 
-/* Offset of the first byte that is not well-formed UTF-8; n when all is well. */
+/* Returns the offset of the first byte that is not well-formed UTF-8, or n when there is none. */
 size_t ckvc_utf8_check(const char *text, size_t n);
-/* Whether the text is well-formed and of one line, that is, without control characters. Such a text
- * can be printed anywhere. */
+/* Whether the text is well-formed UTF-8 without ASCII control characters (bytes below 0x20, and
+ * 0x7F), so that it is a single line. Other characters that a terminal acts on, such as U+009B and
+ * marks of writing direction, may remain: whoever prints the text replaces them
+ * (ckvc_utf8_tame). */
 bool ckvc_utf8_is_line(const char *text, size_t n);
-/* A copy in which U+FFFD replaces every ill-formed run, with a NUL behind its *out_size bytes. The
- * caller frees it. */
+/* Returns a copy in which U+FFFD stands for every ill-formed run, with a NUL behind its *out_size
+ * bytes. The caller frees it. */
 char *ckvc_utf8_replace(const char *text, size_t n, size_t *out_size);
-/* The largest length up to n at which a well-formed text can be cut without cutting a character. */
+/* Returns the largest length up to n at which a well-formed text of n bytes or more can be cut
+ * without cutting a character in two. */
 size_t ckvc_utf8_floor(const char *text, size_t n);
 
 /* The known word that is nearest to a mistyped one by edit distance, or that the mistyped word is

@@ -30,10 +30,12 @@ ckvc_status model_open(model_spec *spec, backend *be, model **out, ckvc_err *err
 void model_close(model *m);
 CKVC_AUTO_OF(model, model_close)
 const model_shape *model_get_shape(const model *m);
-/* 64 hex digits, see formats.md, "Model fingerprint" */
+/* These three texts belong to the model. The fingerprint has 64 hex digits (formats.md, "Model
+ * fingerprint"), the sketch is that of lib/base/sketch.h, and the name is the last component of the
+ * model's path, without .gguf. */
 const char *model_fingerprint(const model *m);
-const char *model_get_sketch(const model *m); /* lib/base/sketch.h */
-const char *model_name(const model *m);       /* the last component of the path, without .gguf */
+const char *model_get_sketch(const model *m);
+const char *model_name(const model *m);
 
 typedef struct session_limits {
     int64_t max_prompt;       /* T */
@@ -55,7 +57,11 @@ typedef struct session_limits {
  * them may be used after out[0] is destroyed. One thread drives all of them. Functions that take
  * several sessions (sessions_prefill and so on) take one layer for all of them before the next one,
  * so that weights that do not stay in memory are copied once. Results have the same bits for any
- * number of sessions. */
+ * number of sessions.
+ *
+ * The model is borrowed and must outlive the sessions. Free each with session_destroy. After a
+ * failure all of `out` is NULL. CKVC_E_USAGE for limits that are below what they must be,
+ * CKVC_E_MEMORY where there is no memory for them. */
 #define SESSIONS_TOGETHER 64
 ckvc_status sessions_create(model *m, session_limits limits, int64_t n, session **out,
                             ckvc_err *err) CKVC_MUST_CHECK;

@@ -154,9 +154,10 @@ typedef struct ckvc_table {
     uint32_t n_features; /* D */
     float *theta;        /* [L][G][D] weights of the features */
     double *mass;        /* [L][G] the factor of each head's softmax */
-    /* The bank of a table with shares: reference queries of other prompts, by which kept entries
-     * are fitted (section 6). NULL and 0 in a table that has none. A query is one
-     * before its rotation, and after the query norm and bias that a model may have. */
+    /* The bank of a table with shares: reference queries, which come from other prompts and by
+     * which kept entries are fitted (section 6). In a table that has no bank, these members are
+     * NULL and 0. The queries are taken after the norm and bias that a model's queries may have,
+     * and before the rotation by position. */
     uint32_t n_bank, bank_dim; /* queries of each query head; numbers of a query (head_dim) */
     float *bank;               /* [L][H][n_bank][bank_dim], rounded to 16 bits in the file */
     /* [L][nB] lambda; 0: the entries of the layer stay as they are under this budget */

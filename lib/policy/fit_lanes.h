@@ -1,9 +1,10 @@
-/* What fitting spends its time in, on vectors of LANES numbers. fit_products.c
+/* The products that fitting spends most of its time in, on vectors of LANES numbers. fit_products.c
  * includes this file once for each type of number and each width. Before including it, define
  * NUMBER (float or double), OUT (the type of what a product is added to), FACTOR (the struct of its
  * left factors), LANES (2 or more), NAME(x) (x with a suffix) and TARGET (the function attribute).
- * Nothing is rounded once for two operations, and no operation combines lanes, so that the width
- * does not show in the results. */
+ *
+ * The results must be the same bits for every width. Therefore a multiplication and the addition
+ * that follows it are rounded one by one, and no operation adds up the numbers of one vector. */
 
 typedef NUMBER NAME(lanes) __attribute__((vector_size(LANES * sizeof(NUMBER))));
 #define V    NAME(lanes)

@@ -22,7 +22,8 @@ typedef struct partial_result {
     /* percentiles 2.5 and 97.5 of r over resampled rows; NaN where r is defined in fewer than half
      * of them */
     double lo, hi;
-    /* Controls that say something: neither constant nor determined by others. */
+    /* How many controls were used, which are those that are neither constant nor determined by the
+     * controls before them. */
     size_t n_controls;
 } partial_result;
 

@@ -12,21 +12,23 @@ typedef enum resample_kind {
     RESAMPLE_HALVES     /* 2k and 2k+1 are the two halves of the k-th random split */
 } resample_kind;
 
-/* What is asked for: how many replicates of which kind (0: none). */
+/* Which kind of resampling is asked for, and how many replicates; 0 asks for none. */
 typedef struct resampling {
     resample_kind kind;
     uint32_t n_replicates;
     uint64_t seed;
 } resampling;
 
-/* weight [R] of a prompt in every replicate; key: ckvc_rng_key of its id, or of its document where
- * it shares one with other prompts: these are drawn together or not at all (Davison and Hinkley
- * 1997, section 3.8; Field and Welsh 2007). */
+/* Writes a prompt's weight in every replicate, weight [n_replicates]. `key` is ckvc_rng_key of the
+ * prompt's id. Where several prompts belong to one document it is that of the document, so that
+ * they are drawn together or not at all (Davison and Hinkley 1997, section 3.8; Field and Welsh
+ * 2007). */
 void resample_weights(uint64_t seed, uint64_t key, resample_kind kind, uint32_t n_replicates,
                       uint8_t *weight);
 
-/* How many different keys [n] there are: what is drawn independently. cluster [n] (may be NULL):
- * the same number where keys are the same, counted from 0 by first appearance. */
+/* Returns how many different keys there are among keys [n], which is how many things are drawn
+ * independently of each other. cluster [n], which may be NULL, receives a number for each key, the
+ * same for equal keys. Numbers count from 0 in the order in which keys first appear. */
 size_t resample_clusters(const uint64_t *keys, size_t n, size_t *cluster);
 
 /* With fewer prompts (or documents of prompts), or with fewer replicates, resampling says

@@ -65,7 +65,8 @@ ckvc_status chat_template_date(chat_template *t, const char *date, ckvc_err *err
  * "chatml" for every ChatML and "none" for an unknown template. */
 const char *chat_style_name(chat_style style);
 const char *chat_style_plan(chat_style style);
-/* Trims an answer of the assistant where the template does so. */
+/* Moves *text and *size so that they leave out the white space around an answer of the assistant,
+ * where the template does so; otherwise it changes nothing. */
 void chat_answer(const chat_template *t, const char **text, size_t *size);
 
 /* Renders messages [n] under the template, to the text of transformers' apply_chat_template

@@ -193,8 +193,9 @@ static ckvc_status refuse(ckvc_err *err, const char *where, size_t at, const cha
     return ckvc_fail(err, CKVC_E_DATA, "%s: character %zu: %s", where, at, what);
 }
 
-/* Finds what the dialects spell alike but understand differently, except escapes. NULL: text does
- * not begin with anything of that kind. */
+/* Returns why a pattern is refused whose rest is `text`, if it begins with something, other than an
+ * escape, that the dialects spell alike but understand differently; else NULL. in_set says that the
+ * text is inside of a set. translate_pattern looks at escapes itself. */
 static const char *ambiguous_escape(const char *text, bool in_set) {
     static const struct {
         const char *text, *why;
@@ -220,7 +221,8 @@ static const char *ambiguous_escape(const char *text, bool in_set) {
                : NULL;
 }
 
-/* Rewrites \s and \S, and refuses what both dialects spell alike but understand differently. */
+/* Appends the pattern to `out` as PCRE2 spells it, which changes \s and \S alone. It refuses what
+ * both dialects spell alike but understand differently (CKVC_E_DATA). */
 static ckvc_status translate_pattern(const token_text *from, const char *where, ckvc_buffer *out,
                                      ckvc_err *err) {
     const char *p = from->bytes;

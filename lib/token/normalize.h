@@ -23,10 +23,10 @@ size_t token_growth_limit(size_t n);
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
-/* Compiles a pattern, number `index` of the file that `name` stands for in messages. costly: with
- * callouts, so that a match can be ended from within; they add half to three times the time of a
- * match. The caller frees *out with pcre2_code_free; it is NULL on failure. CKVC_E_DATA for a
- * pattern that PCRE2 does not accept, and for the few things that the two dialects spell alike but
- * understand differently. */
+/* Compiles a pattern, which is number `index` of the file that `name` stands for in messages. A
+ * costly pattern gets callouts, from which a match that takes too long can be ended; they make a
+ * match take one and a half to four times as long. The caller frees *out with pcre2_code_free; it
+ * is NULL on failure. CKVC_E_DATA for a pattern that PCRE2 does not accept, and for the few things
+ * that the two dialects spell alike but understand differently. */
 ckvc_status split_pattern_compile(const token_text *pattern, const char *name, size_t index,
                                   bool costly, pcre2_code **out, ckvc_err *err) CKVC_MUST_CHECK;

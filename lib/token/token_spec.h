@@ -98,9 +98,9 @@ typedef struct token_spec {
      * patterns the text is one word. */
     token_text *splits;
     size_t n_splits;
-    uint32_t
-        /* Bit i: pattern i may take any amount of time, so the time is looked at within a match. */
-        costly_splits;
+    /* Bit i is set where nothing bounds the time that pattern i takes. Such a pattern is compiled
+     * so that the time is looked at within a match, too. */
+    uint32_t costly_splits;
     /* The ids that stand in front when special tokens are asked for (TemplateProcessing "single").
      * What that template puts after the text ends it; a prompt goes on, so this is left out. */
     int32_t *prefix_ids;
@@ -109,8 +109,9 @@ typedef struct token_spec {
      * are NULL where the files state none. They decide no id, so the fingerprint leaves them
      * out. */
     token_text chat_template, bos, eos;
-    /* From ids to text: byte level undoes the alphabet and has neither of these. Else decode_from
-     * is replaced by decode_to, and then one leading space is cut. */
+    /* From ids to text. Under byte_level the alphabet is undone, and the members below are not
+     * set. Otherwise decode_from is replaced by decode_to, and then one leading space is cut where
+     * decode_strip_left is set. */
     token_text decode_from, decode_to;
     bool decode_strip_left;
 } token_spec;

@@ -46,10 +46,11 @@ typedef struct score_files {
     size_t n_files;
     score_series *series;
     size_t n_series, n_rows;
-    size_t dropped_seen, dropped_split,
-        dropped_twice; /* the last: rows that another file gave already */
-    /* rows that are used, because there is nothing else, although a run took records from their
-     * prompts */
+    /* How many rows were dropped: because a run took records from their prompts, because of their
+     * split, and because another file gave them already. */
+    size_t dropped_seen, dropped_split, dropped_twice;
+    /* How many rows are used, because there is nothing else, although a run took records from their
+     * prompts. */
     size_t used_seen;
     size_t n_marked; /* rows in use that are marked as held out */
     /* [n_utilities] The rows with utilities, each model and prompt once, in the order of models.
@@ -58,12 +59,13 @@ typedef struct score_files {
     size_t n_utilities;
 } score_files;
 
-/* Are both of one model, one budget and one C? */
+/* Tells whether both are of one model, one budget and one C. */
 static inline bool score_same_budget(const score_series *a, const score_series *b) {
     return strcmp(a->model, b->model) == 0 && a->budget == b->budget &&
            a->layer_budgets == b->layer_budgets && a->continuation == b->continuation;
 }
 
+/* Tells whether both are of one setting, as far as it decides sets and losses. */
 static inline bool score_same_setting(const score_series *a, const score_series *b) {
     return setting_compare(&a->setting, &b->setting, SETTING_SCORE | SETTING_CACHE) == 0 &&
            a->setting.compress_after == b->setting.compress_after;
@@ -198,9 +200,8 @@ typedef struct input_run {
     run_dir *dir;
     const char *tag, *name, *title; /* R1 */
     const run_pass *pass;           /* the last pass with baselines; NULL: there is only a scan */
-    const run_pass *scan;           /* a scan, or a pass of demand, score or shares without one */
-    /* is anything fitted from its prompts? Not if it is a scan alone */
-    bool taken;
+    const run_pass *scan;           /* a scan, or without one a pass of demand or score */
+    bool taken;       /* whether something may be fitted from its prompts; false for a scan alone */
     shard *head;      /* the header, without rows, of a shard of pass, else of scan */
     shard_header h;   /* head's */
     uint64_t *starts; /* [passes] hash of the tables that each started from */
@@ -211,7 +212,7 @@ typedef struct input_run {
     gate_binding *cells;     /* [nB][L][E][P], over the baseline rows */
     rollout_counts *savings; /* [CKVC_SIDE_COUNT][L] */
     uint64_t n_records;
-    bool binned;       /* were bins assigned? Not in a bare scan */
+    bool binned;       /* whether bins were assigned, which a bare scan does not do */
     coverage coverage; /* zero: not known */
 } input_run;
 
@@ -230,12 +231,15 @@ typedef struct inputs {
 ckvc_status inputs_load(inputs *in, const report_options *o, ckvc_err *err) CKVC_MUST_CHECK;
 void inputs_free(inputs *in);
 
-/* The index of a cell in input_run.cells. */
+/* Returns the index of a cell in input_run.cells. h must be the run's header; all other arguments
+ * must be below its sizes, except that b may be n_budgets, which gives the number of cells. */
 static inline size_t input_cell(const shard_header *h, size_t b, size_t l, size_t e, size_t p) {
     return ((b * h->n_layers + l) * h->n_entropy_bins + e) * h->n_ppl_bins + p;
 }
-const input_table *input_table_of(const inputs *in, const char *content_id); /* NULL: not here */
-const char *input_run_tags(inputs *in, const input_table *t); /* "R1, R2" of its runs, cut off */
+/* Returns the table of this content id; NULL: it is not among the inputs. */
+const input_table *input_table_of(const inputs *in, const char *content_id);
+/* Returns the tags of the table's runs, such as "R1, R2", cut off after 63 bytes. */
+const char *input_run_tags(inputs *in, const input_table *t);
 
 /* Reads the score files (score_rows.c). */
 ckvc_status score_rows_load(inputs *in, ckvc_err *err) CKVC_MUST_CHECK;
@@ -249,13 +253,15 @@ ckvc_status answer_rows_take(inputs *in, ckvc_err *err) CKVC_MUST_CHECK;
  * not here, or are not its own. */
 ckvc_status own_records_load(inputs *in, ckvc_err *err) CKVC_MUST_CHECK;
 void own_records_free(own_records *s);
+/* Returns what stability.h needs of a side, whose records must be here. */
 stability_fit own_stability(const input_table *t, int side);
 
 /* ---- fitted_from.c: which runs, and which of their passes, a table was fitted from ---- */
 
+/* Reads the first shard of every pass of a run to fill run->starts. */
 ckvc_status fitted_starts(inputs *in, input_run *run, ckvc_err *err) CKVC_MUST_CHECK;
 void fitted_from(inputs *in, input_table *t); /* fills t->runs */
-/* Are the records of the table's gate of that run? */
+/* Tells whether the records of the table's gate are of that run. */
 bool fitted_gate_from(const input_table *t, const input_run *run);
 /* Finds all sets of passes that may be the records of a side, and returns their number. First
  * comes every pass of the side alone, the last of a run first; then those of several runs that

@@ -20,7 +20,8 @@ typedef struct entry {
     double layer, entropy, perplexity, budget; /* a weight's bins are 0 */
     int action;                                /* its place on the grid; -1: not on it */
     double value;                              /* NaN: not known */
-    bool supported; /* are there records? Without counts all entries are shown */
+    /* Whether there are records. Where a table has no counts, this is true of all entries. */
+    bool supported;
 } entry;
 
 /* ---- whether to deploy a table (verdict_numbers.c) ---- */
@@ -82,13 +83,13 @@ typedef struct bootstrap_ends {
 typedef struct difference {
     interval d;
     interval kl; /* KL from the full cache, of the other less that of the one: above 0 is better */
-    /* Does every row have a KL? Then the KL decides what is decided, because it varies less. */
+    /* Whether every row has a KL. Then the KL decides which is better, because it varies less. */
     bool by_kl;
     /* Which prompts these are: those of a source, or of the kind "text" or "retrieval"; NULL:
      * any. */
     const char *source, *kind;
     bool has_lengths, has_bootstrap, equal_tokens;
-    /* do both keep as many entries in each prompt, or in each layer of each prompt? */
+    /* Whether both keep as many entries in each prompt, and in each layer of each prompt. */
     bool equal_prompts, equal_layers;
     uint32_t T_lo, T_hi; /* with has_lengths: prompts from T_lo to T_hi tokens */
     /* n_documents counts several prompts of one document once, and any other prompt for itself */
@@ -101,8 +102,10 @@ typedef struct difference {
 
 typedef struct comparison {
     score_series of, base;
-    bool one_score;                             /* are both under the same score? */
-    difference all, *kinds, *sources, *lengths; /* one behind the other */
+    bool one_score; /* whether both are under the same score */
+    /* Over all prompts, then over those of each kind, source and length. The three arrays lie one
+     * behind the other. */
+    difference all, *kinds, *sources, *lengths;
     size_t n_kinds, n_sources, n_lengths;
 } comparison;
 
@@ -136,7 +139,7 @@ const interval *difference_deciding(const difference *of);
 /* Returns "better", "worse", "no difference shown" or "too few prompts to tell", by the
  * interval. */
 const char *difference_judged(const difference *of);
-/* Is it better or worse, on PART_MIN prompts or more? */
+/* Tells whether it is shown to be better or worse, on PART_MIN prompts or more. */
 bool difference_decided(const difference *of);
 /* Returns where both keep as many entries: "in each layer of each prompt", "in each prompt" or
  * "on average"; NULL: nowhere. */
@@ -146,20 +149,21 @@ json_t *difference_json(const difference *of);
  */
 bool series_difference(report_numbers *n, const score_series *a, const score_series *b,
                        difference *out);
-/* The first: are both of one model, budget and C? The second: also of one table or policy under
- * them? */
+/* The first tells whether both are of one model, budget and C. The second tells whether they are
+ * also of one table or policy. */
 bool series_of_one_setting(const score_series *a, const score_series *b);
 bool series_alike(const score_series *a, const score_series *b);
-/* Is y what x would be with its entries as they were: the same table's sets, where x's entries are
- * fitted? */
+/* Tells whether y is what x would be with its entries as they were: both have the same table's
+ * sets, and x's entries are fitted. */
 bool series_is_unfitted(const score_series *y, const score_series *x);
-/* Did the policy read the prompts a second time before it kept anything? */
+/* Tells whether the policy read the prompts a second time before it kept anything. */
 bool series_reads_twice(const score_series *s);
 /* Returns an object with the title, policy, model, budget and C of a series. */
 json_t *series_named(const score_series *s);
 /* Returns the loss over the full cache: minus the reward, or the KL. */
 interval series_loss(const score_series *s, bool kl);
-/* The formats in which it was scored: are they others than float32, and their names. */
+/* Both are of the formats in which the series was scored: the first tells whether they are others
+ * than float32, the second returns their names. */
 static inline bool series_has_formats(const score_series *s) {
     return !cache_is_plain(setting_formats(&s->setting));
 }
@@ -170,10 +174,11 @@ const comparison *comparison_gain(const score_numbers *s, const comparison *c);
 
 /* ---- losses (loss_numbers.c) ---- */
 
-/* Is it a table, identity or a reference, of which a page shows what they lose? */
+/* Tells whether the series is of a table, identity or a reference, of which a page shows what they
+ * lose. */
 bool series_is_shown(const score_series *s);
 const table_numbers *series_table(const report_numbers *n, const score_series *s); /* or NULL */
-/* What a series is called where nothing but policies differ. */
+/* Returns what a series is called where nothing but policies differ. */
 const char *series_label(const report_numbers *n, const score_series *s);
 
 /* ---- bytes (byte_numbers.c) ---- */
@@ -240,6 +245,7 @@ json_t *spread_json(const sample_spread *s); /* {mean, lo, hi, defined} */
  * for another. */
 void add_sorted(const char **names, size_t *n, const char *name);
 
+/* Returns `count` zeroed elements of type T from the arena of report_numbers n. */
 #define NEW(n, count, T) ((T *)arena_alloc(&(n)->in->arena, (count), sizeof(T)))
 /* Goes through list [n], with x at each element. */
 #define EACH(T, x, list, n) for (const T *x = (list), *x##_end = x + (n); x < x##_end; x++)

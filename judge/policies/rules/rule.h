@@ -73,8 +73,7 @@ typedef struct allot_ask {
     const double *s;                              /* [L][G][T] */
     const layer_sums *layer;                      /* [L] */
     const double *share;                          /* [L][G] of a table, for rules that use shares */
-    /* positions that each head of this table keeps anyway */
-    uint32_t least;
+    uint32_t least;    /* how many positions each head of that table keeps in any case */
     uint64_t *keys;    /* [L][G][T] for rules that sort */
     uint32_t *scratch; /* [L][G + 1] */
 } allot_ask;
@@ -82,7 +81,8 @@ typedef struct allot_ask {
 /* ---- both ---- */
 
 typedef struct policy_rule {
-    /* one set for each KV head; else one for each layer, ranked by the scores of its head 0 */
+    /* Whether there is one set for each KV head. Else there is one for each layer, ranked by the
+     * scores of its head 0. */
     bool by_head;
     bool by_share; /* capacities come from a table's shares */
     bool by_table; /* positions are ranked by a table's scores */
@@ -93,17 +93,17 @@ typedef struct policy_rule {
     bool sorts;   /* its allotment sorts all scores */
     bool repeats; /* its score feeds the prompt once more */
     head_score score;
-    /* u [T]; NULL: positions are ranked by the scores */
+    /* Writes u [T], by which positions are ranked. NULL: they are ranked by the scores. */
     void (*rank)(const rank_ask *a, double *u);
     /* Writes the capacities c [L][G], none of them above T. It is called where B is below T; else
      * everything is kept. NULL: every head keeps B. */
     void (*allot)(const allot_ask *a, uint32_t *c);
 } policy_rule;
 
-/* The rule of a policy; NULL for a table, for what is matched to one and for controls. */
+/* Returns the rule of a policy; NULL for a table, for what is matched to one and for controls. */
 const policy_rule *policy_rule_of(policy_kind kind);
 
-/* The ranking of streamingllm: four sinks first, then the last positions. */
+/* Writes the ranking of streamingllm to u [T]: four sinks come first, then the last positions. */
 void rank_sinks(const rank_ask *a, double *u);
 static inline uint32_t rule_min(uint32_t a, uint32_t b) { return a < b ? a : b; }
 /* Gives every head of layer l the capacity n. */

@@ -89,7 +89,7 @@ static inline int64_t cpu_piece_length(int64_t n, int64_t from, int64_t piece) {
     return n - from < piece ? n - from : piece;
 }
 
-/* The length of a row of scores: whole vectors. */
+/* The length of a row of n scores, which is rounded up to whole vectors. */
 static inline int64_t cpu_score_stride(int64_t n) { return (n + 15) / 16 * 16; }
 /* score [BE_ROW_TILE][stride] = scale q k^T for n keys [n][D], by the product that the backend
  * uses. Rows of q lie H*D apart. */
@@ -124,15 +124,15 @@ static inline void cpu_hold_row(const key_run *to, int32_t head_dim, int64_t i, 
     cache_write(f.values, cache_value_rotation(f, head_dim), value, d,
                 (char *)ckvc_unconst(to->v) + cache_bytes(f.values, d) * (size_t)i);
 }
-/* What was taken out of head g's keys, with positions as in key_mean; nothing for other formats.
- * `angles` must hold all positions (cpu_means_reserve). */
+/* What was taken out of head g's keys. It is empty for formats that take nothing out. positions and
+ * first are those of key_mean. `angles` must hold all positions (cpu_means_reserve). */
 static inline key_mean cpu_mean_of(cache_formats f, const be_key_means *m, const rope_table *angles,
                                    int32_t head_dim, int64_t g, const uint32_t *positions,
                                    int64_t first) {
     if (!cache_takes_mean(f)) { return (key_mean){0}; }
     return (key_mean){m->of_head + g * head_dim, angles->cos, angles->sin, positions, first};
 }
-/* The n positions that head g keeps. */
+/* Returns the positions that head g keeps, [*n]. */
 static inline const uint32_t *cpu_kept_of(const kept_set *kept, int64_t g, int64_t *n) {
     const int64_t set = kept->n_sets == 1 ? 0 : g;
     *n = (int64_t)kept->offsets[set + 1] - (int64_t)kept->offsets[set];

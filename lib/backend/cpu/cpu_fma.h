@@ -19,19 +19,20 @@
 
 #include "lib/backend/backend.h"
 
-/* Inputs of a partial sum: 16 columns of so many stay in the first-level cache. */
+/* The number of inputs of a partial sum. So many inputs of 16 columns fit the first-level cache. */
 #define FMA_DEPTH 384
-/* Keys of a step of attention: a panel of their scores stays there, too. */
+/* The number of keys of a step of attention. A panel of their scores fits that cache, too. */
 #define FMA_KEYS 96
 
-/* What was taken out of the keys of a run: R(p) c, at row i's position p. */
+/* What was taken out of the keys of a run. It is R(p) c for the key at position p, where c is the
+ * head's mean key and R(p) the rotation by position. */
 typedef struct key_mean {
-    const float *c;            /* [D]; NULL: nothing */
+    const float *c;            /* [D]; NULL: nothing was taken out */
     const float *cos, *sin;    /* [positions][D/2] */
-    const uint32_t *positions; /* of the rows; NULL: first, first + 1 ... */
+    const uint32_t *positions; /* of the rows; NULL: they are at first, first + 1 and so on */
     int64_t first;
 } key_mean;
-/* x += factor R(p) c, for row i. */
+/* Adds factor * R(p) c to x [D], where p is the position of row i. */
 static inline void cpu_add_mean(const key_mean *m, int64_t i, int32_t head_dim, float factor,
                                 float *x) {
     const int64_t p = m->positions ? (int64_t)m->positions[i] : m->first + i,
@@ -46,8 +47,8 @@ typedef struct key_run {
     cache_formats formats;
     key_mean mean;
 } key_run;
-/* Rows at ... at + n - 1 of a run's keys or values as float32: where they lie, or read into `tile`,
- * which holds so many. */
+/* Returns rows at ... at + n - 1 of a run's keys or values as float32, [n][D]. Rows of float32 are
+ * returned where they lie; others are read into `tile`, which has room for n rows. */
 static inline const float *cpu_run_rows(const void *rows, cache_format f, int32_t head_dim,
                                         int64_t at, int64_t n, float *tile) {
     const size_t d = (size_t)head_dim, first = cache_bytes(f, d) * (size_t)at;
@@ -56,8 +57,8 @@ static inline const float *cpu_run_rows(const void *rows, cache_format f, int32_
     cache_read(f, from, (size_t)n * d, tile);
     return tile;
 }
-/* The same for a run's keys. Where a mean was taken out of them it is added again, and their
- * Hadamard rotation is undone, so that queries need no rotation. */
+/* Does this for a run's keys. Where a mean was taken out of them it is added again, and their
+ * Hadamard rotation is undone, so that queries need no rotation. Other keys stay rotated. */
 static inline const float *cpu_run_keys(const key_run *run, int32_t head_dim, int64_t at, int64_t n,
                                         float *tile) {
     const float *keys = cpu_run_rows(run->k, run->formats.keys, head_dim, at, n, tile);

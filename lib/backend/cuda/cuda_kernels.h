@@ -70,8 +70,9 @@ typedef struct cuda_losses {
     float *max, *target_logit; /* [i] of row first + i */
     double *sum;               /* of exp(logit - max) */
     double *nll;               /* [n_lanes][n_rows] */
-    /* The distributions p [n_rows][vocab] and their log_p [n_rows], or NULL. dot[i] is the sum of p
-     * logit of row first + i; kl is [n_lanes][n_rows]. */
+    /* The distributions p [n_rows][vocab], or NULL where no KL is asked for, and for each the sum
+     * of p log p, log_p [n_rows]. dot[i] is the sum of p * logit in row first + i; kl is
+     * [n_lanes][n_rows]. */
     const float *p;
     const double *log_p;
     double *dot, *kl;

@@ -127,8 +127,8 @@ template <class T> static __device__ __forceinline__ T warp_max(T x) {
     }
     return x;
 }
-/* The sum over a block of N threads, in each of them, adding warps in their order. It may be called
- * once in a kernel. */
+/* Returns the sum over a block of N threads to each of them, adding warps in their order. All calls
+ * in a kernel use the same shared memory, so a __syncthreads must stand between two of them. */
 template <int N> static __device__ __forceinline__ double block_sum(double x) {
     __shared__ double warps[N / 32];
     x = warp_sum(x);
