@@ -33,10 +33,11 @@ static ckvc_status take_shape(bank_records *r, const shard_header *h, const char
     r->n_heads = h->n_heads;
     r->head_dim = D;
     const size_t bytes = row_values(r) * sizeof(uint16_t);
-    CKVC_FAIL_IF(r->o.n > r->memory_max / SHARD_PARTS / bytes, err, CKVC_E_MEMORY,
-                 "%s: %d times %u query vectors, %zu bytes each, are over --memory; give a smaller "
-                 "--bank",
-                 where, SHARD_PARTS, r->o.n, bytes);
+    CKVC_FAIL_IF(
+        r->o.n > r->memory_max / SHARD_PARTS / bytes, err, CKVC_E_MEMORY,
+        "%s: the bank needs %d times %u query vectors of %zu bytes, which --memory does not "
+        "hold; give a smaller --bank",
+        where, SHARD_PARTS, r->o.n, bytes);
     for (uint32_t part = 0; part < SHARD_PARTS; part++) {
         r->rows[part] = ckvc_calloc((size_t)r->o.n + 1, sizeof **r->rows);
     }

@@ -23,9 +23,10 @@ ckvc_status learned_records_add(learned_records *l, const shard *s, size_t p, ui
     CKVC_FAIL_IF(s->h.setting.features != CKVC_FEATURES_1, err, CKVC_E_DATA,
                  "%s: has features of version %u, wanted are those of version %u", where,
                  s->h.setting.features, CKVC_FEATURES_1);
-    CKVC_FAIL_IF(l->n_prompts + 1 > memory_max / bytes, err, CKVC_E_MEMORY,
-                 "%s: features of %zu prompts, %zu bytes each, are over --memory", where,
-                 l->n_prompts + 1, bytes);
+    CKVC_FAIL_IF(
+        l->n_prompts + 1 > memory_max / bytes, err, CKVC_E_MEMORY,
+        "%s: the features of %zu prompts take %zu bytes each, which --memory does not hold", where,
+        l->n_prompts + 1, bytes);
     /* The features of the first head's first position. This is position 0, whose column OWN + 8 is
      * its distance d from the end, as d / 1024. */
     const float *f = s->features + p * n_float;

@@ -109,8 +109,9 @@ static size_t find_prompt(const score_row *const *first, size_t n, const score_r
 /* Score lines from which losses are made. */
 typedef struct select_rows {
     const score_row **first; /* [n_prompts] a row of each */
-    double
-        *loss; /* [prompts][nB][SELECT_MAX]; NaN: there is no line; infinite: none that is finite */
+    /* [n_prompts][nB][SELECT_MAX]; NaN: there is no line; infinite: none that is finite */
+    double *loss;
+    size_t n_loss, capacity;
 } select_rows;
 
 static void rows_fini(select_rows *x) { CKVC_FREE(x->first, x->loss); }
@@ -207,7 +208,12 @@ static ckvc_status add_score_line(select_losses *s, select_rows *x, const scores
                  "%s:%u: prompt \"%s\": its score, floor, mix and ridge are %s", file->path,
                  r->line, r->id,
                  p > 0 ? "none that the first prompt has" : "more than can be chosen among");
-    if (p == s->n_prompts) { x->first[s->n_prompts++] = r; }
+    if (p == s->n_prompts) {
+        x->first[s->n_prompts++] = r;
+        const size_t needed = loss_offset(s, s->n_prompts, 0);
+        CKVC_GROW(x->loss, x->capacity, needed);
+        while (x->n_loss < needed) { x->loss[x->n_loss++] = NAN; }
+    }
     if (i == s->n) {
         s->candidates[s->n++] = (select_candidate){r->setting.score, r->setting.floor,
                                                    r->setting.mix, r->setting.ridge};
@@ -247,10 +253,7 @@ static ckvc_status check_lines(const select_losses *s, const select_rows *x, boo
 /* Adds all lines of tables. */
 static ckvc_status add_score_lines(select_losses *s, select_rows *x, const scores *file,
                                    const ckvc_table *t, bool drops, ckvc_err *err) {
-    const size_t cells = file->n * s->n_budgets * SELECT_MAX;
     x->first = ckvc_alloc(file->n, sizeof(void *));
-    x->loss = ckvc_alloc(cells, sizeof *x->loss);
-    for (size_t k = 0; k < cells; k++) { x->loss[k] = NAN; }
     s->by_kl = true;
     for (size_t k = 0; k < file->n; k++) {
         const score_row *r = &file->rows[k];

@@ -7,6 +7,7 @@
 #include "corpus/build/manifest_build.h"
 #include "corpus/leaks/manifest_check.h"
 #include "lib/base/files.h"
+#include "lib/base/utf8.h"
 
 /* ---- build ---- */
 
@@ -35,6 +36,13 @@ static void build_job_fini(build_job *j) {
     tokenizer_free(j->tok);
 }
 
+/* Checks the name of a source or a split, n bytes, by what a manifest may hold. */
+static ckvc_status check_name(const char *what, const char *name, size_t n, ckvc_err *err) {
+    USAGE_IF(n == 0 || n > 128 || !ckvc_utf8_is_line(name, n),
+             "%s: got '%.*s', wanted a name of 1 to 128 bytes on one line", what, (int)n, name);
+    return CKVC_OK;
+}
+
 /* Reads --split-share "heldout=0.3,test=0.1". */
 static ckvc_status parse_shares(const opt_list *shares, build_job *j, build_options *o,
                                 ckvc_err *err) {
@@ -48,6 +56,7 @@ static ckvc_status parse_shares(const opt_list *shares, build_job *j, build_opti
                  "--split-share %s: want NAME=SHARE with a share from 0 to 1", text);
         USAGE_IF(o->n_splits == BUILD_MAX_SPLITS, "--split-share: more than %d splits",
                  BUILD_MAX_SPLITS);
+        CKVC_TRY(check_name("--split-share", text, (size_t)(equals - text), err));
         char *name = ckvc_format("%.*s", (int)(equals - text), text);
         o->splits[o->n_splits].name = j->split_names[o->n_splits] = name;
         o->splits[o->n_splits++].share = share;
@@ -67,7 +76,7 @@ static ckvc_status add_input(const build_cli *c, corpus *documents, const char *
     const bool named = equals && !ckvc_file_exists(arg);
     const size_t n = named ? (size_t)(equals - arg) : strlen(c->source);
     const char *path = named ? equals + 1 : arg;
-    USAGE_IF(named && (n == 0 || n > 128), "%s: a source's name has 1 to 128 characters", arg);
+    CKVC_TRY(check_name(named ? "the name before =" : "--source", named ? arg : c->source, n, err));
     USAGE_IF(ckvc_file_exists(c->out) && ckvc_path_within(c->out, path),
              "--out %s: is in %s, which is read; an input is never written to", c->out, path);
     CKVC_AUTO_FREE char *source = ckvc_format("%.*s", (int)n, named ? arg : c->source);
@@ -168,6 +177,8 @@ static ckvc_status build(const verb_call *call, ckvc_err *err) {
     USAGE_IF(strcmp(c->chat_template, "auto") != 0 && !(c->chat && c->model),
              "--chat-template is used by --chat with --model alone: give both, or leave it out");
     CKVC_TRY(parse_shares(&c->shares, &j, &o, err));
+    CKVC_TRY(check_name("--split-rest", o.split_rest, strlen(o.split_rest), err));
+    CKVC_TRY(check_name("--retrieval-source", o.retrieval_source, strlen(o.retrieval_source), err));
     CKVC_TRY(ckvc_publish_check(c->out, c->force, err));
     if (c->model) { CKVC_TRY(inputs_need_tokenizer(c->model, &j.tok, err)); }
     if (c->model && c->chat) {

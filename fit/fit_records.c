@@ -67,7 +67,7 @@ static bool has_side_evidence(const table_file *in, ckvc_side side, const fit_op
     const json_t *fitted = json_object_get(
         json_object_get(json_object_get(in->meta, "diagnostics"), ckvc_side_name(side)), "fitted");
     return json_is_true(fitted) &&
-           json_real_value(json_object_get(in->meta, "cql_alpha")) == o->cql.cql_alpha &&
+           json_number_value(json_object_get(in->meta, "cql_alpha")) == o->cql.cql_alpha &&
            strcmp(object_kind(in->meta, "reward"),
                   o->cql.reward == FIT_ADVANTAGE ? "advantage" : "raw") == 0 &&
            strcmp(object_kind(in->meta, "solver"),
@@ -228,8 +228,8 @@ static void carry_meta(json_t *meta, const json_t *from, const fit_result *r) {
     }
     if (!sides) { return; }
     json_t *solver = json_object_get(meta, "solver");
-    const double ours = json_real_value(json_object_get(solver, "certificate")),
-                 theirs = json_real_value(
+    const double ours = json_number_value(json_object_get(solver, "certificate")),
+                 theirs = json_number_value(
                      json_object_get(json_object_get(from, "solver"), "certificate"));
     json_object_set_new(solver, "certificate", json_real(fmax(ours, theirs)));
 }

@@ -186,7 +186,7 @@ static void fill_prompt(prompt *p, const ids *all, size_t T, size_t kept, const 
     memcpy(p->tokens, all->items, head * sizeof *p->tokens);
     memcpy(p->tokens + head, all->items + T - tail, tail * sizeof *p->tokens);
     if (later->n) { memcpy(p->tokens + kept, later->items, later->n * sizeof *p->tokens); }
-    memcpy(p->tokens + n, continuation, C * sizeof *p->tokens);
+    if (C) { memcpy(p->tokens + n, continuation, C * sizeof *p->tokens); }
     p->n_tokens = (uint32_t)kept;
     p->n_later = (uint32_t)later->n;
     p->n_continuation = (uint32_t)(later->n + C);

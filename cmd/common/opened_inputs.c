@@ -108,7 +108,7 @@ ckvc_status inputs_judge_budgets(const inputs_options *o, const opened_inputs *e
             USAGE_IF(
                 B == 0 && T > o->setting.window,
                 "budget %.10g keeps none of the %u tokens of prompt \"%s\": give at least %.3g "
-                "(--budget), or leave out so short prompts",
+                "(--budget), or leave out prompts that are this short",
                 budgets.v[b], T, list->items[i].entry->id, ceil(1e3 / T) / 1e3);
             whole += B >= T;
         }

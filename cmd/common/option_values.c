@@ -9,6 +9,7 @@
 
 #include "lib/base/json.h"
 #include "lib/base/files.h"
+#include "lib/base/utf8.h"
 
 enum { CONFIG_MAX_BYTES = 1 << 20 };
 
@@ -244,8 +245,19 @@ static ckvc_status add_budgets(budget_list *list, bool shares, const char *text,
     return CKVC_OK;
 }
 
+/* Refuses a word of the command line, or a value, that is not UTF-8: it could not be written to
+ * manifests, runs and JSON, which are. */
+static ckvc_status check_text(const char *text, const char *where, ckvc_err *err) {
+    const size_t n = strlen(text), bad = ckvc_utf8_check(text, n);
+    USAGE_IF(bad < n,
+             "%s: got text whose byte %zu is not UTF-8, wanted UTF-8, in names of files, too",
+             where, bad);
+    return CKVC_OK;
+}
+
 static ckvc_status set_value(opt_value *v, const char *text, opt_origin from, const char *where,
                              ckvc_err *err) {
+    CKVC_TRY(check_text(text, where, err));
     /* A list from a stronger source replaces the weaker one's; the same source appends. */
     if (v->from != from) { empty_list(v); }
     v->from = from;
@@ -472,6 +484,7 @@ ckvc_status opt_values_flags(opt_values *v, int argc, char **argv, const char **
     for (int i = 1; i < argc; i++) {
         const char *word = argv[i];
         if (only_args || word[0] != '-' || word[1] == 0) {
+            CKVC_TRY(check_text(word, word, err));
             args[(*n_args)++] = word;
             continue;
         }

@@ -295,6 +295,9 @@ ckvc_status run_setup_open_start(const run_setup_options *c, run_setup *j, ckvc_
     for (int i = 0; i < CKVC_SIDE_COUNT; i++) {
         s->grid[i] = (setting_list){j->grids[i].values, j->grids[i].n};
     }
+    USAGE_IF(j->options.setting.budgets.n > PROMPT_SETS_MAX_BUDGETS,
+             "%u budgets: at most %d are logged at once", j->options.setting.budgets.n,
+             PROMPT_SETS_MAX_BUDGETS);
     return inputs_judge_budgets(&c->inputs, &j->e, j->options.setting.budgets, err);
 }
 
@@ -317,10 +320,11 @@ static ckvc_status check_demand_budgets(const run_setup *j, ckvc_err *err) {
 
 ckvc_status run_setup_open_repeat(const run_setup_options *c, run_setup *j, ckvc_err *err) {
     setting *s = &j->options.setting;
-    USAGE_IF(c->tables || c->scan || c->layer_budgets || c->sample > 0,
-             "%s looks at every prompt and starts from no table: leave out --tables, --scan, "
-             "--layer-budgets and --sample-prompts",
-             c->side);
+    USAGE_IF(
+        c->tables || c->scan || c->layer_budgets || c->sample > 0,
+        "--side %s looks at every prompt and starts from no table: leave out --tables, --scan, "
+        "--layer-budgets and --sample-prompts",
+        c->side);
     FAIL_IF(j->e.prompts->n == j->e.prompts->n_heldout, CKVC_E_DATA,
             "%s: all %zu prompts are held out: nothing is there to fit", j->e.manifest->path,
             j->e.prompts->n);

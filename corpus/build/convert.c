@@ -77,6 +77,13 @@ static void strike_back(ckvc_buffer *out) {
     while (--out->size > 0 && (out->data[out->size] & 0xC0) == 0x80) {}
 }
 
+/* Where the blanks at the end of `out` begin; SIZE_MAX if there are none. */
+static size_t trailing_blanks(const ckvc_buffer *out) {
+    size_t from = out->size;
+    while (from > 0 && (out->data[from - 1] == ' ' || out->data[from - 1] == '\t')) { from--; }
+    return from < out->size ? from : SIZE_MAX;
+}
+
 static void tidy(const char *text, size_t n, bool typographic, ckvc_buffer *out) {
     size_t newlines = 0, blanks_from = SIZE_MAX, step;
     out->size = 0;
@@ -92,6 +99,7 @@ static void tidy(const char *text, size_t n, bool typographic, ckvc_buffer *out)
             blanks_from = SIZE_MAX;
         } else if (c == '\b') { /* overstrike: X BS X is a bold X */
             strike_back(out);
+            blanks_from = trailing_blanks(out);
         } else if (c == '\n') {
             if (blanks_from != SIZE_MAX) { out->size = blanks_from; /* at the end of the line */ }
             blanks_from = SIZE_MAX;

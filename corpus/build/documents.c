@@ -47,7 +47,7 @@ static bool is_new_paragraph(corpus *c, const char *text, size_t n, ckvc_buffer 
             ckvc_buffer_u8(folded, (uint8_t)tolower((unsigned char)text[i]));
         }
     }
-    return hash_set_add(&c->seen, ckvc_xxh64(folded->data, folded->size));
+    return hash_set_add(&c->seen, ckvc_xxh64_keyed(folded->data, folded->size, ckvc_hash_key()));
 }
 
 /* Keeps the paragraphs that no document has had before. */
@@ -311,15 +311,18 @@ static ckvc_status add_folder(corpus *c, const char *source, const char *path, c
     FTS *walk =
         fts_open((char *[]){root, NULL}, FTS_PHYSICAL | FTS_COMFOLLOW | FTS_NOCHDIR, by_bytes);
     CKVC_FAIL_ERRNO_IF(!walk, err, CKVC_E_NOINPUT, "%s", path);
-    for (FTSENT *at; (at = fts_read(walk));) {
+    for (FTSENT *at; errno = 0, (at = fts_read(walk));) {
         CKVC_FAIL_IF(at->fts_info == FTS_D && at->fts_level > MAX_DEPTH, err, CKVC_E_DATA,
                      "%s: folders more than %d deep", at->fts_path, MAX_DEPTH);
         errno = at->fts_errno;
-        CKVC_FAIL_ERRNO_IF(at->fts_info == FTS_DNR, err, CKVC_E_NOINPUT, "%s", at->fts_path);
+        CKVC_FAIL_ERRNO_IF(at->fts_info == FTS_DNR || at->fts_info == FTS_NS ||
+                               at->fts_info == FTS_ERR,
+                           err, CKVC_E_NOINPUT, "%s", at->fts_path);
         if (at->fts_info != FTS_F) { continue; }
         const char *name = at->fts_path + strlen(root);
         CKVC_TRY(add_text_file(c, source, at->fts_path, name + strspn(name, "/"), err));
     }
+    CKVC_FAIL_ERRNO_IF(errno != 0, err, CKVC_E_NOINPUT, "%s", path);
     return CKVC_OK;
 }
 

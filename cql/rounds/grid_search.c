@@ -48,7 +48,6 @@ static ckvc_status search_init(search *s, ckvc_err *err) {
     /* Only baselines are rolled out, of one table after the other. */
     o.behaviour = (behaviour_policy){.limit = 0};
     o.rollouts = ROLLOUTS_PLAIN;
-    o.memory = SIZE_MAX;
     return worker_open(&s->w, s->g->inputs, &o, s->file->table, err);
 }
 

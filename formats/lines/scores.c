@@ -82,18 +82,23 @@ static ckvc_status get_layers(const row_reader *r, score_row *row, const record_
              "\"%s\" has %zu layers, \"n_kept\" has %u", key, n, row->n_layers);
     ROW_MUST(r, sets ? row->n_sets == 0 || row->n_sets == of_layer : of_layer == 1,
              "\"%s\" has %zu counts a layer, wanted %u", key, of_layer, sets ? row->n_sets : 1);
+    /* checked before memory is allocated for them: there are only as many as the line has */
+    for (size_t l = 0; l < n; l++) {
+        const json_t *c = json_array_get(v, l);
+        ROW_MUST(r, json_is_array(c) || of_layer == 1, "\"%s\"[%zu] is no list of %zu counts", key,
+                 l, of_layer);
+        ROW_MUST(r, !json_is_array(c) || json_array_size(c) == of_layer,
+                 "\"%s\"[%zu] has %zu counts, wanted %zu", key, l, json_array_size(c), of_layer);
+    }
     row->n_layers = (uint32_t)n;
     row->n_sets = sets ? (uint32_t)of_layer : row->n_sets;
     *out = ckvc_alloc(n * of_layer, sizeof **out);
     for (size_t l = 0; l < n; l++) {
         const json_t *c = json_array_get(v, l);
         if (!json_is_array(c)) {
-            ROW_MUST(r, of_layer == 1, "\"%s\"[%zu] is no list of %zu counts", key, l, of_layer);
             CKVC_TRY(get_count(r, row->n_tokens, key, c, l, *out + l));
             continue;
         }
-        ROW_MUST(r, json_array_size(c) == of_layer, "\"%s\"[%zu] has %zu counts, wanted %zu", key,
-                 l, json_array_size(c), of_layer);
         for (size_t g = 0; g < of_layer; g++) {
             CKVC_TRY(
                 get_count(r, row->n_tokens, key, json_array_get(c, g), l, *out + l * of_layer + g));

@@ -74,7 +74,6 @@ static ckvc_status write_units(maker *m, uint32_t units, uint32_t attempt, size_
     item->depth = NAN;
     item->n_earlier = 0;
     d->text.size = 0;
-    d->full = false;
     ckvc_rng_init(&d->rng, m->options->seed, ckvc_rng_key(item->id), attempt);
     d->kind->write(d, units);
     return m->options->count_tokens(m->options->counter, (const char *)d->text.data, d->text.size,
@@ -95,7 +94,7 @@ static ckvc_status fit_length(maker *m, uint32_t attempt, size_t *least_tokens) 
     if (low_tokens > length) { return CKVC_OK; }
     bool bounded = false; /* whether a number of units that was tried did not fit */
     double each = 0;      /* tokens of a unit */
-    for (int step = 0; high - low > 1 && !(m->draft.full && at == low); step++) {
+    for (int step = 0; high - low > 1; step++) {
         const double guess = each > 0 ? low + (double)(length - low_tokens) / each : 2.0 * low + 8;
         at = step % 4 == 3 && bounded ? low + (high - low) / 2
              : guess < high - 1       ? (uint32_t)guess

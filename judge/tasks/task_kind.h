@@ -17,7 +17,6 @@ typedef struct task_draft { /* an item while it is written; everything random co
     double depth;
     uint32_t length; /* tokens that the prompt aims at */
     const haystack *hay;
-    bool full; /* whether more units would add nothing; no task says so today */
     ckvc_buffer text;
     task_item *item; /* write sets its answers, question_at and reply_at */
 } task_draft;

@@ -206,6 +206,7 @@ bool ckvc_path_within(const char *path, const char *other) {
 }
 
 ckvc_status ckvc_make_dirs(const char *path, ckvc_err *err) {
+    CKVC_FAIL_IF(path[0] == 0, err, CKVC_E_CREATE, "an empty path names no folder");
     CKVC_AUTO_FREE char *part = ckvc_strdup(path);
     for (size_t i = 1;; i++) {
         if (path[i] != '/' && path[i] != 0) { continue; }

@@ -14,10 +14,11 @@ static const uint16_t rounding[] = {
 
 /* Whether a tensor can be read as a weight. A file may hold other tensors beside the model's. */
 static bool is_weight(const tensor_view *t) {
+    if (t->type == TENSOR_OTHER) { return false; } /* it has no blocks */
     const char *last = strrchr(t->name, '.');
     const bool matrix = t->rank == 2 && t->dims[0] > 0,
                vector = t->rank == 1 && tensor_block_of(t->type).values == 1;
-    return (matrix || vector) && t->type != TENSOR_OTHER && t->dims[t->rank - 1] > 0 &&
+    return (matrix || vector) && t->dims[t->rank - 1] > 0 &&
            (strcmp(last, ".weight") == 0 || strcmp(last, ".bias") == 0);
 }
 

@@ -7,12 +7,14 @@
 #include "lib/base/json.h"
 
 #include "lib/base/files.h"
+#include "lib/base/utf8.h"
 
 model_spec *model_spec_create(const char *path) {
     model_spec *spec = ckvc_calloc(1, sizeof *spec);
     spec->path = ckvc_strdup(path);
-    spec->name = ckvc_path_name(path);
-    const size_t n = strlen(spec->name);
+    CKVC_AUTO_FREE char *name = ckvc_path_name(path);
+    size_t n;
+    spec->name = ckvc_utf8_replace(name, strlen(name), &n); /* it goes into files that are UTF-8 */
     if (n > 5 && strcmp(spec->name + n - 5, ".gguf") == 0) { spec->name[n - 5] = '\0'; }
     return spec;
 }

@@ -227,7 +227,7 @@ ckvc_status sessions_create(model *m, session_limits limits, int64_t n, session 
     model_reserve(m, out[0]->inv_freq, &most);
     ckvc_status st = model_acquire(m, err);
     if (st == CKVC_OK) { st = m->be->ops->sync(m->be, err); }
-    for (int64_t i = 0; i < n && st != CKVC_OK; i++) { session_destroy_at(&out[i]); }
+    for (int64_t i = 0; i < n && st != CKVC_OK; i++) { session_destroy(ckvc_take(&out[i])); }
     return st;
 }
 

@@ -196,7 +196,7 @@ static ckvc_status refuse(ckvc_err *err, const char *where, size_t at, const cha
 /* Returns why a pattern is refused whose rest is `text`, if it begins with something, other than an
  * escape, that the dialects spell alike but understand differently; else NULL. in_set says that the
  * text is inside of a set. translate_pattern looks at escapes itself. */
-static const char *ambiguous_escape(const char *text, bool in_set) {
+static const char *ambiguous_syntax(const char *text, bool in_set) {
     static const struct {
         const char *text, *why;
         bool in_set;
@@ -230,7 +230,7 @@ static ckvc_status translate_pattern(const token_text *from, const char *where, 
     bool in_set = false;
     for (size_t i = 0; i < n; i++) {
         const char c = p[i], next = p[i + 1]; /* a NUL follows the text */
-        const char *why = ambiguous_escape(p + i, in_set);
+        const char *why = ambiguous_syntax(p + i, in_set);
         if (c == '\\') {
             const char *close =
                 i + 2 < n && p[i + 2] == '{' ? memchr(p + i + 3, '}', n - i - 3) : NULL;
@@ -239,10 +239,10 @@ static ckvc_status translate_pattern(const token_text *from, const char *where, 
                 ckvc_buffer_text(out, in_set ? "" : next == 's' ? "[" : "[^");
                 ckvc_buffer_text(out, in_set && next == 'S' ? OTHERS_SET : SPACE_SET);
                 ckvc_buffer_text(out, in_set ? "" : "]");
-            } else if (next && strchr("bBCGhHKRwWX", next)) {
+            } else if (next && strchr("bBCEGhHKNQRvwWX", next)) {
                 return refuse(err, where, i,
-                              "\\b, \\B, \\C, \\G, \\h, \\H, \\K, \\R, \\w, \\W and \\X are not "
-                              "supported");
+                              "\\b, \\B, \\C, \\E, \\G, \\h, \\H, \\K, \\N, \\Q, \\R, \\v, \\w, "
+                              "\\W and \\X are not supported");
             } else {
                 /* \p{L}, \p{Lu}, \p{^N}: general categories mean the same in both dialects */
                 const bool property = next == 'p' || next == 'P';

@@ -163,7 +163,10 @@ static ckvc_status encode_span(encoder *e, size_t level, const char *text, size_
         if (start < done || end < start) {
             /* A look-behind can move the start of a match backwards; such patterns match nothing
              * sensible. */
-            return match_failed(e, level, PCRE2_ERROR_BADOFFSET);
+            return ckvc_fail(e->err, CKVC_E_DATA,
+                             "%s: pre_tokenizer: pattern %zu matches backwards (by a look-behind), "
+                             "which is not supported",
+                             e->t->name, level);
         }
         if (end == start && start >= n) { break; }
         CKVC_TRY(encode_span(e, level + 1, text + done, start - done));

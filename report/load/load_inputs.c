@@ -119,6 +119,14 @@ static coverage coverage_from_prompts(const input_run *run) {
     return c;
 }
 
+/* Whether what a run gathers of two shards has the same axes. The reader of shards has checked that
+ * each shard's rows are within its own. */
+static bool same_axes(const shard_header *a, const shard_header *b) {
+    return a->n_layers == b->n_layers && a->n_kv_heads == b->n_kv_heads &&
+           a->n_budgets == b->n_budgets && a->n_entropy_bins == b->n_entropy_bins &&
+           a->n_ppl_bins == b->n_ppl_bins;
+}
+
 static ckvc_status load_run(inputs *in, const char *path, ckvc_err *err) {
     input_run *run = &in->runs[in->n_runs];
     CKVC_TRY(run_open(path, &run->dir, err));
@@ -149,6 +157,10 @@ static ckvc_status load_run(inputs *in, const char *path, ckvc_err *err) {
             run->savings = arena_alloc(&in->arena, (size_t)CKVC_SIDE_COUNT * run->h.n_layers,
                                        sizeof *run->savings);
         }
+        CKVC_FAIL_IF(!same_axes(&run->h, &s->h), err, CKVC_E_DATA,
+                     "%s: shard %zu of pass %s has other numbers of layers, heads, budgets or bins "
+                     "than the first one: the run was damaged, and has to be made again",
+                     path, k, use->name);
         const size_t first = run->n_prompts;
         take_prompts(in, run, s);
         take_baselines(run, s, first);

@@ -121,6 +121,14 @@ static ckvc_status read_pool(const pass_pool *pool, reader *x, shard **last, ckv
         for (size_t n = 0; n < pool->of[i].pass->n_shards; n++) {
             shard_free(ckvc_take(last));
             CKVC_TRY(run_read_shard(pool->of[i].run->dir, pool->of[i].pass, n, last, err));
+            const struct side of = shard_side_of(&(*last)->h, (ckvc_side)x->side);
+            CKVC_FAIL_IF(of.n_states != x->into->n_states || of.actions.n != x->into->n_actions,
+                         err, CKVC_E_DATA,
+                         "%s: shard %zu of pass %s has %zu states of %zu actions, the table %zu of "
+                         "%zu: the run was damaged, and has to be made again",
+                         run_path(pool->of[i].run->dir), n, pool->of[i].pass->name,
+                         (size_t)of.n_states, (size_t)of.actions.n, (size_t)x->into->n_states,
+                         (size_t)x->into->n_actions);
             if (read_shard(x, *last, trouble) != CKVC_OK) { return CKVC_OK; }
         }
         if (x->n_read) { qsort(x->read, x->n_read, sizeof *x->read, ckvc_order_u64); }

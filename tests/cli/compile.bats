@@ -75,6 +75,11 @@ assert plan["until_stable_alpha"] == 0.5 and plan["until_stable_reward"] == "raw
     # both runs in one fit are the same table, too: the heads' evidence is in it
     "$CKVC" fit -q "$DIR/hand1" "$DIR/hand2" --out "$DIR/both.ckvt"
     [ "$(content_id "$DIR/both.ckvt")" = "$(content_id "$DIR/hand2.ckvt")" ]
+    # with a whole alpha as well, which META holds as an integer
+    "$CKVC" fit -q "$DIR/hand1" --cql-alpha 1 --out "$DIR/whole1.ckvt"
+    "$CKVC" fit -q "$DIR/hand2" --cql-alpha 1 --tables "$DIR/whole1.ckvt" --out "$DIR/whole2.ckvt"
+    "$CKVC" fit -q "$DIR/hand1" "$DIR/hand2" --cql-alpha 1 --out "$DIR/whole.ckvt"
+    [ "$(content_id "$DIR/whole.ckvt")" = "$(content_id "$DIR/whole2.ckvt")" ]
 }
 
 @test "a compiled run verifies; its table is one of its passes', and a changed checkpoint is found" {

@@ -32,6 +32,20 @@ PY
     [ "$output" = "$("$CKVC" help)" ]
 }
 
+@test "words, values and names that are not UTF-8, or not on one line" {
+    fails 64 "byte 1 is not UTF-8" "$CKVC" manifest build $'a\xff=README.md' --out "$DIR/none.jsonl"
+    fails 64 "byte 0 is not UTF-8" "$CKVC" manifest build README.md --source $'\xff' --out "$DIR/none.jsonl"
+    fails 64 "byte 1 is not UTF-8" "$CKVC" merge $'r\xff'
+    fails 78 "CKVC_LABEL*not UTF-8" env CKVC_LABEL=$'\xfc' "$CKVC" fit "$DIR/run" --out "$DIR/none.ckvt"
+    fails 64 "byte 1 is not UTF-8" "$CKVC" verify $'x\xff.ckvt'
+    for name in $'a\nb=README.md' "$(printf x%.0s {1..129})=README.md"; do
+        fails 64 "1 to 128 bytes on one line" "$CKVC" manifest build "$name" --out "$DIR/none.jsonl"
+    done
+    fails 64 "--source*1 to 128 bytes" "$CKVC" manifest build README.md --source "" --out "$DIR/none.jsonl"
+    fails 64 "--split-rest*1 to 128 bytes" "$CKVC" manifest build README.md --split-rest "" --out "$DIR/none.jsonl"
+    [ ! -e "$DIR/none.jsonl" ]
+}
+
 @test "an option that is none, a value out of range, a choice that is none" {
     run -64 "$CKVC" fit --ouptut x
     run -64 "$CKVC" score --window 0

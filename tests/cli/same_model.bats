@@ -78,3 +78,19 @@ assert [x["loss_comp"] for x in own] == [x["loss_comp"] for x in f32]' "$DIR/own
     grep -q 'scan: was made for ckvc-tiny-4l .* same model' "$DIR/err"
     fails 65 '' of "$DIR/tuned" calibrate --scan "$DIR/scan" --continuation 16 --budget 16 --variants 4 --bins 2,2 --min-cell 1 --out "$DIR/none"
 }
+
+@test "a tensor that no model has, of whole numbers, beside the model's own" {
+    cp -r "$DIR/as-f32" "$DIR/more"
+    check '
+import struct
+raw = open(sys.argv[1], "rb").read()
+n = struct.unpack("<Q", raw[:8])[0]
+head, body = json.loads(raw[8 : 8 + n]), raw[8 + n :]
+head["model.layers.0.x"] = {"dtype": "I64", "shape": [4], "data_offsets": [len(body), len(body) + 32]}
+text = json.dumps(head).encode()
+open(sys.argv[1], "wb").write(struct.pack("<Q", len(text)) + text + body + bytes(32))' "$DIR/more/model.safetensors"
+    of "$DIR/more" score --continuation 16 --table "$DIR/t.ckvt" --budget 0.25 >"$DIR/more.jsonl" 2>"$DIR/more.err"
+    [[ $(<"$DIR/more.err") == *"1 of "*" tensors are not part of"* ]]
+    losses() { python3 -c 'import json, sys; [print(json.loads(line)["loss_comp"]) for line in sys.stdin]'; }
+    diff <(of "$DIR/as-f32" score --continuation 16 --table "$DIR/t.ckvt" --budget 0.25 2>/dev/null | losses) <(losses <"$DIR/more.jsonl")
+}

@@ -173,7 +173,8 @@ TEST(refusals) {
     s->h.setting.n_features -= 2;
     r = (bank_records){.o = {.n = 8, .of = BANK_OF_BOTH}, .memory_max = 2 * 8 * WIDTH * 2 - 1};
     SAYS(bank_records_add(&r, s, 0, 1, "here", &err), CKVC_E_MEMORY,
-         "here: 2 times 8 query vectors, 32 bytes each, are over --memory; give a smaller --bank");
+         "here: the bank needs 2 times 8 query vectors of 32 bytes, which --memory does not hold; "
+         "give a smaller --bank");
     bank_records_fini(&r);
 }
 

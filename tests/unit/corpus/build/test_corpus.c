@@ -26,6 +26,8 @@ TEST(texts) {
              "\u4ED6\u8BF4\uFF1A\u201C\u597D\u201D\u2014\u2014 x\u597D");
     converts(false, "B\bBo\bol\bld  \r\n\n\n\n\xE2\x80\x9Cq\xE2\x80\x9D\xC2\xA0x\x01\n\n",
              "Bold\n\n\"q\" x");
+    /* Blanks that were struck over are no blanks at the end of a line any more. */
+    converts(false, "abcd  \b\b\b\b\b \nx", "a\nx");
     static const struct {
         const char *text;
         bool is;
