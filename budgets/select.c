@@ -254,6 +254,8 @@ static ckvc_status check_lines(const select_losses *s, const select_rows *x, boo
 static ckvc_status add_score_lines(select_losses *s, select_rows *x, const scores *file,
                                    const ckvc_table *t, bool drops, ckvc_err *err) {
     x->first = ckvc_alloc(file->n, sizeof(void *));
+    x->capacity = loss_offset(s, 1, 0);
+    x->loss = ckvc_alloc(x->capacity, sizeof *x->loss);
     s->by_kl = true;
     for (size_t k = 0; k < file->n; k++) {
         const score_row *r = &file->rows[k];

@@ -16,7 +16,7 @@ typedef struct build_cli {
     unsigned query;      /* 1: unseen */
     const char *model, *out, *source, *encoding, *chat_template;
     unsigned keep; /* 0: kinds */
-    bool chat, force, json;
+    bool chat, force, json, even_splits;
     opt_list shares;
 } build_cli;
 
@@ -38,8 +38,8 @@ static void build_job_fini(build_job *j) {
 
 /* Checks the name of a source or a split, n bytes, by what a manifest may hold. */
 static ckvc_status check_name(const char *what, const char *name, size_t n, ckvc_err *err) {
-    USAGE_IF(n == 0 || n > 128 || !ckvc_utf8_is_line(name, n),
-             "%s: got '%.*s', wanted a name of 1 to 128 bytes on one line", what, (int)n, name);
+    USAGE_IF(n == 0 || n > 255 || !ckvc_utf8_is_line(name, n),
+             "%s: got '%.*s', wanted a name of 1 to 255 bytes on one line", what, (int)n, name);
     return CKVC_OK;
 }
 
@@ -193,7 +193,11 @@ static ckvc_status build(const verb_call *call, ckvc_err *err) {
     for (size_t i = 0; i < call->n; i++) {
         CKVC_TRY(add_input(c, &j.documents, call->items[i], err));
     }
-    o.even_splits = call->n == 0; /* so the prompts are those of compile */
+    o.even_splits = c->even_splits || call->n == 0; /* so the prompts are those of compile */
+    if (c->even_splits) {
+        o.most = o.prompts;
+        o.prompts = 0;
+    }
     if (call->n == 0) { CKVC_TRY(default_texts_add(&j.documents, err)); }
     CKVC_TRY(manifest_build(&j.documents, &o, &j.built, err));
     built_manifest_write(&j.built, &j.bytes);
@@ -249,6 +253,9 @@ static const opt build_rows[] = {
     OPT_LIST("split-share", shares, "NAME=SHARE",
              "Give the split NAME to the prompts of this share of the documents; long documents "
              "are dealt out in parts of three prompts and at least 32 KB."),
+    OPT_FLAG("even-splits", even_splits,
+             "Spread the documents of each source evenly over the splits, and make fewer than "
+             "--prompts where the text gives no more, as compile does."),
     OPT_TEXT("split-rest", build.split_rest, "NAME", "Give this split to the other prompts.",
              .preset = "fit"),
     OPT_INT("seed", build.seed, "N", 0, 9007199254740992.0, "Draw and shuffle by this seed.",

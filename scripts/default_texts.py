@@ -9,6 +9,7 @@ import gzip
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -39,13 +40,16 @@ def pypi(package):
         fail(65, f"{path}: sha256 {sha256(path)}, wanted {package['sha256']}: delete the file, so that it is fetched again")
     if not os.path.exists(folder):
         part = tempfile.mkdtemp(dir=os.path.dirname(folder))
-        if path.endswith(".whl"):
-            with zipfile.ZipFile(path) as z:
-                z.extractall(part)
-        else:
-            with tarfile.open(path) as t:  # its sum was checked; Debian 12's Python has no filters
-                t.extractall(part, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
-        os.rename(part, folder)  # only now, so that what was stopped half-way is not taken for the whole
+        try:
+            if path.endswith(".whl"):
+                with zipfile.ZipFile(path) as z:
+                    z.extractall(part)
+            else:
+                with tarfile.open(path) as t:  # its sum was checked; Debian 12's Python has no filters
+                    t.extractall(part, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+            os.rename(part, folder)  # only now, so that what was stopped half-way is not taken for the whole
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
     return folder
 
 

@@ -23,7 +23,10 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 ckvc=$(command -v "${CKVC:-ckvc}") || { echo "kvpress_ruler: no such program: ${CKVC:-ckvc}; CKVC names it" >&2; exit 69; }
 ckvc=$(realpath "$ckvc") model=$(realpath "$1") table=$(realpath "$2")
 [ -z "${KVPRESS:-}" ] || KVPRESS=$(realpath "$KVPRESS")
-[ -z "${PYTHON:-}" ] || PYTHON=$(realpath -s "$(command -v "$PYTHON")")
+if [ "${PYTHON:-}" ]; then
+    python=$(command -v "$PYTHON") || { echo "kvpress_ruler: no such program: $PYTHON; PYTHON names it" >&2; exit 69; }
+    PYTHON=$(realpath -s "$python")
+fi
 mkdir -p "$3"
 cd "$3"
 commit=8bb29b9c3078452a86d692f29123fa6c793e2b05

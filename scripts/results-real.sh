@@ -14,10 +14,13 @@ set -euo pipefail
 ckvc=$(realpath "${1:?usage: results-real.sh CKVC MODEL OUTDIR CORPUS...}")
 model=$(realpath "${2:?usage: results-real.sh CKVC MODEL OUTDIR CORPUS...}")
 root=$(cd "$(dirname "$0")/.." && pwd)
-hf=${HF:+$(realpath "$HF")}
+hf=${HF:+$(realpath "$HF")} python=
+if [ "$hf" ]; then
+    python=$(command -v "${PYTHON:-python3}") || { echo "results-real.sh: no such program: ${PYTHON:-python3}; PYTHON names it" >&2; exit 69; }
+    python=$(realpath -s "$python")
+fi
 given=
 [ -z "${TABLES:-}" ] || { IFS=, read -ra paths <<<"$TABLES" && given=$(realpath -e "${paths[@]}" | paste -sd,); }
-python=$(realpath -s "$(command -v "${PYTHON:-python3}")")
 mkdir -p "${3:?usage: results-real.sh CKVC MODEL OUTDIR CORPUS...}"
 cd "$3"
 shift 3

@@ -89,8 +89,8 @@ class KeptLayer(DynamicLayer):
         self._hadamard = [form.rotation for form in owner.formats] if owner.formats else [1, 1]  # how many numbers of keys, and of values, are held rotated together
         self._lay(positions, *([x[p] for x, p in zip(of.flatten(0, 1), positions)] for of in (keys, values)), new=0)
 
-    @torch.no_grad()
     @torch.inference_mode(False)  # what is prefilled in inference mode may go on outside it, where tensors of inference mode cannot be written to
+    @torch.no_grad()
     def _lay(self, positions: List[torch.Tensor], keys: List[torch.Tensor], values: List[torch.Tensor], new: int) -> None:
         """Makes the groups, of heads that keep nearly equally many positions. keys, values [B * G][kept + new, D]."""
         self.positions, self.new, self.groups, start = positions, new, [], 0
@@ -157,7 +157,7 @@ class KeptLayer(DynamicLayer):
             at = group.first + self.new
             if at + n > group.keys.shape[1]:
                 room = (len(group.heads), n + self.SPARE, self.shape[3])
-                with torch.inference_mode(False):
+                with torch.inference_mode(False), torch.no_grad():
                     more = [torch.cat([x[:, :at], x.new_zeros(room)], dim=1) for x in (group.keys, group.values)]
                 self.groups[i] = group = group._replace(keys=more[0], values=more[1])
             group.keys[:, at : at + n], group.values[:, at : at + n] = keys[group.at], values[group.at]

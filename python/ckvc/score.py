@@ -404,11 +404,11 @@ def make_prompts(a: Any, model: PreTrainedModel) -> Tuple[str, str]:
         """The lines of at most so many prompts. texts: files and folders; none: those that come with the C program."""
         path = os.path.join(scratch, name)
         run(a.ckvc, "manifest", "build", *of_model, "--prompts", str(most), "--retrieval", "0.5", "--query", a.query or "seen", "--min-length", str((4 * length + 4) // 5),
-            "--max-length", str(length), "--continuation", str(a.continuation), "--split-share", "select=0.2,heldout=0.2", *seed, *("text=" + x for x in texts), "--out", path)
+            "--max-length", str(length), "--continuation", str(a.continuation), "--split-share", "select=0.2,heldout=0.2", "--even-splits", *seed, *("text=" + x for x in texts), "--out", path)
         return read(path, 1 << 30).splitlines(keepends=True)
 
     os.makedirs(a.out, exist_ok=True)
-    with begun(a.out, force=True, folder=True) as scratch:  # what is in it at the end moves to a.out
+    with begun(os.path.join(a.out, "made"), force=True, folder=True) as scratch:
         whole, made, checked = (os.path.join(scratch, name) for name in ("all.jsonl", "prompts.jsonl", "prompts-check.json"))
         own = built("own.jsonl", number if a.default_texts == "no" else (number + 1) // 2, *a.texts) if a.texts else []
         shipped = built("shipped.jsonl", number - len(own)) if a.default_texts != "no" else []
@@ -416,9 +416,11 @@ def make_prompts(a: Any, model: PreTrainedModel) -> Tuple[str, str]:
         run(a.ckvc, "manifest", "check", whole, "--against", whole, *of_model, *seed, "--clean", made, "--out", checked)
         refuse(goes_on and not filecmp.cmp(manifest, made, shallow=False), f"{manifest}: today's options or texts make other prompts than these: give the options that the "
                f"run began with, or go on with --manifest {manifest} --leak-check {record}")
+        for file, to in () if goes_on else ((made, manifest), (checked, record)):
+            publish(to, read(file, 1 << 30), force=True)
         for file in os.listdir(scratch):
-            if goes_on or file not in ("prompts.jsonl", "prompts-check.json"):
-                os.unlink(os.path.join(scratch, file))
+            os.unlink(os.path.join(scratch, file))
+    os.rmdir(os.path.join(a.out, "made"))
     return manifest, record
 
 

@@ -38,11 +38,11 @@ PY
     fails 64 "byte 1 is not UTF-8" "$CKVC" merge $'r\xff'
     fails 78 "CKVC_LABEL*not UTF-8" env CKVC_LABEL=$'\xfc' "$CKVC" fit "$DIR/run" --out "$DIR/none.ckvt"
     fails 64 "byte 1 is not UTF-8" "$CKVC" verify $'x\xff.ckvt'
-    for name in $'a\nb=README.md' "$(printf x%.0s {1..129})=README.md"; do
-        fails 64 "1 to 128 bytes on one line" "$CKVC" manifest build "$name" --out "$DIR/none.jsonl"
+    for name in $'a\nb=README.md' "$(printf x%.0s {1..256})=README.md"; do
+        fails 64 "1 to 255 bytes on one line" "$CKVC" manifest build "$name" --out "$DIR/none.jsonl"
     done
-    fails 64 "--source*1 to 128 bytes" "$CKVC" manifest build README.md --source "" --out "$DIR/none.jsonl"
-    fails 64 "--split-rest*1 to 128 bytes" "$CKVC" manifest build README.md --split-rest "" --out "$DIR/none.jsonl"
+    fails 64 "--source*1 to 255 bytes" "$CKVC" manifest build README.md --source "" --out "$DIR/none.jsonl"
+    fails 64 "--split-rest*1 to 255 bytes" "$CKVC" manifest build README.md --split-rest "" --out "$DIR/none.jsonl"
     [ ! -e "$DIR/none.jsonl" ]
 }
 

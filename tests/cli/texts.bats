@@ -102,6 +102,11 @@ own = [l for l in lines if l["document"].startswith("text-")]
 assert len(lines) == 12 and len(own) == 6, lines' "$DIR/both/prompts.jsonl"
     from_texts "$DIR/alone" --texts "$DIR/own" --default-texts no
     check 'assert {l["document"].split("-")[0] for l in rows_of(sys.argv[1])} == {"text"}' "$DIR/alone/prompts.jsonl"
+    # by hand these are the prompts of --even-splits
+    "$CKVC" manifest build "$DIR/own" --model "$MODEL" --prompts 12 --retrieval 0.5 --min-length 160 --max-length 200 --continuation 16 \
+        --split-share select=0.2,heldout=0.2 --even-splits --out "$DIR/built-own.jsonl" 2>/dev/null
+    "$CKVC" manifest check "$DIR/built-own.jsonl" --against "$DIR/built-own.jsonl" --model "$MODEL" --clean "$DIR/clean-own.jsonl" >/dev/null 2>&1
+    cmp "$DIR/clean-own.jsonl" "$DIR/alone/prompts.jsonl"
     # the same text under two names: where it stands on both sides, the prompts to fit go
     mkdir "$DIR/twice"
     for text in docs/*.md; do
