@@ -179,3 +179,26 @@ assert not {"floor", "recent", "budget", "bins"} & set(plan), plan'
     says 0 "pass: *score*prompt_s: " score "$DIR/no" --dry-run
     fails 64 "wanted 32 to" score "$DIR/no" --positions 31
 }
+
+@test "report refuses a run in which a shard has another shape than the first one" {
+    needs_h5py
+    demand "$DIR/three" --budget 0.25 # the lists of both are joined: one budget more
+    cp -r "$DIR/run" "$DIR/damaged"
+    cp "$DIR/three/pass-01-demand/shard-00001.h5" "$DIR/damaged/pass-01-demand"
+    "$PY" - "$DIR/damaged" <<'PY' # its plan, and its sum in the journal, are made those of the run
+import glob, h5py, hashlib, json, re, sys
+first, second = sorted(glob.glob(sys.argv[1] + "/pass-01-demand/*.h5"))[:2]
+with h5py.File(first) as a, h5py.File(second, "r+") as b:
+    b.attrs.modify("plan", a.attrs["plan"])
+data = open(second, "rb").read()
+lines = open(sys.argv[1] + "/journal.jsonl").readlines()
+for i, line in enumerate(lines):
+    of = json.loads(line)
+    if of.get("shard") == 1 and "sha256" in of:
+        lines[i] = re.sub(r'"bytes":\d+', f'"bytes":{len(data)}', line.replace(of["sha256"], hashlib.sha256(data).hexdigest()))
+open(sys.argv[1] + "/journal.jsonl", "w").writelines(lines)
+PY
+    fails 65 "shard 1 of pass pass-01-demand has other numbers" "$CKVC" report "$DIR/damaged" --out "$DIR/of-damaged"
+    [ ! -e "$DIR/of-damaged" ]
+    "$CKVC" report "$DIR/run" --out "$DIR/of-damaged" -q
+}
