@@ -1,7 +1,6 @@
 /* Finds repeats in a manifest and counts lengths: see manifest_check.h. */
 #include "corpus/leaks/manifest_check.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -72,14 +71,13 @@ static void find_split_documents(const manifest *m, manifest_facts *out) {
     out->n_split_documents = json_object_size(several);
 }
 
+/* Returns the group of an entry, which is valid until the next call. */
 static check_group *find_group(manifest_facts *out, const manifest_entry *e) {
     const char *source = e->source ? e->source : "", *split = e->split ? e->split : "";
-    for (size_t i = 0; i < out->n_groups; i++) {
-        check_group *group = &out->groups[i];
-        if (strcmp(group->source, source) == 0 && strcmp(group->split, split) == 0) {
-            return group;
-        }
-    }
+    CKVC_AUTO_FREE char *key = ckvc_format("%s\n%s", split, source);
+    const json_t *there = json_object_get(out->group_at, key);
+    if (there) { return &out->groups[json_integer_value(there)]; }
+    json_object_set_new_nocheck(out->group_at, key, json_integer((json_int_t)out->n_groups));
     out->groups = ckvc_realloc_array(out->groups, out->n_groups + 1, sizeof *out->groups);
     out->groups[out->n_groups] =
         (check_group){.source = source, .split = split, .shortest = INT64_MAX};
@@ -117,7 +115,7 @@ static ckvc_status look_at(const manifest *m, const manifest_entry *e, const tok
 
 ckvc_status manifest_look(const manifest *m, const tokenizer *tok, const chat_template *chat,
                           int64_t min_length, manifest_facts *out, ckvc_err *err) {
-    *out = (manifest_facts){.all.shortest = INT64_MAX, .shortest_continuation = -1};
+    *out = (manifest_facts){.all.shortest = INT64_MAX, .shortest_continuation = -1, .group_at = json_object()};
     find_repeats(m, out);
     find_split_documents(m, out);
     ckvc_status status = CKVC_OK;
@@ -130,6 +128,7 @@ ckvc_status manifest_look(const manifest *m, const tokenizer *tok, const chat_te
 
 void manifest_facts_fini(manifest_facts *facts) {
     CKVC_FREE(facts->groups, facts->repeats);
+    json_decref(facts->group_at);
     *facts = (manifest_facts){0};
 }
 
