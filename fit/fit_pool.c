@@ -42,11 +42,6 @@ static struct fit_seen *seen_find(fit_pool *pool, const struct shard_prompt *p) 
     return &pool->seen[pool->n_seen++];
 }
 
-static uint64_t prompt_hash(const struct shard_prompt *p) {
-    uint64_t parts[2] = {ckvc_xxh64(p->id, strlen(p->id)), p->token_hash};
-    return ckvc_xxh64(parts, sizeof parts);
-}
-
 static bool in_splits(const fit_options *o, const char *split) {
     for (size_t i = 0; i < o->n_splits; ++i) {
         if (strcmp(o->splits[i], split) == 0) { return true; }
@@ -141,7 +136,7 @@ static ckvc_status add_record(fit_pool *pool, const prompt_records *x, uint32_t 
     if (pool->options->cql.solver == FIT_ADAMW) {
         CKVC_GROW(side->rows, side->cap_rows, side->n_rows + 1);
         side->rows[side->n_rows++] =
-            (fit_row){prompt_hash(p), {(uint32_t)state, r->action, reward}};
+            (fit_row){shard_prompt_hash(p), {(uint32_t)state, r->action, reward}};
     }
     return CKVC_OK;
 }
@@ -161,7 +156,7 @@ static ckvc_status check_made_alike(shard_header *first, char **where, const sha
 /* Adds one prompt's numbers of a kind that is no side. */
 static ckvc_status add_numbers(fit_pool *pool, const shard *s, size_t p, int kind,
                                const char *where, ckvc_err *err) {
-    const uint64_t hash = prompt_hash(&s->prompts[p]);
+    const uint64_t hash = shard_prompt_hash(&s->prompts[p]);
     const fit_options *o = pool->options;
     if (kind == POOL_SCORE) {
         return learned_records_add(&pool->learned, s, p, hash, o->memory_max, where, err);

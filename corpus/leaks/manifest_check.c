@@ -115,7 +115,8 @@ static ckvc_status look_at(const manifest *m, const manifest_entry *e, const tok
 
 ckvc_status manifest_look(const manifest *m, const tokenizer *tok, const chat_template *chat,
                           int64_t min_length, manifest_facts *out, ckvc_err *err) {
-    *out = (manifest_facts){.all.shortest = INT64_MAX, .shortest_continuation = -1, .group_at = json_object()};
+    *out = (manifest_facts){
+        .all.shortest = INT64_MAX, .shortest_continuation = -1, .group_at = json_object()};
     find_repeats(m, out);
     find_split_documents(m, out);
     ckvc_status status = CKVC_OK;

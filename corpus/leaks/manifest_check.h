@@ -16,8 +16,9 @@ typedef struct check_group {    /* the prompts of one source and split */
 typedef struct manifest_facts {
     check_group *groups; /* in order of first appearance */
     size_t n_groups;
-    json_t *group_at; /* {split, LF, source: the group's index}; each line may name another source */
-    bool *repeats;                 /* [n_entries] whether an earlier line has its text or tokens */
+    json_t
+        *group_at; /* {split, LF, source: the group's index}; each line may name another source */
+    bool *repeats; /* [n_entries] whether an earlier line has its text or tokens */
     size_t n_repeated;             /* how many of these prompts there are */
     size_t n_short;                /* prompts below min_length */
     check_group all;               /* over all prompts; source and split are NULL */

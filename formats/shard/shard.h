@@ -122,6 +122,11 @@ typedef struct shard {
 static inline const char *shard_prompt_cluster(const struct shard_prompt *p) {
     return *p->document ? p->document : p->id;
 }
+/* Returns a hash of the prompt's id and tokens, by which it is known in several runs. */
+static inline uint64_t shard_prompt_hash(const struct shard_prompt *p) {
+    const uint64_t parts[] = {ckvc_xxh64(p->id, strlen(p->id)), p->token_hash};
+    return ckvc_xxh64(parts, sizeof parts);
+}
 
 shard *shard_create(void); /* an empty shard whose header is zero */
 void shard_free(shard *s);

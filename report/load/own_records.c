@@ -41,8 +41,7 @@ static ckvc_status read_shard(reader *x, const shard *s, ckvc_err *err) {
     CKVC_TRY(prompt_records_open(&all, s, "its records", err));
     for (size_t i = 0; i < s->n_prompts; i++) {
         const struct shard_prompt *p = &s->prompts[i];
-        const uint64_t parts[] = {ckvc_xxh64(p->id, strlen(p->id)), p->token_hash},
-                       key = ckvc_xxh64(parts, sizeof parts);
+        const uint64_t key = shard_prompt_hash(p);
         bool named = false;
         if (strcmp(p->split, "heldout") == 0 ||
             (x->n_before && bsearch(&key, x->read, x->n_before, sizeof key, ckvc_order_u64))) {

@@ -10,12 +10,6 @@
 
 enum { EXPECTED_SINKS = 4, EXPECTED_POSITIONS = 512 };
 
-static double dot(const double *a, const float *b, int64_t n) {
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++) { sum += a[i] * (double)b[i]; }
-    return sum;
-}
-
 /* x' A x, with its terms added in the order of rows and columns. at [D][D] is A', so that the inner
  * loop runs over many sums at once; sums [D] is scratch. */
 static double quadratic(const double *at, const float *x, int64_t D, double *sums) {
@@ -124,7 +118,7 @@ static void score_head(const head_score *self, const prefill_head *h, const head
         for (int64_t t = EXPECTED_SINKS; t < T; t++) {
             const float *k = h->keys + t * D;
             const double square = quadratic(law.cov, k, D, rest);
-            logit[t] = dot(law.mean, k, D) / sqrt((double)D) + square / (2 * (double)D);
+            logit[t] = rule_dot(law.mean, k, D) / sqrt((double)D) + square / (2 * (double)D);
             most = logit[t] > most ? logit[t] : most;
         }
         for (int64_t t = EXPECTED_SINKS; t < T; t++) { sum += exp(logit[t] - most); }

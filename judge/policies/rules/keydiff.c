@@ -6,12 +6,6 @@
 
 #include "judge/policies/rules/rule.h"
 
-static double dot(const double *a, const float *b, int64_t n) {
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++) { sum += a[i] * (double)b[i]; }
-    return sum;
-}
-
 static double length(const float *k, int64_t n) {
     double sum = 0;
     for (int64_t i = 0; i < n; i++) { sum += (double)k[i] * (double)k[i]; }
@@ -29,7 +23,7 @@ static void score_head(const head_score *self, const prefill_head *h, const head
         for (int64_t i = 0; i < D; i++) { anchor[i] += (double)k[i] / norm; }
     }
     for (int64_t t = 0; t < h->n_tokens; t++) {
-        to->s[t] = -dot(anchor, h->keys + t * D, D) / length(h->keys + t * D, D);
+        to->s[t] = -rule_dot(anchor, h->keys + t * D, D) / length(h->keys + t * D, D);
     }
 }
 

@@ -106,6 +106,12 @@ const policy_rule *policy_rule_of(policy_kind kind);
 /* Writes the ranking of streamingllm to u [T]: four sinks come first, then the last positions. */
 void rank_sinks(const rank_ask *a, double *u);
 static inline uint32_t rule_min(uint32_t a, uint32_t b) { return a < b ? a : b; }
+/* Returns the dot product of a [n] and b [n], with its terms added in their order. */
+static inline double rule_dot(const double *a, const float *b, int64_t n) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) { sum += a[i] * (double)b[i]; }
+    return sum;
+}
 /* Gives every head of layer l the capacity n. */
 static inline void allot_layer(const allot_ask *a, uint32_t l, uint32_t n, uint32_t *c) {
     for (uint32_t g = 0; g < a->n_heads; g++) { c[l * a->n_heads + g] = n; }
