@@ -5,6 +5,7 @@
 
 #include "cmd/common/json_text.h"
 #include "cmd/common/opened_inputs.h"
+#include "cmd/common/table_uses.h"
 #include "cmd/verbs.h"
 #include "formats/lines/answers.h"
 #include "formats/lines/rows.h"
@@ -27,7 +28,9 @@ typedef struct looking {
 static ckvc_status look_at_table(const looking *c, const char *path, json_t **out, ckvc_err *err) {
     CKVC_AUTO(table_file_free_at) table_file *t = NULL;
     CKVC_TRY(table_file_read(path, &t, err));
-    if (out) { *out = table_file_describe(t, c->cells); }
+    if (!out) { return CKVC_OK; }
+    *out = table_file_describe(t, c->cells);
+    if (!c->cells) { json_object_set_new(*out, "uses", table_uses(t, path, "DIR")); }
     return CKVC_OK;
 }
 

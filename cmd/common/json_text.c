@@ -73,7 +73,8 @@ static void print_list(const json_t *list) {
             if (i == LIST_HEAD) { tell(" ..."); }
             continue;
         }
-        tell("%s%s", i ? " " : "", cell(json_array_get(list, i)));
+        const json_t *one = json_array_get(list, i);
+        tell("%s%s", i == 0 ? "" : json_is_string(one) ? ", " : " ", cell(one));
     }
     if (n > LIST_WHOLE) { tell("  (%zu)", n); }
     tell(n ? "\n" : "none\n");

@@ -26,6 +26,15 @@ static bool fits_pages(const ckvc_table *t, uint32_t b) {
     return t->score[b].mode == CKVC_MODE_LENGTHS || (t->c_min && t->c_min[b].floor >= 1.0);
 }
 
+/* The block whose lines are given. The largest budget loses the least, so it is tried first. */
+static uint32_t largest_budget(const ckvc_table *t) {
+    uint32_t largest = 0;
+    for (uint32_t b = 1; b < t->n_budgets; b++) {
+        largest = t->budgets[b] > t->budgets[largest] ? b : largest;
+    }
+    return largest;
+}
+
 /* What block b keeps of a prompt's cache. The caller frees it. */
 static char *what_is_kept(const table_file *f, uint32_t b) {
     const double budget = f->table->budgets[b],
@@ -41,7 +50,7 @@ static char *what_is_kept(const table_file *f, uint32_t b) {
 
 json_t *table_uses(const table_file *f, const char *path, const char *model) {
     const ckvc_table *t = f->table;
-    const uint32_t b = 0; /* the lines are of the first budget */
+    const uint32_t b = largest_budget(t);
     const double budget = t->budgets[b];
     const size_t n = strlen(model);
     const bool gguf = n > 5 && strcmp(model + n - 5, ".gguf") == 0, bare = reads_no_attention(t, b);

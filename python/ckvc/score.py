@@ -424,20 +424,18 @@ def make_prompts(a: Any, model: PreTrainedModel) -> Tuple[str, str]:
     return manifest, record
 
 
-def uses(table: Table, path: str, model: str, g: Geometry) -> str:
-    """What the table in the file `path` keeps, and the lines that use it in each engine, as `ckvc compile` ends with them (cmd/common/table_uses.c)."""
-    budget, token = f"{table.budgets[0]:.10g}", 4 * g.n_layers * g.n_kv_heads * g.head_dim  # bytes of a token's keys and values in 16 bits
-    keeps = ", ".join(f"a share of {b:g}" if b < 1 else f"{b:g} tokens in every layer" for b in table.budgets.tolist())
-    lines = [f"bytes: the table has {os.path.getsize(path) / 1e6:.1f} MB; of a prompt's cache, {token / 1e3:.1f} kB a token in 16 bits, it keeps {keeps}", "use it:",
-             f'  Python (python/README.md)   with ckvc.hf.compress(model, "{path}", budget={budget}): model.generate(...)']
-    if table.reads_attention:
-        return "\n".join([*lines, "  vLLM and llama.cpp show no attention: compile again with --features 2 --mode lengths --classes 2"])
-    if table.score[0].mode == "lengths" or table.c_min[0][0] >= 1:
-        settings = json.dumps({"ckvc": {"table": path, "budget": table.budgets[0].item()}})
-        lines.append(f"  vLLM (docs/vllm.md)         vllm serve {model} --additional-config '{settings}'")
-    else:
-        lines.append("  vLLM holds one length per layer: compile again with --mode lengths --classes 2")
-    return "\n".join([*lines, f'  llama.cpp (python/README.md#llamacpp)  ckvc.llama.compact(llm, 0, "{path}", budget={budget})'])
+def uses(ckvc: str, path: str, model: str, g: Geometry) -> str:
+    """What the table in the file `path` keeps, and the lines that use it in each engine, as `ckvc compile` ends with them. `ckvc inspect` says these lines."""
+    said, token = json.loads(run(ckvc, "inspect", "--json", path))["uses"], 4 * g.n_layers * g.n_kv_heads * g.head_dim  # bytes of keys and values in 16 bits
+    lines = [f"bytes: the table has {os.path.getsize(path) / 1e6:.1f} MB; of a prompt's cache, {token / 1e3:.1f} kB a token in 16 bits, it keeps {', '.join(said['keeps'])}",
+             "use it:", f"  Python (python/README.md)   {said['python']}"]
+    if "vllm" in said:
+        lines.append(f"  vLLM (docs/vllm.md)         {said['vllm'].replace('vllm serve DIR', f'vllm serve {model}')}")
+    if "llama" in said:
+        lines.append(f"  llama.cpp (python/README.md#llamacpp)  {said['llama']}")
+    if "other" in said:
+        lines.append(f"  {said['other']}")
+    return "\n".join(lines)
 
 
 def compiled(a: Any, model: PreTrainedModel, tokenizer: Any) -> str:
@@ -483,7 +481,7 @@ def compiled(a: Any, model: PreTrainedModel, tokenizer: Any) -> str:
         said.append(run(a.ckvc, "report", chosen, demand, "--scores", scored(heldout, judging, [*unfitted, table], a.policy), "--out", report, "--force"))
     else:
         said.append("no prompt is held out (split heldout), so nothing says whether the table is better than none")
-    return "\n\n".join(said) + f"\nwrote {chosen}, content id {table.content_id}\n" + uses(table, chosen, a.model, geometry_of(model))
+    return "\n\n".join(said) + f"\nwrote {chosen}, content id {table.content_id}\n" + uses(a.ckvc, chosen, a.model, geometry_of(model))
 
 
 def main(verb: str, words: List[str]) -> str:

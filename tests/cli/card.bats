@@ -35,7 +35,7 @@ for words in (f"is **{table['verdict']['word']}**. {said}\n", f"has {os.path.get
               f"`{what['content_id']}`", f"`{what['meta']['fingerprint']}`", f"`{what['model']['sketch']}`", f"`{what['meta']['model_name']}`",
               f"whose {what['shape']['n_layers']} layers of full attention have {what['shape']['n_kv_heads']} KV heads each", "- ckvc %s wrote the table.\n" % report["ckvc_version"],
               "the label `words`", f"from {what['meta']['counts']['demand']['prompts']} prompts", f"{min(prompts)} to {max(prompts)} tokens", "\nwindow: 16\n",
-              f"chosen on {what['meta']['select']['prompts']} other prompts", 'ckvc.hf.compress(model, "table.ckvt", bytes=%g)' % what["bytes"][0]["bytes"], "`org/name@COMMIT`"):
+              f"chosen on {what['meta']['select']['prompts']} other prompts", 'ckvc.hf.compress(model, "table.ckvt", bytes=%g)' % what["bytes"][-1]["bytes"], "`org/name@COMMIT`"):
     assert words in body, words
 assert folder not in card and "vllm serve" not in card  # its heads keep different numbers
 PYTHON

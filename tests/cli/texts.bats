@@ -137,6 +137,11 @@ assert len(lines) == 12 and len(own) == 6, lines' "$DIR/both/prompts.jsonl"
         [[ $output == *"ckvc.llama.compact(llm, 0, \"$DIR/paged/table.ckvt\", budget=32)"* ]]
         [[ $output == *"vllm serve $MODEL --additional-config '{\"ckvc\": {\"table\": \"$DIR/paged/table.ckvt\", \"budget\": 32}}'"* ]]
     fi
+    # a table that somebody else made: the lines are of the largest budget, which loses the least
+    table=docs/results/smollm2-135m-lengths/table.ckvt
+    run -0 "$CKVC" inspect $table
+    [[ $output == *"keeps:  a share of 0.125, a share of 0.25"* && $output == *"with ckvc.hf.compress(model, \"$table\", budget=0.25)"* ]]
+    [[ $output == *"vllm serve DIR --additional-config '{\"ckvc\": {\"table\": \"$table\", \"budget\": 0.25}}'"* ]]
 }
 
 @test "what is wrong with texts and lengths is said in one line, with what to do" {
