@@ -373,14 +373,14 @@ def together(e, n):
         x.close()
 
 
-def server(prompt):
-    """llama-server with room for 1.25 prompts, shared by two slots: both restore the cut prompt, go on at T without reading it again, and write
-    what a context of llama-cpp-python writes. A whole prompt beside them finds no room."""
-    T, port = len(prompt), 18080 + os.getpid() % 1000
-    room = T * 5 // 4 // 256 * 256 + 256
-    log = open(tmp / "server.log", "w")
-    process = subprocess.Popen([a.server, "-m", path, "--port", str(port), "-c", str(room), "-np", "2", "-kvu", "-ctk", "f32", "-ctv", "f32",
-                                "-fa", "off", "-t", "1", "--slot-save-path", tmp, "--no-warmup", "--cache-ram", "0"], stdout=log, stderr=log)
+@contextlib.contextmanager
+def serving(room, kinds):
+    """A function that asks a llama-server, which has two slots that share `room` cells of these types."""
+    port, log = 18080 + os.getpid() % 1000, open(tmp / "server.log", "w")
+    names = [{F32: "f32", F16: "f16", Q8_0: "q8_0", Q4_0: "q4_0"}[kind] for kind in kinds]
+    flash = "off" if kinds == (F32, F32) else "on"  # values of few bits need flash attention
+    process = subprocess.Popen([a.server, "-m", path, "--port", str(port), "-c", str(room), "-np", "2", "-kvu", "-ctk", names[0], "-ctv", names[1],
+                                "-fa", flash, "-t", "1", "--slot-save-path", tmp, "--no-warmup", "--cache-ram", "0"], stdout=log, stderr=log)
 
     def ask(where, **body):
         request = urllib.request.Request(f"http://127.0.0.1:{port}{where}", json.dumps(body).encode() if body else None, {"Content-Type": "application/json"})
@@ -390,41 +390,61 @@ def server(prompt):
         except urllib.error.HTTPError as problem:
             return json.load(problem)
 
-    def go_on(slot, text, n):
-        return ask("/completion", prompt=text, n_predict=n, temperature=0, id_slot=slot, cache_prompt=True, return_tokens=True)
-
     try:
         for _ in range(600):
             with contextlib.suppress(OSError):
                 if ask("/health").get("status") == "ok":
                     break
             time.sleep(0.5)
-        go_on(0, prompt, 1)
-        saved = ask("/slots/0?action=save", filename="a.bin")
-        kept = ckvc.llama.compact_file(tmp / "a.bin", path, table, 0.5, tmp / "b.bin", force=True)
-        print(f"     server: saved {saved.get('n_saved')} tokens, {saved.get('n_written')} bytes; cut to {kept.n_cells} cells of {room}")
-        ask("/slots/0?action=erase", filename="a.bin")
-        for slot in (0, 1):
-            back = ask(f"/slots/{slot}?action=restore", filename="b.bin")
-            outside.at_most(f"server: slot {slot} restored, {back}", int(back.get("n_restored", 0) < T), 0)
-        x = Context(kept.n_cells + 64)
-        whole = Context(T + 64)
-        whole.feed(prompt, 0, False)
-        ckvc.llama.compact(whole, 0, table, 0.5, model=path, into=x)
-        more = prompt[10:14]
-        want, _ = greedy(x, x.feed(more, T), T + len(more), 16)
-        for slot in (0, 1):
-            got = go_on(slot, prompt + more, 16)
-            outside.at_most(f"server: slot {slot} reads {got.get('timings', {}).get('prompt_n')} tokens", abs(got["timings"]["prompt_n"] - len(more)), 0)
-            outside.at_most("server: its text is a context's", int(got["tokens"] != want), 0)
-        got = go_on(0, prompt[: T // 2] + more, 4)
-        outside.at_most("server: a text that departs from the prompt is read anew", abs(got.get("timings", {}).get("prompt_n", 0) - T // 2 - len(more)), 0)
-        x.close()
-        whole.close()
+        yield ask
     finally:
         process.terminate()
         process.wait()
         log.close()
+
+
+def go_on(ask, slot, text, n):
+    return ask("/completion", prompt=text, n_predict=n, temperature=0, id_slot=slot, cache_prompt=True, return_tokens=True)
+
+
+def restored(ask, prompt, kinds, formats):
+    """Both slots of a server restore the cut prompt, go on at T without reading it again, and write what a context of llama-cpp-python writes."""
+    T, more = len(prompt), prompt[10:14]
+    whole, x = Context(T + 64), Context(T + 64, kinds, kinds != (F32, F32))
+    whole.feed(prompt, 0, False)
+    ckvc.llama.compact(whole, 0, table, 0.5, model=path, into=x, formats=formats)
+    want, _ = greedy(x, x.feed(more, T), T + len(more), 16)
+    for slot in (0, 1):
+        back = ask(f"/slots/{slot}?action=restore", filename="b.bin")
+        outside.at_most(f"server, {formats or 'f32'}: slot {slot} restored, {back}", int(back.get("n_restored", 0) < T), 0)
+        got = go_on(ask, slot, prompt + more, 16)
+        outside.at_most(f"server, {formats or 'f32'}: slot {slot} reads {got.get('timings', {}).get('prompt_n')} tokens",
+                        abs(got["timings"]["prompt_n"] - len(more)), 0)
+        outside.at_most(f"server, {formats or 'f32'}: its text is a context's", int(got["tokens"] != want), 0)
+    got = go_on(ask, 0, prompt[: T // 2] + more, 4)
+    outside.at_most(f"server, {formats or 'f32'}: a text that departs from the prompt is read anew",
+                    abs(got.get("timings", {}).get("prompt_n", 0) - T // 2 - len(more)), 0)
+    x.close()
+    whole.close()
+
+
+def server(prompt):
+    """llama-server with room for 1.25 prompts reads a prompt in F32 and saves its slot. The slot is cut: as it is, for the same server, and in few bits for one
+    that holds keys in Q8_0 and values in Q4_0."""
+    T = len(prompt)
+    room = T * 5 // 4 // 256 * 256 + 256
+    with serving(room, (F32, F32)) as ask:
+        go_on(ask, 0, prompt, 1)
+        saved = ask("/slots/0?action=save", filename="a.bin")
+        kept = ckvc.llama.compact_file(tmp / "a.bin", path, table, 0.5, tmp / "b.bin", force=True)
+        print(f"     server: saved {saved.get('n_saved')} tokens, {saved.get('n_written')} bytes; cut to {kept.n_cells} cells of {room}")
+        ask("/slots/0?action=erase", filename="a.bin")
+        restored(ask, prompt, (F32, F32), None)
+    few = "q8_0/q4_0"
+    kept = ckvc.llama.compact_file(tmp / "a.bin", path, table, 0.5, tmp / "b.bin", force=True, formats=few)
+    print(f"     server: in {few} the cut slot has {(tmp / 'b.bin').stat().st_size} bytes, {kept.n_cells} cells")
+    with serving(room, (Q8_0, Q4_0)) as ask:
+        restored(ask, prompt, (Q8_0, Q4_0), few)
 
 
 ours, table, prompts = prepare()
