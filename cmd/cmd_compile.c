@@ -53,6 +53,23 @@ static json_t *round_json(const alternation_round *r) {
                         {"supported", r->supported}, {"reward", r->reward});
 }
 
+/* The table at each budget, beside the rule that comes nearest to it; `percent` says how much
+ * larger the perplexity is than with the whole cache. New reference. */
+static json_t *verdicts_json(const compile_result *r) {
+    json_t *list = json_array();
+    for (uint32_t b = 0; b < r->n_verdicts; b++) {
+        const budget_verdict *v = &r->verdicts[b];
+        json_t *rule = v->more.n ? gain_json(v->more) : json_null();
+        if (v->more.n) {
+            json_object_set_new(rule, "name", json_string(policy_kind_name(v->rule)));
+        }
+        json_array_append_new(
+            list, JSON_NUMBERS(json_pack("{s:o, s:o}", "loss", gain_json(v->loss), "rule", rule),
+                               {"budget", v->budget}, {"percent", 100 * expm1(v->loss.mean)}));
+    }
+    return list;
+}
+
 static json_t *result_json(const compile_cli *c, const run_setup *j, const compile_result *r) {
     json_t *rounds = json_array(), *passes = json_array();
     for (size_t i = 0; i < r->n_passes; i++) {
@@ -63,12 +80,12 @@ static json_t *result_json(const compile_cli *c, const run_setup *j, const compi
     }
     json_t *select = r->select ? select_json(r->select) : NULL,
            *bytes = c->bytes.n ? byte_budgets_json(&c->bytes, r->select) : NULL;
-    return json_pack("{s:o*, s:s, s:s, s:s, s:I, s:s, s:o*, s:o, s:o, s:n}", "bytes", bytes, "run",
-                     run_plan_hash(j->run), "probe",
+    return json_pack("{s:o*, s:s, s:s, s:s, s:I, s:s, s:o*, s:o, s:o, s:o, s:n}", "bytes", bytes,
+                     "run", run_plan_hash(j->run), "probe",
                      c->way->name ? c->way->name : probe_name(c->probe), "stop", stop_name(r->stop),
                      "best_round", (json_int_t)r->best + 1, "content_id",
                      r->passes[r->last_pass[r->best]].content_id, "select", select, "rounds",
-                     rounds, "passes", passes, "gate");
+                     rounds, "passes", passes, "verdicts", verdicts_json(r), "gate");
 }
 
 static const char pass_form[] =
@@ -128,10 +145,10 @@ static void on_round(void *ctx, const compile_result *r, stop_rule stop) {
 
 /* A table by demand beside the policies that it is compared with, over its budgets. */
 #define REFERENCES_FORM                                                                            \
-    "{best&\nreference    entries a head  nats per token that the table loses less [95%]\n"        \
+    "{best&\non {prompts} held-out prompts of {documents} documents, in the mean over budgets:\n"  \
+    "rule         entries a head  nats per token that it loses more than the table [95%]\n"        \
     "{references#{name:-12s} {kept:14.1f}  {over&" GAIN_FORM "}\n}"                                \
-    "table        {kept:14.1f}  reward {reward:.5f}, {prompts} held-out prompts of {documents} "   \
-    "documents\n}"
+    "table        {kept:14.1f}\n}"
 
 /* In which ways the bytes of each budget can be spent. */
 #define BYTES_FORM                                                                                 \
@@ -151,23 +168,10 @@ static const char summary_form[] =
     "wrote {out}/table.ckvt: round {best_round}'s, content id {content_id}\n"
     "tables of every pass: {out}/tables; held-out scores: {out}/heldout; records: {out}/"
     "{probe=grid-search?grid}{probe=grid-search!pass-*}\n"
-    "{verdict&verdict: with the table the model loses {loss:.4f} nats per token more than with its "
-    "whole cache, in the mean over its budgets; {name}, the best of the rules above, "
-    "loses " GAIN_FORM " more: the table is "
-    "{lo>0?better}{lo>0!{hi<0?worse}{hi<0!not shown to differ}}\n}";
-
-/* The table beside the rule that comes nearest to it; NULL where nothing judged. New reference. */
-static json_t *verdict_json(const compile_pass *p) {
-    int best = -1;
-    for (int k = 0; k < POLICY_KIND_COUNT; k++) {
-        const bool nearer = best < 0 || p->over[k].mean < p->over[best].mean;
-        if (p->over[k].n && k != POLICY_IDENTITY && nearer) { best = k; }
-    }
-    if (best < 0) { return NULL; }
-    json_t *o = gain_json(p->over[best]);
-    json_object_set_new(o, "name", json_string(policy_kind_name((policy_kind)best)));
-    return JSON_NUMBERS(o, {"loss", -p->reward.mean});
-}
+    "{verdicts#verdict: at budget {budget:.4g} with the table the model loses {loss.mean:.4f} nats "
+    "per token more than with its whole cache ({percent:.1f}% more perplexity, on "
+    "{loss.prompts} held-out prompts){rule&; {name}, the best of the rules above, loses " GAIN_FORM
+    " more: the table is {lo>0?better}{lo>0!{hi<0?worse}{hi<0!not shown to differ}}}\n}";
 
 static void print_summary(const compile_cli *c, const run_setup *j, const compile_result *r,
                           const json_t *o) {
@@ -185,10 +189,9 @@ static void print_summary(const compile_cli *c, const run_setup *j, const compil
                               json_pack("{s:s, s:f, s:o}", "name", policy_kind_name((policy_kind)k),
                                         "kept", best->kept[k], "over", gain_json(best->over[k])));
     }
-    json_t *beside = json_pack("{s:s, s:b, s:o, s:o, s:o*, s:o*}", "out", c->setup.out, "demand",
+    json_t *beside = json_pack("{s:s, s:b, s:o, s:o, s:o*}", "out", c->setup.out, "demand",
                                c->way == &compile_by_budgets, "tables", tables, "references",
-                               references, "best", heldout_json(best), "verdict",
-                               c->way == &compile_by_budgets ? verdict_json(best) : NULL);
+                               references, "best", heldout_json(best));
     form_print(
         stderr, summary_form, o,
         JSON_NUMBERS(beside, {"round", r->n_rounds}, {"documents", best->reward.n_clusters}));
@@ -228,6 +231,8 @@ static ckvc_status check_options(const compile_cli *c, ckvc_err *err) {
                      rules[i].of);
         }
     }
+    USAGE_IF(c->shares.n && opts_said("budget"),
+             "--bytes counts bytes and --budget entries: give one of them");
     return CKVC_OK;
 }
 
@@ -358,7 +363,7 @@ static ckvc_status end_with_table(const compile_cli *c, const run_setup *j, ckvc
     if (!c->setup.inputs.quiet) {
         table_uses_say(table, path, c->setup.inputs.model,
                        2.0 * 2 * s->n_layers * s->n_kv_heads * s->head_dim);
-        say("next: ckvc report %s %s --out report\n", path, c->setup.out);
+        say("next: ckvc report %s %s --out %s/report\n", path, c->setup.out, c->setup.out);
     }
     if (j->e.prompts->n_heldout) { leak_guard_warn(table, path, j->e.manifest->sha256); }
     return CKVC_OK;
@@ -367,7 +372,6 @@ static ckvc_status end_with_table(const compile_cli *c, const run_setup *j, ckvc
 /* Makes budgets in entries of --bytes. */
 static ckvc_status open_bytes(compile_cli *c, const run_setup *j, ckvc_err *err) {
     if (!c->shares.n) { return CKVC_OK; }
-    USAGE_IF(opts_said("budget"), "--bytes counts bytes and --budget entries: give one of them");
     const cache_formats given = setting_formats(&c->setup.inputs.setting);
     const bool only = opts_given("cache-keys") || opts_given("cache-values");
     byte_ask ask = {.shares = c->shares.items,
@@ -534,5 +538,5 @@ const verb verb_compile = {
               "holdout mode ranking select "
               "threads seed out resume dry-run ",
     VERB_OPTIONS(rows),
-    .instead = "--manifest names the prompts",
+    .instead = "--model names the model, and --texts or --manifest the prompts",
     .work = compile};

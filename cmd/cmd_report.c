@@ -207,21 +207,22 @@ const verb verb_report = {
     .summary = "show how good and how stable tables are, on one page that loads nothing else",
     .usage =
         "ckvc report T.ckvt... RUN... [--scores S.jsonl,...] [--answers A.jsonl,...] --out DIR",
-    .examples = "  ckvc report run/table.ckvt run --out report          (what compile made, by its "
-                "own scores)\n"
-                "  ckvc report run/table.ckvt run --out report --card hub/README.md --base-model "
-                "ORG/NAME --licence mit\n"
-                "  ckvc report technical.ckvt narrative.ckvt runs/technical "
-                "runs/narrative --scores heldout.jsonl --out report\n"
-                "  ckvc report t.ckvt --out report          (the table "
-                "alone: maps, counts, what its choices rest on)\n\n"
-                "The verdict on a table is to deploy it when, at every budget at which it was "
-                "scored, it is "
-                "better than identity and not\nworse than the best simple reference (one "
-                "without a table and without a second pass). Both must hold at as many entries,\n"
-                "by the whole 95% interval over 10 held-out documents or more, and the prompts "
-                "must have passed the leak check. Of a table\nthat is ahead but undecided, the "
-                "verdict says about how many more prompts it needs.\n",
+    .examples =
+        "  ckvc report run/table.ckvt run --out run/report          (what compile made, by its "
+        "own scores)\n"
+        "  ckvc report run/table.ckvt run --out run/report --card hub/README.md --base-model "
+        "ORG/NAME --licence mit\n"
+        "  ckvc report technical.ckvt narrative.ckvt runs/technical "
+        "runs/narrative --scores heldout.jsonl --out report\n"
+        "  ckvc report t.ckvt --out report          (the table "
+        "alone: maps, counts, what its choices rest on)\n\n"
+        "The verdict on a table is to deploy it when, at every budget at which it was "
+        "scored, it is "
+        "better than identity and not\nworse than the best simple reference (one "
+        "without a table and without a second pass). Both must hold at as many entries,\n"
+        "by the whole 95% interval over 10 held-out documents or more, and the prompts "
+        "must have passed the leak check. Of a table\nthat is ahead but undecided, the "
+        "verdict says about how many more prompts it needs.\n",
     VERB_OPTIONS(rows),
     .reads_args = true,
     .work = report};

@@ -17,10 +17,13 @@ static const char list_form[] =
     "{.#{name}: for {model} ({model_licence}), made from {made_from}\n"
     "{serves?  served by {serves}\n}"
     "  {bytes} bytes, licence {licence}, content id {content_id:.12s}...\n"
-    "  from prompts of {lengths.0} to {lengths.1} tokens, by scripts/tables.sh:\n    {made}\n"
+    "  from prompts of {lengths.0} to {lengths.1} tokens{recipe?, by scripts/tables.sh:\n    "
+    "{made}}\n"
     "{losses#  budget {budget:-7.3g} KL {kl:.3f} on {prompts} prompts"
     "{byte_share?, at {byte_share:g} of the bytes}"
-    "{right?, {right:.3f} of RULER's questions right}\n}}";
+    "{right?, {right:.3f} of RULER's questions right}\n}}"
+    "ckvc.hf.compress(model, budget=0.25) takes the table of its model by itself; ckvc tables NAME "
+    "says more of one, and with --out T.ckvt writes it\n";
 
 /* Reads tables.json, and adds to each entry the path of its table and how many bytes it has.
  * *out is a new reference to a list. */
@@ -86,7 +89,6 @@ static ckvc_status write_table(const tables_cli *c, json_t *entry, ckvc_err *err
 static ckvc_status tables(const verb_call *call, ckvc_err *err) {
     const tables_cli *c = call->options;
     USAGE_IF(call->n > 1, "got %zu names, wanted one: ckvc tables NAME --out T.ckvt", call->n);
-    USAGE_IF(call->n == 1 && !c->out, "--out FILE is needed: the table to write");
     USAGE_IF(call->n == 0 && c->out, "which table? ckvc tables lists them");
     json_auto_t *all = NULL;
     CKVC_TRY(read_shipped(&all, err));
@@ -98,7 +100,10 @@ static ckvc_status tables(const verb_call *call, ckvc_err *err) {
     json_t *entry = find_entry(all, call->items[0], &names);
     FAIL_IF(!entry, CKVC_E_USAGE, "%s: no table of that name comes with the program; there are %s",
             call->items[0], names.size ? (const char *)names.data : "none");
-    return write_table(c, entry, err);
+    if (c->out) { return write_table(c, entry, err); }
+    json_object_set_new(entry, "recipe", json_true());
+    result_print(c->json, stdout, list_form, json_pack("[O]", entry), NULL);
+    return CKVC_OK;
 }
 
 #define OPTIONS_OF tables_cli

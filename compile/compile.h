@@ -57,6 +57,16 @@ typedef struct compile_pass {
     double kept[POLICY_KIND_COUNT]; /* kept tokens per layer or per KV head */
 } compile_pass;
 
+/* What a table is worth at one of its budgets, on the held-out prompts, in nats per token. */
+typedef struct budget_verdict {
+    double budget;
+    rank_interval loss; /* what the model loses more than with its whole cache */
+    /* The policy that loses the least beside the table, of those that are no controls, and what it
+     * loses more than the table. n 0: there is none. */
+    policy_kind rule;
+    rank_interval more;
+} budget_verdict;
+
 typedef struct compile_result {
     compile_pass passes[2 * ALTERNATION_MAX_ROUNDS + PASS_KINDS];
     size_t n_passes;
@@ -66,6 +76,10 @@ typedef struct compile_result {
     stop_rule stop;
     /* The losses by which the table's ranking and floor were chosen; NULL: nothing was chosen. */
     select_losses *select;
+    /* [n_verdicts] of the recommended way's table, in the order of its budgets; none where no
+     * prompt judges */
+    budget_verdict *verdicts;
+    uint32_t n_verdicts;
 } compile_result;
 void compile_result_free(compile_result *r);
 CKVC_AUTO_OF(compile_result, compile_result_free)

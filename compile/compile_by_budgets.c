@@ -193,6 +193,9 @@ static ckvc_status try_candidates(steps *s, ckvc_err *err) {
                 .n = x.n,
                 .mode = s->o->fit->budgets.mode,
                 .held = s->o->bytes ? s->o->bytes->held : NULL,
+                .job = "choosing settings",
+                .job_before = first,
+                .job_all = s->select.n,
             };
             CKVC_TRY(steps_score(s, &some, &tried, before, file, err));
         }
@@ -240,11 +243,12 @@ enum { REFERENCES = sizeof by_head / sizeof *by_head };
 static ckvc_status judge(steps *s, ckvc_err *err) {
     const budgets_options *b = &s->o->fit->budgets;
     compile_pass *p = &s->result->passes[s->result->n_passes - 1];
-    return steps_judge_pass(s, p,
-                            b->c_min >= 1.0               ? of_one_size
-                            : b->mode == CKVC_MODE_LAYERS ? by_layer
-                                                          : by_head,
-                            b->mode, err);
+    CKVC_TRY(steps_judge_pass(s, p,
+                              b->c_min >= 1.0               ? of_one_size
+                              : b->mode == CKVC_MODE_LAYERS ? by_layer
+                                                            : by_head,
+                              b->mode, err));
+    return steps_judge_budgets(s, err);
 }
 
 static void tell(const steps *s, const pass_counts *counts) {

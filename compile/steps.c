@@ -25,7 +25,10 @@ void steps_close(steps *s) {
 }
 
 void compile_result_free(compile_result *r) {
-    if (r) { select_free(r->select); }
+    if (r) {
+        select_free(r->select);
+        free(r->verdicts);
+    }
     free(r);
 }
 
@@ -166,7 +169,10 @@ ckvc_status steps_score(const steps *s, const prompt_list *prompts, const step_p
                                   .mode = policies->mode,
                                   .held = policies->held,
                                   .score = CKVC_SCORE_COUNT},
-                       .memory = co->memory};
+                       .memory = co->memory,
+                       .job = policies->job,
+                       .job_before = policies->job_before,
+                       .job_all = policies->job_all};
     if (policies->budgets.n) { o.choice.setting.budgets = policies->budgets; }
     if (co->setting.layer_budgets.n) { o.choice.setting.budgets = (setting_list){&mean, 1}; }
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer lines = {0};
@@ -190,7 +196,8 @@ ckvc_status steps_judge(const steps *s, const table_file *table, const policy_ki
     const byte_budgets *bytes = s->o->bytes;
     asked_policy list[WHOLE_CACHES + POLICY_KIND_COUNT + 1];
     cache_formats held[BYTE_BUDGETS_MAX];
-    step_policies policies = {.list = list, .mode = mode};
+    step_policies policies = {
+        .list = list, .mode = mode, .job = "judging the table", .job_all = s->judges.n};
     heldout_free(*out);
     *out = NULL;
     if (s->judges.n == 0) { return CKVC_OK; }
@@ -218,7 +225,32 @@ ckvc_status steps_judge(const steps *s, const table_file *table, const policy_ki
         CKVC_TRY(steps_score(s, &s->judges, &policies, "", file, err));
     }
     CKVC_TRY(steps_path(s, file, &path, err));
-    return heldout_read(path, &s->judges, out, err);
+    return heldout_read(path, &s->judges, NAN, out, err);
+}
+
+/* Compares the table with rules at one budget, from the lines of `file`. */
+static ckvc_status judge_budget(const steps *s, const char *file, double budget,
+                                budget_verdict *out, ckvc_err *err) {
+    CKVC_AUTO_FREE char *path = NULL;
+    CKVC_AUTO(heldout_free_at) heldout *h = NULL;
+    CKVC_TRY(steps_path(s, file, &path, err));
+    CKVC_TRY(heldout_read(path, &s->judges, budget, &h, err));
+    const double *reward = h->reward[POLICY_TABLE];
+    const rank_interval own = heldout_gain(h, reward, NULL);
+    *out = (budget_verdict){.budget = budget, .loss = own};
+    out->loss.mean = -own.mean;
+    out->loss.lo = -own.hi;
+    out->loss.hi = -own.lo;
+    for (int k = 0; k < POLICY_KIND_COUNT; k++) {
+        const bool rule = k != POLICY_TABLE && k != POLICY_FULL && k != POLICY_IDENTITY;
+        if (!rule || !h->reward[k]) { continue; }
+        const rank_interval more = heldout_gain(h, reward, h->reward[k]);
+        if (more.n && (!out->more.n || more.mean < out->more.mean)) {
+            out->rule = (policy_kind)k;
+            out->more = more;
+        }
+    }
+    return CKVC_OK;
 }
 
 ckvc_status steps_judge_pass(steps *s, compile_pass *p, const policy_kind *kinds, ckvc_mode mode,
@@ -236,6 +268,20 @@ ckvc_status steps_judge_pass(steps *s, compile_pass *p, const policy_kind *kinds
         if (k != POLICY_TABLE && k != POLICY_FULL && h->reward[k]) { /* full is of all formats */
             p->over[k] = heldout_gain(h, reward, h->reward[k]);
         }
+    }
+    return CKVC_OK;
+}
+
+ckvc_status steps_judge_budgets(steps *s, ckvc_err *err) {
+    const ckvc_table *t = s->table->table;
+    compile_result *r = s->result;
+    char file[48];
+    if (s->judges.n == 0) { return CKVC_OK; }
+    steps_file(file, "heldout", r->n_passes, "jsonl");
+    r->verdicts = ckvc_calloc(t->n_budgets, sizeof *r->verdicts);
+    for (; r->n_verdicts < t->n_budgets; r->n_verdicts++) {
+        CKVC_TRY(
+            judge_budget(s, file, t->budgets[r->n_verdicts], &r->verdicts[r->n_verdicts], err));
     }
     return CKVC_OK;
 }

@@ -60,6 +60,9 @@ typedef struct step_policies {
     setting_list budgets; /* n 0: the run's */
     /* [budgets] how what is kept is held; NULL: as the run's setting says */
     const cache_formats *held;
+    /* what progress lines say: see score_options */
+    const char *job;
+    size_t job_before, job_all;
 } step_policies;
 /* Scores policies on prompts and publishes the lines as checkpoint `file`, behind the lines of the
  * checkpoint `before` ("": none). */
@@ -76,6 +79,8 @@ ckvc_status steps_judge(const steps *s, const table_file *table, const policy_ki
 /* Judges the pass's table in this way, and writes to the pass what was found. */
 ckvc_status steps_judge_pass(steps *s, compile_pass *p, const policy_kind *kinds, ckvc_mode mode,
                              ckvc_err *err) CKVC_MUST_CHECK;
+/* Writes to the result what the judged table is worth at each of its budgets. */
+ckvc_status steps_judge_budgets(steps *s, ckvc_err *err) CKVC_MUST_CHECK;
 
 /* Ends a round, whose numbers are those of the passes from first_pass on. Its table is compared
  * with `start` or, where that is NULL, with identity in its own scores. */

@@ -37,8 +37,8 @@ static ckvc_status check_folder(const report_options *o, ckvc_err *err) {
     }
     if (folder) { closedir(folder); }
     CKVC_FAIL_IF(other, err, CKVC_E_CREATE,
-                 "%s: holds %s, which is no report's; a report has a folder of its own, give "
-                 "another --out",
+                 "%s: this folder is there already and holds %s, which is no report's. A report "
+                 "has a folder of its own: give another --out",
                  o->out, other);
     CKVC_FAIL_IF(report && !o->force, err, CKVC_E_CREATE,
                  "%s: holds a report already; give another --out, or --force to replace it",

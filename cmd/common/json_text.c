@@ -259,20 +259,27 @@ json_t *gain_json(rank_interval g) {
 static const char choice_form[] =
     "\n{by=kl?KL from the full cache}{by=loss?loss over the full cache} on {prompts} prompts of "
     "split select (* the least: recommended)\nranking  floor  mix ridge {budgets# {.:11g}}"
-    "{candidates#\n{score:-8s} {floor:5g} {mix?{mix:4g}}{mix!   0} {ridge?{ridge:5g}}{ridge!    0} "
-    "{losses.@#{loss? {loss:10.5f}{chosen?*}{chosen! }}{loss!    dropped }}}\n"
-    "{undecided#note: at budget {budget:g} this is not decided: the next best loses "
-    "{more&" GAIN_FORM "} more; more prompts of split select would decide\n}";
+    "{candidates#{left.@?\n{score:-8s} {floor:5g} {mix?{mix:4g}}{mix!   0} "
+    "{ridge?{ridge:5g}}{ridge!    0} "
+    "{losses.@#{loss? {loss:10.5f}{chosen?*}{chosen! }}{loss!    dropped }}}}\n"
+    "{n_dropped?{n_dropped} others lost more on the first of these prompts and were dropped\n}"
+    "{undecided#note: at budget {budget:g} the next best may be as good: it loses {more&" GAIN_FORM
+    "} more; more prompts of split select would tell\n}";
 
 void choice_say(const select_losses *s, const double *budgets) {
-    json_t *losses = json_array(), *undecided = json_array();
+    json_t *losses = json_array(), *left = json_array(), *undecided = json_array();
+    size_t n_dropped = 0; /* at every budget */
     for (size_t i = 0; i < s->n; i++) {
         json_t *row = json_array();
+        bool any = false;
         for (uint32_t b = 0; b < s->n_budgets; b++) {
             const double loss = s->loss[i * s->n_budgets + b];
+            any |= !isnan(loss);
             json_array_append_new(row, json_pack("{s:o, s:b}", "loss", ckvc_json_real(loss),
                                                  "chosen", s->chosen[b] == i));
         }
+        n_dropped += !any;
+        json_array_append_new(left, json_boolean(any));
         json_array_append_new(losses, row);
     }
     for (uint32_t b = 0; b < s->n_budgets; b++) {
@@ -282,6 +289,7 @@ void choice_say(const select_losses *s, const double *budgets) {
     }
     json_auto_t *o = select_json(s);
     form_print(stderr, choice_form, o,
-               json_pack("{s:o, s:o, s:o}", "budgets", ckvc_json_reals(budgets, s->n_budgets),
-                         "losses", losses, "undecided", undecided));
+               json_pack("{s:o, s:o, s:o, s:o, s:I}", "budgets",
+                         ckvc_json_reals(budgets, s->n_budgets), "losses", losses, "left", left,
+                         "undecided", undecided, "n_dropped", (json_int_t)n_dropped));
 }

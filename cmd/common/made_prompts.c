@@ -124,8 +124,9 @@ static ckvc_status build_prompts(const texts_options *o, const build_options *b,
         if (!quiet) { say_left_out(&own); }
         const ckvc_status st = build_of(&own, b, wanted, &made[0], &why);
         FAIL_IF(st == CKVC_E_DATA, st,
-                "--texts %s: too little text in %zu documents for a prompt of each split, of %lld "
-                "tokens and %lld behind them: give more text, or shorter --lengths",
+                "--texts %s: too little text in %zu documents. Prompts that fit, choose and judge "
+                "are of different documents, each of which needs %lld tokens and %lld behind them: "
+                "give more files or longer ones, or shorter --lengths",
                 o->texts.items[0], own.n_documents, (long long)(4 * b->max_length / 5),
                 (long long)b->continuation);
         FAIL_IF(st != CKVC_OK, st, "%s", why.text);

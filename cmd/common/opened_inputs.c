@@ -112,6 +112,13 @@ ckvc_status inputs_judge_budgets(const inputs_options *o, const opened_inputs *e
                 budgets.v[b], T, list->items[i].entry->id, ceil(1e3 / T) / 1e3);
             whole += B >= T;
         }
+        if (budgets.v[b] >= 1 && 20 * budgets.v[b] < list->max_tokens && !o->quiet) {
+            /* somebody may have meant per cent */
+            say("note: budget %.10g keeps %.10g tokens of each head, %.2g%% of the longest prompt; "
+                "a "
+                "share is a number below 1, such as 0.25\n",
+                budgets.v[b], budgets.v[b], 100 * budgets.v[b] / list->max_tokens);
+        }
         while (budgets.v[same] != budgets.v[b]) { same++; }
         if (same < b || whole == 0) { continue; }
         if (budgets.v[b] >= (double)context) {

@@ -145,6 +145,8 @@ ckvc_status run_setup_open(const run_setup_options *c, run_setup *j, ckvc_err *e
                  (c->log.until_stable > 0 || c->log.behaviour == BEHAVIOUR_EPSILON_GREEDY),
              "--until-stable and --behaviour epsilon-greedy look at all prompts before the one in "
              "hand, and a part has only its own: leave out --shard, or these options");
+    USAGE_IF(!c->out && !c->dry_run, "--out RUN is needed: the run directory to make");
+    if (!c->dry_run) { CKVC_TRY(run_check_out(c->out, j->part, c->resume, err)); }
     CKVC_TRY(inputs_open_model(&c->inputs, &j->e, err));
     CKVC_TRY(model_shape_evicts(model_get_shape(j->e.model), c->inputs.model, err));
     j->options = c->log;
@@ -160,7 +162,6 @@ ckvc_status run_setup_open(const run_setup_options *c, run_setup *j, ckvc_err *e
         CKVC_TRY(prompts_make(c->texts, &c->inputs, c->out, &j->e, &j->made, err));
     }
     CKVC_TRY(inputs_open_prompts(&c->inputs, &j->e, err));
-    USAGE_IF(!c->out && !c->dry_run, "--out RUN is needed: the run directory to make");
     j->inputs = (calibrate_inputs){j->e.model, j->e.be, j->e.manifest, j->e.prompts};
     j->options.memory = c->inputs.memory;
     j->plan = (plan){.inputs = &j->inputs,

@@ -4,13 +4,15 @@
 #include <sys/stat.h>
 
 #include "cmd/common/json_text.h"
+#include "lib/base/files.h"
 
 /* The lines hold braces and quotes, so they are put in as texts. */
 static const char uses_form[] =
     "bytes: the table has {table/1000000:.1f} MB; of a prompt's cache, {token/1000:.1f} kB a token "
-    "in 16 bits, it keeps {keeps.0}\n"
+    "in 16 bits, it keeps{keeps#{,,} {.}}\n"
     "use it:\n"
-    "  Python (python/README.md)   {python}\n"
+    "  Python (python/README.md)   {load}\n"
+    "                              {python}\n"
     "{vllm&  vLLM (docs/vllm.md)         {.}\n}"
     "{llama&  llama.cpp (python/README.md#llamacpp)  {.}\n}"
     "{other&  {.}\n}";
@@ -60,11 +62,16 @@ json_t *table_uses(const table_file *f, const char *path, const char *model) {
         json_array_append_new(keeps, json_string(kept));
     }
     const double bytes = t->byte_share ? t->byte_share[b] : 0;
-    CKVC_AUTO_FREE char *python = ckvc_format("with ckvc.hf.compress(model, \"%s\", %s=%.10g): "
-                                              "model.generate(...)%s",
+    CKVC_AUTO_FREE char *folder = gguf ? ckvc_path_dir(model) : ckvc_strdup(model),
+                        *file = ckvc_path_name(model),
+                        *load = ckvc_format("import ckvc.hf, transformers; model = transformers."
+                                            "AutoModelForCausalLM.from_pretrained(\"%s\"%s%s%s)",
+                                            folder, gguf ? ", gguf_file=\"" : "", gguf ? file : "",
+                                            gguf ? "\"" : ""),
+                        *python = ckvc_format("with ckvc.hf.compress(model, \"%s\", %s=%.10g): "
+                                              "model.generate(...)",
                                               path, bytes > 0 ? "bytes" : "budget",
-                                              bytes > 0 ? bytes : budget,
-                                              gguf ? "  # model: its Hugging Face folder" : ""),
+                                              bytes > 0 ? bytes : budget),
                         *vllm = ckvc_format("vllm serve %s --additional-config '{\"ckvc\": "
                                             "{\"table\": \"%s\", \"budget\": %g}}'",
                                             gguf ? "DIR" : model, path, budget),
@@ -75,6 +82,7 @@ json_t *table_uses(const table_file *f, const char *path, const char *model) {
              : "vLLM and llama.cpp show no attention: compile again with --features 2 --mode "
                "lengths --classes 2";
     json_object_set_new(o, "keeps", keeps);
+    json_object_set_new(o, "load", json_string(load));
     json_object_set_new(o, "python", json_string(python));
     if (bare && fits_pages(t, b)) {
         json_object_set_new(o, "vllm", json_string(vllm));

@@ -41,6 +41,10 @@ size_t run_part_size(run_part part, size_t n);
  * another number. CKVC_E_CREATE: it holds a whole run. */
 ckvc_status run_create(const char *path, const json_t *plan, run_part part, bool resume,
                        run_dir **out, ckvc_err *err) CKVC_MUST_CHECK;
+/* Refuses what run_create would refuse of the folder, so that a user hears of it before any work.
+ */
+ckvc_status run_check_out(const char *path, run_part part, bool resume,
+                          ckvc_err *err) CKVC_MUST_CHECK;
 /* Opens a run for reading. run.json and the journal are parsed and checked, and every published
  * shard must be there with its size. A run in parts that are not merged yet is CKVC_E_DATA. */
 ckvc_status run_open(const char *path, run_dir **out, ckvc_err *err) CKVC_MUST_CHECK;

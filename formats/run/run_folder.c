@@ -166,24 +166,37 @@ ckvc_status run_write_plan(const run_dir *r, const char *file, const json_t *pla
     return ckvc_fsync_dir(r->path, err);
 }
 
+/* Refuses a folder that holds something else, and without `resume` one in which the run has begun.
+ */
+static ckvc_status check_out(const run_dir *r, bool resume, ckvc_err *err) {
+    CKVC_AUTO_FREE char *file = ckvc_path_join(r->path, "run.json");
+    bool fresh = true;
+    if (ckvc_file_exists(r->path)) {
+        CKVC_FAIL_IF(!ckvc_is_dir(r->path), err, CKVC_E_CREATE,
+                     "%s: exists and is not a folder; choose another --out", r->path);
+        CKVC_TRY(run_folder_is_fresh(r->path, &fresh, err));
+        const bool begun = r->part.count ? ckvc_file_exists(r->journal_path) : !fresh;
+        CKVC_FAIL_IF(begun && !resume, err, CKVC_E_CREATE,
+                     "%s: exists and is not empty; go on with --resume, or choose another --out",
+                     r->part.count ? r->journal_path : r->path);
+    }
+    CKVC_FAIL_IF(!fresh && !ckvc_file_exists(file), err, CKVC_E_CREATE,
+                 "%s: is not empty and no run (it has no run.json); choose another --out", r->path);
+    return CKVC_OK;
+}
+
+ckvc_status run_check_out(const char *path, run_part part, bool resume, ckvc_err *err) {
+    CKVC_AUTO(run_close_at) run_dir *r = run_new(path, part);
+    return check_out(r, resume, err);
+}
+
 ckvc_status run_create(const char *path, const json_t *plan, run_part part, bool resume,
                        run_dir **out, ckvc_err *err) {
     *out = NULL;
     CKVC_AUTO(run_close_at) run_dir *r = run_new(path, part);
     CKVC_AUTO_FREE char *file = ckvc_path_join(r->path, "run.json");
     CKVC_AUTO_FREE char *parent = ckvc_path_dir(r->path);
-    bool fresh = true;
-    if (ckvc_file_exists(r->path)) {
-        CKVC_FAIL_IF(!ckvc_is_dir(r->path), err, CKVC_E_CREATE,
-                     "%s: exists and is not a folder; choose another --out", r->path);
-        CKVC_TRY(run_folder_is_fresh(r->path, &fresh, err));
-        const bool begun = part.count ? ckvc_file_exists(r->journal_path) : !fresh;
-        CKVC_FAIL_IF(begun && !resume, err, CKVC_E_CREATE,
-                     "%s: exists and is not empty; go on with --resume, or choose another --out",
-                     part.count ? r->journal_path : r->path);
-    }
-    CKVC_FAIL_IF(!fresh && !ckvc_file_exists(file), err, CKVC_E_CREATE,
-                 "%s: is not empty and no run (it has no run.json); choose another --out", r->path);
+    CKVC_TRY(check_out(r, resume, err));
     CKVC_TRY(ckvc_make_dirs(r->path, err));
     CKVC_TRY(ckvc_fsync_dir(parent, err));
     CKVC_TRY(run_lock(r, err));

@@ -139,16 +139,27 @@ typedef struct plan_diff {
     unsigned n;
 } plan_diff;
 
+/* Returns a value as a message says it; the caller frees it. */
+static char *said_value(const json_t *v) {
+    return v ? json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(10))
+             : ckvc_strdup("absent");
+}
+
 static void diff_value(plan_diff *d, const char *name, const json_t *was, const json_t *is) {
-    CKVC_AUTO_FREE char *a = was ? ckvc_json_canonical(was) : ckvc_strdup("absent");
-    CKVC_AUTO_FREE char *b = is ? ckvc_json_canonical(is) : ckvc_strdup("absent");
-    if (strcmp(a, b) != 0 && ++d->n <= 6) {
-        ckvc_buffer_printf(&d->text, "%s%s: %.60s there, %.60s now", d->n > 1 ? "; " : "", name, a,
-                           b);
+    CKVC_AUTO_FREE char *before = was ? ckvc_json_canonical(was) : NULL,
+                        *now = is ? ckvc_json_canonical(is) : NULL;
+    if ((before && now && strcmp(before, now) == 0) || ++d->n > 6) { return; }
+    CKVC_AUTO_FREE char *a = said_value(was), *b = said_value(is);
+    const bool brief = a && b && strlen(a) <= 60 && strlen(b) <= 60;
+    ckvc_buffer_printf(&d->text, "%s%s", d->n > 1 ? "; " : "", name);
+    if (brief) {
+        ckvc_buffer_printf(&d->text, ": %s there, %s now", a, b);
+    } else {
+        ckvc_buffer_printf(&d->text, " differs");
     }
 }
 
-/* Collects the fields in which two objects differ, in the order of their names. It descends into
+/* Collects the fields in which two objects differ, in the order of their names, and then those of
  * objects within them: "bins.entropy". */
 static void diff_objects(plan_diff *d, const char *prefix, const json_t *was, const json_t *is) {
     json_auto_t *all = json_object();
@@ -156,14 +167,17 @@ static void diff_objects(plan_diff *d, const char *prefix, const json_t *was, co
     const char *key;
     json_object_update(all, ckvc_unconst(was));
     json_object_update(all, ckvc_unconst(is));
-    json_object_foreach(all, key, value) {
-        if (!*prefix && !is_hashed(key)) { continue; }
-        const json_t *a = json_object_get(was, key), *b = json_object_get(is, key);
-        CKVC_AUTO_FREE char *name = ckvc_format("%s%s%s", prefix, *prefix ? "." : "", key);
-        if (json_is_object(a) && json_is_object(b) && strlen(name) < 256) {
-            diff_objects(d, name, a, b);
-        } else {
-            diff_value(d, name, a, b);
+    for (int inner = 0; inner < 2; inner++) {
+        json_object_foreach(all, key, value) {
+            if (!*prefix && !is_hashed(key)) { continue; }
+            const json_t *a = json_object_get(was, key), *b = json_object_get(is, key);
+            CKVC_AUTO_FREE char *name = ckvc_format("%s%s%s", prefix, *prefix ? "." : "", key);
+            const bool objects = json_is_object(a) && json_is_object(b) && strlen(name) < 256;
+            if (objects && inner) {
+                diff_objects(d, name, a, b);
+            } else if (!objects && !inner) {
+                diff_value(d, name, a, b);
+            }
         }
     }
 }

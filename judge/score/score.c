@@ -422,7 +422,9 @@ static ckvc_status score_all(scorer *s, vectors_file *vectors, ckvc_buffer *line
     s->n_ours = run_part_size(s->o->part, prompts->n);
     CKVC_TRY(find_matched(s, err));
     if (s->o->vectors) { CKVC_TRY(vectors_create(vectors, s->o->vectors, s->o->force, err)); }
-    ckvc_progress_start("score", "prompts", "rollouts", s->n_ours, n_done);
+    const uint64_t before = s->o->job_before;
+    ckvc_progress_start(s->o->job ? s->o->job : "score", "prompts", "rollouts",
+                        s->o->job ? s->o->job_all : s->n_ours, before + n_done);
     for (size_t n = s->o->vectors ? 0 : n_done, many; n < s->n_ours; n += many) {
         const prompt *p[SESSIONS_TOGETHER];
         const size_t rest = (n < n_done ? n_done : s->n_ours) - n;
@@ -438,7 +440,9 @@ static ckvc_status score_all(scorer *s, vectors_file *vectors, ckvc_buffer *line
             CKVC_TRY(keep_lines(s, &s->lanes[k], lines, err));
             if (s->o->vectors) { CKVC_TRY(add_vectors(s, &s->lanes[k], vectors, err)); }
         }
-        if (n >= n_done) { ckvc_progress_update(n + many, (n + many - n_done) * per_prompt); }
+        if (n >= n_done) {
+            ckvc_progress_update(before + n + many, (n + many - n_done) * per_prompt);
+        }
     }
     ckvc_progress_finish();
     return s->o->vectors ? vectors_commit(vectors, err) : CKVC_OK;
@@ -547,7 +551,7 @@ static bool is_superseded(const scores *s, size_t i) {
     return false;
 }
 
-ckvc_status heldout_read(const char *path, const prompt_list *prompts, heldout **out,
+ckvc_status heldout_read(const char *path, const prompt_list *prompts, double budget, heldout **out,
                          ckvc_err *err) {
     CKVC_AUTO(scores_free_at) scores *s = NULL;
     CKVC_AUTO(heldout_free_at) heldout *h = ckvc_calloc(1, sizeof *h);
@@ -569,7 +573,7 @@ ckvc_status heldout_read(const char *path, const prompt_list *prompts, heldout *
             k >= POLICY_KIND_COUNT || at == n, err, CKVC_E_DATA,
             "%s:%u: policy \"%s\" of prompt \"%s\": is not one of this run's held-out prompts",
             path, r->line, r->policy, r->id);
-        if (is_superseded(s, i)) { continue; }
+        if (is_superseded(s, i) || (!isnan(budget) && r->budget != budget)) { continue; }
         if (!h->reward[k]) { h->reward[k] = ckvc_calloc(n, sizeof *h->reward[k]); }
         h->reward[k][at] += r->reward; /* NaN stays NaN: a prompt counts whole or not at all */
         counts[k * n + at]++;

@@ -40,6 +40,10 @@ typedef struct score_options {
      * the layers together come one prompt after the other. */
     ckvc_status (*keep)(void *ctx, const void *lines, size_t size, ckvc_err *err);
     void *keep_ctx;
+    /* What progress lines call this job, and how many prompts there are of which these are some,
+     * after so many others. job NULL: "score", and these are all. */
+    const char *job;
+    uint64_t job_before, job_all;
 } score_options;
 
 typedef struct score_summary { /* one for each policy and budget, in that order */
@@ -97,10 +101,10 @@ prompt_list heldout_prompts(const prompt_list *all, bool select);
 ckvc_status heldout_score(const calibrate_inputs *in, const prompt_list *prompts,
                           const score_options *o, ckvc_buffer *lines,
                           ckvc_err *err) CKVC_MUST_CHECK;
-/* Reads such a file back, as rewards by prompt. Of several lines of a prompt under one policy and
- * budget, such as those of a table with fitted entries and without, the last counts. Free *out with
- * heldout_free. */
-ckvc_status heldout_read(const char *path, const prompt_list *prompts, heldout **out,
+/* Reads such a file back, as rewards by prompt: those of one budget, or with NaN the means over
+ * all. Of several lines of a prompt under one policy and budget, such as those of a table with
+ * fitted entries and without, the last counts. Free *out with heldout_free. */
+ckvc_status heldout_read(const char *path, const prompt_list *prompts, double budget, heldout **out,
                          ckvc_err *err) CKVC_MUST_CHECK;
 void heldout_free(heldout *h);
 CKVC_AUTO_OF(heldout, heldout_free)

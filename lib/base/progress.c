@@ -58,9 +58,11 @@ static double own_memory(void) {
 /* The seconds to the end at this process's own rate; 0: done, or not known. */
 static double seconds_left(double now) {
     const uint64_t fresh = job.done - job.resumed;
-    return fresh > 0 && job.done < job.total
-               ? (now - job.start_s) / (double)fresh * (double)(job.total - job.done)
-               : 0;
+    if (fresh == 0 || job.done >= job.total) { return 0; }
+    /* counted from when the last prompt ended, so that it falls while the next one is in hand */
+    const double each = (job.prompt_s - job.start_s) / (double)fresh,
+                 more = (double)(job.total - job.done);
+    return fmax(each * more - (now - job.prompt_s), each * (more - 1));
 }
 
 /* The bytes that all prompts will take, judged by the finished ones; 0: not known. */

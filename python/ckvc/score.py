@@ -428,7 +428,7 @@ def uses(ckvc: str, path: str, model: str, g: Geometry) -> str:
     """What the table in the file `path` keeps, and the lines that use it in each engine, as `ckvc compile` ends with them. `ckvc inspect` says these lines."""
     said, token = json.loads(run(ckvc, "inspect", "--json", path))["uses"], 4 * g.n_layers * g.n_kv_heads * g.head_dim  # bytes of keys and values in 16 bits
     lines = [f"bytes: the table has {os.path.getsize(path) / 1e6:.1f} MB; of a prompt's cache, {token / 1e3:.1f} kB a token in 16 bits, it keeps {', '.join(said['keeps'])}",
-             "use it:", f"  Python (python/README.md)   {said['python']}"]
+             "use it:", f"  Python (python/README.md)   {said['load'].replace('DIR', model, 1)}", f"{'':30}{said['python']}"]
     if "vllm" in said:
         lines.append(f"  vLLM (docs/vllm.md)         {said['vllm'].replace('vllm serve DIR', f'vllm serve {model}')}")
     if "llama" in said:

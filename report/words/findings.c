@@ -275,7 +275,8 @@ static const char *objection_to(const report_numbers *n, const table_numbers *t,
     const score_files *f = &n->in->scores;
     const char *text = "";
     if (o->n_budgets == 0) {
-        text = f->n_files ? "The scores hold no line of it."
+        text = f->n_files ? "The runs and scores that were given hold no line of this table: they "
+                            "are of others."
                           : "No scores were given: name the run of compile that made it, or "
                             "make them by `ckvc score --table T.ckvt --policy "
                             "identity,matched,snapkv,adakv` on held-out prompts.";
@@ -310,7 +311,8 @@ static void verdicts(report_numbers *n) {
     }
     if (n->n_tables == 0 && (n->in->scores.n_files || !n->in->answers.n_files)) {
         add_finding(n, "verdict", "no verdict",
-                    "No table was given: name the .ckvt files that are to be judged.");
+                    "No table was given: name the .ckvt files that are to be judged, such as the "
+                    "table.ckvt in the folder of a compile.");
     }
 }
 

@@ -124,7 +124,27 @@ assert len(lines) == 12 and len(own) == 6, lines' "$DIR/both/prompts.jsonl"
 @test "compile ends with the verdict, bytes, and the lines that use the table" {
     cp -r "$DIR/run" "$DIR/said"
     run -0 "$CKVC" compile "${FEW[@]}" --out "$DIR/said" --resume
-    [[ $output == *"verdict: with the table the model loses "*" nats per token more than with its whole cache"* ]]
+    [[ $output == *"verdict: at budget 0.25 with the table the model loses "*" nats per token more than with its whole cache ("*"% more perplexity, on "* ]]
+    # each budget's verdict is the mean over the lines that judged it, and the rule is the one that comes nearest
+    "$CKVC" compile "${FEW[@]}" --budget 0.5,0.25 --out "$DIR/verdicts" --json 2>/dev/null >"$DIR/verdicts.json"
+    check '
+said = json.load(open(sys.argv[1] + ".json"))["verdicts"]
+assert [v["budget"] for v in said] == [0.5, 0.25]
+for v in said:
+    lost = {}
+    for line in rows_of(sys.argv[1] + "/heldout/pass-02.jsonl"):
+        if line["budget"] == v["budget"]:
+            lost.setdefault(line["policy"], {})[line["id"]] = -line["reward"]  # the last of several lines counts
+    mean = {policy: sum(of.values()) / len(of) for policy, of in lost.items()}
+    own = mean.pop("table")
+    assert abs(v["loss"]["mean"] - own) < 1e-12 and abs(v["percent"] - 100 * (math.exp(own) - 1)) < 1e-9, (v, own)
+    best = min(set(mean) - {"identity"}, key=mean.get)
+    assert v["rule"]["name"] == best and abs(v["rule"]["mean"] - (mean[best] - own)) < 1e-12, (v, mean)
+' "$DIR/verdicts"
+    # what is printed to do next does it
+    next=$(sed -n 's/^next: ckvc //p' <<<"$output")
+    "$CKVC" $next -q && [ -s "$DIR/said/report/report.html" ]
+    "$CKVC" verify "$DIR/said"
     [[ $output == *"bytes: the table has "*" kB a token in 16 bits, it keeps a share of 0.25"* ]]
     [[ $output == *"with ckvc.hf.compress(model, \"$DIR/said/table.ckvt\", budget=0.25): model.generate(...)"* ]]
     [[ $output != *"vllm serve"* && $output == *"compile again with --features 2 --mode lengths --classes 2"* ]]
@@ -149,7 +169,7 @@ assert len(lines) == 12 and len(own) == 6, lines' "$DIR/both/prompts.jsonl"
     mkdir "$DIR/empty"
     wrong 65 "holds no text file" --texts "$DIR/empty"
     wrong 66 "No such file" --texts "$DIR/nothing"
-    wrong 65 "too little text in 1 documents*give more text, or shorter --lengths" --texts LICENSE --lengths 1900
+    wrong 65 "too little text in 1 documents*give more files or longer ones, or shorter --lengths" --texts LICENSE --lengths 1900
     wrong 64 "give --texts DIR, or leave it out" --default-texts no
     wrong 64 "the model's context of 8192 tokens holds a prompt of at most *: give --lengths " --lengths 200,90000
     wrong 64 "no more than --window 16" --lengths 20

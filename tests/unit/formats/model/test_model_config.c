@@ -578,7 +578,7 @@ TEST(gguf_folders) {
         ckvc_err err = {0};
         if (with_config) { put_text("folder/config.json", "{}"); }
         assert_true(model_files_shape(in_temp_folder("folder"), &s, &err) != CKVC_OK);
-        assert_true(with_config == !strstr(err.text, "which is named itself"));
+        assert_true(with_config == !strstr(err.text, "give the file itself as the model"));
         assert_true(with_config == !strstr(err.text, "/folder/a.gguf"));
     }
 }
