@@ -7,13 +7,17 @@ out=build/models/smollm2
 file=SmolLM2-135M-Instruct.Q4_1.gguf
 python=${PYTHON:-python3}
 convert="scripts/convert-gguf.py $out/$file"
+needed="torch transformers tokenizers gguf accelerate sentencepiece"
+missing=$("$python" -c 'import importlib.util, sys
+print("".join(" " + x for x in sys.argv[1:] if importlib.util.find_spec(x) is None))' $needed)
+if [ -n "$missing" ] && { [ ! -f $out/bf16/config.json ] || [ ! -f $out/f32/config.json ]; }; then
+    echo "Hugging Face folders of it, $out/bf16 and $out/f32, are made by the same command in an environment that has more. $python lacks:"
+    echo "  pip install$missing"
+    exit 0
+fi
 for kind in bf16:bfloat16 f32:float32; do
     dir=$out/${kind%:*}
     [ -f "$dir/config.json" ] && continue
-    if ! "$python" -c 'import torch, transformers, tokenizers, gguf, accelerate, sentencepiece' 2>/dev/null; then
-        echo "for $dir, in an environment with torch, transformers, accelerate, gguf and sentencepiece (PYTHON=...): make model-smollm2"
-        continue
-    fi
     rm -rf "$dir.part"
     "$python" $convert "$dir.part" --dtype "${kind#*:}" 2>"$out/convert.log" || { cat "$out/convert.log"; exit 1; }
     mv "$dir.part" "$dir"

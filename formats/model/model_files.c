@@ -27,7 +27,10 @@ ckvc_status model_path_check(const char *path, ckvc_err *err) {
     }
     CKVC_AUTO_FREE char *held = has_own ? ckvc_strdup("") : model_folder_holds(path);
     CKVC_FAIL_IF(*held, err, CKVC_E_NOINPUT, "%s: a folder without config.json%s", path, held);
-    if (ckvc_file_exists(path) || !looks_like_hub_id(path)) { return CKVC_OK; }
+    if (ckvc_file_exists(path)) { return CKVC_OK; }
+    CKVC_FAIL_IF(!looks_like_hub_id(path), err, CKVC_E_NOINPUT,
+                 "%s: no such folder or file; want a Hugging Face model folder or a GGUF file",
+                 path);
     return ckvc_fail(err, CKVC_E_NOINPUT,
                      "%s: no such folder or file; a model of the Hugging Face Hub is downloaded "
                      "first: hf download %s --local-dir DIR, then --model DIR",

@@ -44,7 +44,7 @@ void warn_of_keys(const reading *r, const ckvc_buffer *unknown) {
 static const char *const in_place[][2] = {
     {"adapter_config.json", "an adapter of another model: merge the two (PEFT: merge_and_unload, "
                             "save_pretrained) and give that folder"},
-    {"*.gguf", "a GGUF file, which is named itself"},
+    {"*.gguf", "a GGUF file: give the file itself as the model"},
     {"snapshots", "the Hub's cache, where the model is a folder in it"},
     {"model_index.json", "a model of images, which is not read"},
     {"pytorch_model*.bin", PYTORCH},
