@@ -11,6 +11,8 @@ import functools
 import inspect
 import sys
 import threading
+import warnings
+import weakref
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
@@ -311,6 +313,7 @@ class Compression:
         self._hidden: Optional[torch.Tensor] = None
         self._lock, self._restored = threading.RLock(), contextlib.ExitStack()  # held during a call; what the block's end undoes
         self._context = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        self._unused: Optional[weakref.finalize] = None  # warns, when what `compress` returned is dropped, that its block was never entered
         self._attends, self._before = contextlib.ExitStack(), ""  # the implementation that `_attention` replaces; "" while it replaces none
         self._scaling = next((m.scaling for m in self.model.modules() if hasattr(m, "scaling") and hasattr(m, "layer_idx")), g.head_dim**-0.5)
 
@@ -321,6 +324,8 @@ class Compression:
         raise Error("a compressed cache is used inside its `with` block: it cannot be pickled")
 
     def __enter__(self) -> Compression:
+        if self._unused:
+            self._unused.detach()
         base, (first, *_) = self.model.base_model, self.geometry.layers
         uncopied = self._refused("a copy of the model")
         refuse(vars(base).setdefault("__deepcopy__", uncopied) is not uncopied, "the model is compressed by another `with` block already: leave that first")
@@ -671,8 +676,13 @@ def compress(model: torch.nn.Module, table: Union[Table, FilePath, None] = None,
 
     An Error of one line says that the table is for another model, that none of the package's is known to be for this one, or that it has no shares for the
     mode. During the prefill it says that the budget is too low, or that the model's attention implementation is neither sdpa nor eager.
-    If the table's score reads no attention (`ckvc fit --features 2`), any implementation may prefill a DynamicCache; new tokens then attend by `_attention`."""
-    return Compression(model, table if table is None or isinstance(table, Table) else Table.read(table), budget, mode, fit, formats, bytes)
+    If the table's score reads no attention (`ckvc fit --features 2`), any implementation may prefill a DynamicCache; new tokens then attend by `_attention`.
+    What is returned does nothing without `with`: a RuntimeWarning says so when it is dropped, or at the program's end."""
+    out, caller = Compression(model, table if table is None or isinstance(table, Table) else Table.read(table), budget, mode, fit, formats, bytes), sys._getframe(1)
+    # Unlike __del__, finalize also runs before modules are torn down, and can name the caller's line.
+    out._unused = weakref.finalize(out, warnings.warn_explicit, "the block of this ckvc.hf.compress(...) was never entered, so nothing was compressed: write "
+                                   "`with ckvc.hf.compress(...) as c:`", RuntimeWarning, caller.f_code.co_filename, caller.f_lineno)
+    return out
 
 
 def calibrate(model: PreTrainedModel, tokenizer: Any, manifest: FilePath, budgets: Sequence[float], out: FilePath, **options: Any) -> None:

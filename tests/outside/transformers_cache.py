@@ -15,6 +15,7 @@ import pickle
 import re
 import threading
 import unittest
+import warnings
 from unittest import mock
 
 import outside
@@ -133,6 +134,24 @@ def unserved():
     except ZeroDivisionError:  # not masked
         return wrong + as_before()
     return wrong + 1
+
+
+def never_entered():
+    """How often it is not said, with the caller's place, that a block was never entered, or said though one was, or none was made."""
+    def said(action):
+        with warnings.catch_warnings(record=True) as out:
+            warnings.simplefilter("always")
+            action()
+        return [(w.category, pathlib.Path(w.filename).name) for w in out if "never entered, so nothing was compressed" in str(w.message)]
+
+    def entered():
+        with compress():
+            pass
+
+    wrong = said(lambda: compress() and write(n=1)) != [(RuntimeWarning, "transformers_cache.py")]
+    with compress():
+        wrong += said(lambda: missed(entered, "compressed by another")) != []
+    return wrong + (said(entered) != []) + (said(lambda: missed(lambda: compress(torch.nn.Linear(1, 1)), "want a model")) != [])
 
 
 def copies():
@@ -322,6 +341,7 @@ def theirs():
 
 outside.at_most("wrapped and compiled models: another text or other sets, or not as before", wrapped(), 0)
 outside.at_most("what is not compressed: not refused, not said at the block's end, or said wrongly", unserved(), 0)
+outside.at_most("a block that is never entered: not said, or said of others", never_entered(), 0)
 outside.at_most("a cache that is copied, reset, reordered: another text; what is not refused", copies(), 0)
 outside.at_most("a prompt that was read in inference mode, and goes on outside it: another text", in_inference_mode(), 0)
 outside.at_most("threads on one model: another text, not refused, or the model is not as before", threads(), 0)
