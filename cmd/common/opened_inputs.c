@@ -287,8 +287,8 @@ ckvc_status inputs_same_model(const opened_inputs *e, const char *path, const ch
             "table to another model",
             path, fingerprint, ours, why);
     ckvc_warn(
-        "%s: was made for %s (%.12s...); %s (%.12s...) is taken for the same model in another "
-        "file: %s",
+        "%s: was made for %s (%.12s...) and is used for %s (%.12s...), whose weights are the same "
+        "as far as rounding lets one tell (%s)",
         path, name ? name : "a model", fingerprint, model_name(e->model), ours, why);
     return CKVC_OK;
 }

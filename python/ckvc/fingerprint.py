@@ -262,7 +262,7 @@ def check_model(table: Table, model: PreTrainedModel, tokenizer: Any = None, nam
     ours = os.path.basename(model.config._name_or_path.rstrip("/")) or type(model).__name__
     _refuse_other(table, same, why, ours)
     if same and (name or table.sketch.split()[4:] != sketch(model).split()[4:]):
-        print(f"{_made_for(table)}; {ours} is taken for the same model in another file: {why}", file=sys.stderr)
+        print(f"{_made_for(table)} and is used for {ours}, whose weights are the same as far as rounding lets one tell ({why})", file=sys.stderr)
 
 
 def check_files(table: Table, config: PretrainedConfig) -> None:

@@ -43,15 +43,15 @@ of() { "$CKVC" "$2" --model "$1" --manifest "$DIR/prompts.jsonl" --window 16 -q 
 @test "a table is served on its model in another file, with one line that names both" {
     of "$MODEL" score --continuation 16 --table "$DIR/t.ckvt" --budget 0.25 >"$DIR/own.jsonl" 2>"$DIR/own.err"
     of "$DIR/as-f32" score --continuation 16 --table "$DIR/t.ckvt" --budget 0.25 >"$DIR/f32.jsonl" 2>"$DIR/f32.err"
-    [ "$(grep -c 'same model' "$DIR/own.err")" = 0 ]
-    [ "$(grep -c 'same model' "$DIR/f32.err")" = 1 ]
-    grep -q 't.ckvt: was made for ckvc-tiny-4l (.*); as-f32 (.*) is taken for the same model in another file: their norms differ by 0.0000 and their matrices by 0.0000' "$DIR/f32.err"
+    [ "$(grep -c 'weights are the same' "$DIR/own.err")" = 0 ]
+    [ "$(grep -c 'weights are the same' "$DIR/f32.err")" = 1 ]
+    grep -q 't.ckvt: was made for ckvc-tiny-4l (.*) and is used for as-f32 (.*), whose weights are the same as far as rounding lets one tell (their norms differ by 0.0000 and their matrices by 0.0000, ' "$DIR/f32.err"
     check '
 own, f32 = ([json.loads(x) for x in open(p)] for p in sys.argv[1:])
 assert len(own) == 4 and {x["model"] for x in own}.isdisjoint(x["model"] for x in f32)
 assert [x["loss_comp"] for x in own] == [x["loss_comp"] for x in f32]' "$DIR/own.jsonl" "$DIR/f32.jsonl"
     of "$DIR/as-f32" generate --table "$DIR/t.ckvt" --max-new 2 --limit 1 2>"$DIR/err" >"$DIR/text"
-    grep -q 'same model' "$DIR/err"
+    grep -q 'weights are the same' "$DIR/err"
 }
 
 @test "no table of another model of the shape is served, nor one without a sketch on another file" {
@@ -75,7 +75,7 @@ assert [x["loss_comp"] for x in own] == [x["loss_comp"] for x in f32]' "$DIR/own
     fails 65 '' "$CKVC" fit "$DIR/run" "$DIR/of-tuned" --out "$DIR/mixed.ckvt" -q
     [[ $output == *"fingerprint is "* ]]
     of "$DIR/as-f32" calibrate --scan "$DIR/scan" --continuation 16 --budget 16 --variants 4 --bins 2,2 --min-cell 1 --out "$DIR/logged" 2>"$DIR/err"
-    grep -q 'scan: was made for ckvc-tiny-4l .* same model' "$DIR/err"
+    grep -q 'scan: was made for ckvc-tiny-4l .* weights are the same' "$DIR/err"
     fails 65 '' of "$DIR/tuned" calibrate --scan "$DIR/scan" --continuation 16 --budget 16 --variants 4 --bins 2,2 --min-cell 1 --out "$DIR/none"
 }
 

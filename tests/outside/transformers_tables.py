@@ -4,9 +4,11 @@ does with it what it does when the table is given, and refuses where none is. Fi
 folder that stands for the package's. Then the same with a table of a model hub, by a server that runs here (tests/python/test_hub.py has what else a hub may
 answer)."""
 import contextlib
+import copy
 import io
 import json
 import os
+import re
 import shutil
 import sys
 
@@ -59,6 +61,14 @@ wrong += outside.missed(lambda: ckvc.hf.compress(model, budget=0.25), "is not th
 describe("large")
 other = transformers.AutoModelForCausalLM.from_config(model.config)  # of the same shape, with other weights
 wrong += outside.missed(lambda: ckvc.hf.compress(other, budget=0.25), "; large: their")
+rounded = copy.deepcopy(model)
+with torch.no_grad():
+    for weights in rounded.parameters():
+        weights.mul_(1 + 1e-3 * torch.randn(weights.shape, generator=torch.Generator().manual_seed(1)))
+with contextlib.redirect_stderr(io.StringIO()) as said, ckvc.hf.compress(rounded, tmp / "large" / "table.ckvt", budget=0.25):
+    pass
+wrong += said.getvalue().count("\n") != 1 or not re.search(r"table.ckvt: was made for ckvc-tiny-8l \([0-9a-f]{12}\.\.\.\) and is used for ckvc-tiny-8l, whose weights are "
+                                                           r"the same as far as rounding lets one tell \(their norms differ by 0\.00.* by 0\.0030 and 0\.0\d+\)\n", said.getvalue())
 files = model.config  # what vLLM's engine has before the weights are loaded
 in_files, in_memory = (of.split() for of in (fingerprint.sketch_of_files(files), fingerprint.sketch(model)))
 wrong += fingerprint.same_model(ckvc.Table.read(tmp / "large" / "table.ckvt"), model)[0] is not True
