@@ -36,8 +36,10 @@ def _download(name: str, repo: str, revision: str, **more: Any) -> Any:
 def table_file(table: FilePath) -> FilePath:
     """The file of a table. What exists, or has not the form of a repository's name, is returned as it is. Otherwise the repository's table.ckvt is fetched, and
     returned as the path in huggingface_hub's cache. A line on stderr says at which commit it is, unless a commit was asked for. Nothing of more than FILE_MAX
-    bytes is fetched. An Error of one line says why there is no table."""
-    found = NAME.fullmatch(name := os.fsdecode(table))
+    bytes is fetched. An Error of one line says why there is no table, or names the one that a folder holds."""
+    found, inside = NAME.fullmatch(name := os.fsdecode(table)), os.path.join(os.fsdecode(table), FILE)
+    if os.path.isfile(inside):
+        raise Error(f"{name}: is a folder, want a table's file; did you mean {inside}?", 66)
     if not found or os.path.lexists(table):
         return table
     repo, revision = found[1], found[2] or "main"

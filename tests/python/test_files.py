@@ -192,6 +192,15 @@ def test_fifos():
         refused(66, "not a regular file", "import", path, "--format", name, "-o", "x", *more)
 
 
+def test_folders():
+    os.makedirs("run/empty")
+    os.symlink(T, "run/table.ckvt")
+    for name, at in ("run", "run/table.ckvt"), ("run/", "run/table.ckvt"):
+        refused(66, f"{name}: is a folder, want a table's file; did you mean {at}?", name)
+    refused(66, "did you mean run/table.ckvt?", "export", "run", "--format", "npz", "-o", "x")
+    refused(66, "not a regular file", "run/empty")
+
+
 def test_options():
     for words, *args in [("--length: got -100", "export", T, "--format", "compilerkv", "--length", "-100"), ("--full-share: got 5", "export", T, "--format", "duo-attention", "--full-share", "5"),
                          ("--full-share: got nan", "export", T, "--format", "duo-attention", "--full-share", "nan"),
