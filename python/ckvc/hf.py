@@ -662,8 +662,9 @@ def compress(model: torch.nn.Module, table: Union[Table, FilePath, None] = None,
     """A context manager. Inside it, prompts that fill an empty cache are compressed by the table, and `generate` goes on from what is kept. What comes after
     the prompt, a second turn's text included, is kept whole until `recompress`.
 
-    table: a table, its file, or `org/name` of a model hub (hub.table_file). None: the one of the tables that come with this package that is known
-    to be for the model, and counts what `bytes` or `budget` counts; a line on stderr says which.
+    table: a table, its file, the name of one that comes with this package, such as "smollm2-135m" (`ckvc tables` lists them), or `org/name` of a model hub
+    (hub.table_file). None: the one of the tables that come with this package that is known to be for the model, and counts what `bytes` or `budget` counts; a
+    line on stderr says which.
 
     budget: how many positions a head keeps on average: tokens from 1 up, or a share of the prompt below 1. None: the only budget of the table. mode: `heads`,
     `layers`, `lengths` or `shared`, in place of the one that the table recommends. fit: False keeps entries as they are, also where the table has a bank by

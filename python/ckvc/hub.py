@@ -1,5 +1,6 @@
-"""Tables on a model hub. In the place of a table's file may stand a repository's name, `org/name` or `org/name@revision`. Its file table.ckvt is fetched and
-kept by huggingface_hub, which is imported when it is needed (docs/publishing.md)."""
+"""Tables by name. In the place of a table's file may stand the name of one that comes with this package (`ckvc tables` lists them), or that of a model hub's
+repository, `org/name` or `org/name@revision`. The repository's file table.ckvt is fetched and kept by huggingface_hub, which is imported when it is needed
+(docs/publishing.md)."""
 from __future__ import annotations
 
 import os
@@ -10,6 +11,7 @@ from typing import Any
 from .files import Error, FilePath, plain, refuse
 
 FILE, FILE_MAX = "table.ckvt", 64 << 20  # the bound is that of the tables that come with the C program
+FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tables")  # of the tables that come with this package
 NAME = re.compile(r"(?!.*\.ckvt$)(\w[\w.-]*/\w[\w.-]*)(?:@(\w[\w./-]*))?", re.ASCII)
 PROBLEMS = {  # by the names of huggingface_hub's errors
     "GatedRepoError": "its owner wants terms to be accepted: do so on its page, then run hf auth login",
@@ -34,14 +36,18 @@ def _download(name: str, repo: str, revision: str, **more: Any) -> Any:
 
 
 def table_file(table: FilePath) -> FilePath:
-    """The file of a table. What exists, or has not the form of a repository's name, is returned as it is. Otherwise the repository's table.ckvt is fetched, and
-    returned as the path in huggingface_hub's cache. A line on stderr says at which commit it is, unless a commit was asked for. Nothing of more than FILE_MAX
-    bytes is fetched. An Error of one line says why there is no table, or names the one that a folder holds."""
+    """The file of a table. What exists, or has not the form of a name, is returned as it is; of a name without a /, the file of the package's own table, if it
+    is one. Of a repository's name table.ckvt is fetched, and returned as the path in huggingface_hub's cache. A line on stderr says at which commit it is,
+    unless a commit was asked for. Nothing of more than FILE_MAX bytes is fetched. An Error of one line says why there is no table, or names the one that a
+    folder holds."""
     found, inside = NAME.fullmatch(name := os.fsdecode(table)), os.path.join(os.fsdecode(table), FILE)
-    if os.path.isfile(inside):
-        raise Error(f"{name}: is a folder, want a table's file; did you mean {inside}?", 66)
-    if not found or os.path.lexists(table):
+    own = os.path.join(FOLDER, inside)
+    if os.path.lexists(table):
+        if os.path.isfile(inside):
+            raise Error(f"{name}: is a folder, want a table's file; did you mean {inside}?", 66)
         return table
+    if not found:
+        return own if name == os.path.basename(name) and os.path.isfile(own) else table
     repo, revision = found[1], found[2] or "main"
     about = _download(name, repo, revision, dry_run=True)
     refuse(about.file_size is None or about.file_size > FILE_MAX,

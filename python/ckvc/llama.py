@@ -257,7 +257,7 @@ def compact(llama: Any, seq_id: int, table: Union[library.Table, FilePath], budg
     """Cuts sequence seq_id of a context that has just read T tokens. The next token's position is still T.
 
     llama: a Llama or a llama_context pointer, with a cache of F32, F16, Q8_0 or Q4_0. Before a Llama reads a text that does not begin with this whole prompt,
-    call its reset(): otherwise it takes the beginning that both share for cached. table: a library.Table or the path of a .ckvt. budget: tokens from 1 up, or
+    call its reset(): otherwise it takes the beginning that both share for cached. table: a library.Table, or the path or name of a .ckvt. budget: tokens from 1 up, or
     a share of T below 1. model: the GGUF file; needed if llama is a pointer. into: another context of the same model. What is kept then goes to its sequence
     seq_id, and `llama` stays as it was. A bare llama_context may be as small as B and the answer need; a Llama needs room for T. formats: the types of into's
     cache if they are not those of llama's, such as "q8_0/q4_0" for keys and values: so a prompt can be read in F16, and what is kept of it held in fewer bits.

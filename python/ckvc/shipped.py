@@ -11,9 +11,8 @@ from transformers import PretrainedConfig, PreTrainedModel
 from .files import Error, read, refuse
 from .fingerprint import same_sketch, sketch, sketch_of_files
 from .hf_model import geometry_of
+from .hub import FOLDER
 from .table import Table
-
-FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tables")
 
 
 def descriptions() -> List[Dict[str, Any]]:

@@ -159,8 +159,8 @@ class Table:
 
     @classmethod
     def read(cls, path: FilePath) -> Table:
-        """Reads a file, or table.ckvt of a repository `org/name` on a model hub (hub.table_file), and checks all its sums. Raises an Error of one line if it is no
-        good table or cannot be fetched, or OSError if it cannot be read."""
+        """Reads a file, the table of this name that comes with the package, or table.ckvt of a repository `org/name` on a model hub (hub.table_file), and checks
+        all its sums. Raises an Error of one line if it is no good table or cannot be fetched, or OSError if it cannot be read."""
         path = table_file(path)
         return cls(str(path), read(path, FILE_MAX))
 

@@ -19,7 +19,7 @@ from .table import Table, budget_tokens
 TESTED = ("0.32",)  # minor versions of vLLM for which tests/outside/vllm_engine.py has passed
 WORKERS = ("vllm.v1.worker.cpu_worker.CPUWorker", "vllm.v1.worker.gpu_worker.Worker")  # those that ckvc.vllm.Worker can be
 PLAIN_CACHES = ("auto", "float16", "bfloat16", "float32", "half", "float")  # types of a cache that is not quantised
-KINDS = {"table": ((str,), "a path, or org/name of a model hub"), "budget": ((int, float), "a number"), "fit": ((bool,), "true or false"),
+KINDS = {"table": ((str,), "a path, a name that `ckvc tables` lists, or org/name of a model hub"), "budget": ((int, float), "a number"), "fit": ((bool,), "true or false"),
          "lengths": ((bool, type(None)), "true or false"), "untested": ((bool,), "true or false")}
 
 

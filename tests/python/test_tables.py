@@ -4,11 +4,14 @@ import collections
 import json
 import lzma
 import os
+import shutil
+import tempfile
 
-from common import ROOT, need, run_tests
+from common import ROOT, golden, need, run_tests
 
 need("numpy")
 import ckvc  # noqa: E402
+from ckvc import vllm_plugin  # noqa: E402
 
 RESULTS = os.path.join(ROOT, "docs", "results")
 with open(os.path.join(RESULTS, "tables.json")) as f:
@@ -39,6 +42,25 @@ def test_tables():
         assert table.content_id == t["content_id"], t["name"]
         assert sorted(loss["budget"] for loss in t["losses"]) == table.budgets.tolist(), t["name"]
         assert all(loss.get("byte_share", 0) == (0 if table.byte_share is None else table.byte_share[table.budget_index(loss["budget"])]) for loss in t["losses"]), t["name"]
+
+
+def test_by_name():
+    """A table's name stands for its file, but where there is such a file or folder."""
+    of = {t["name"]: t["content_id"] for t in DESCRIBED}
+    assert all(ckvc.Table.read(name).content_id == content_id for name, content_id in of.items())
+    settings = vllm_plugin.settings_of({"ckvc": {"table": "ckvc-tiny-8l-lengths", "budget": 0.25}})
+    assert os.path.samefile(settings.table, os.path.join(RESULTS, "ckvc-tiny-8l-lengths", "table.ckvt"))
+    for name in "smollm2", "./smollm2-135m", "smollm2-135m/", ".", "..", "":
+        try:
+            ckvc.Table.read(name)
+        except OSError:
+            continue
+        raise AssertionError(name)
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        shutil.copy(golden("shares"), "smollm2-135m")
+        assert ckvc.Table.read("smollm2-135m").content_id not in of.values() and ckvc.Table.read("ckvc-tiny-8l").content_id == of["ckvc-tiny-8l"]
+        os.chdir(ROOT)
 
 
 def test_losses():
