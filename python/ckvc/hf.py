@@ -293,6 +293,8 @@ class Compression:
             refuse(budget is not None, "bytes counts bytes and budget entries: want one of them")
             block = table.byte_block(bytes)
             budget, formats = float(table.budgets[block]), table.holds(block) if formats is None else formats
+        if budget is not None:
+            table.check_budget(budget)
         self.model, self.table, self.budget, self.mode, self.fit, self.active = models[0], table, budget, mode, fit, False
         self.geometry = g = geometry_of(self.model)
         table.check_model(g.n_layers, g.n_query_heads, g.n_kv_heads, g.head_dim)

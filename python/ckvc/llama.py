@@ -148,6 +148,7 @@ def read_state(name: str, data: Array, model: Model) -> State:
 def score_of(table: library.Table, budget: float, n_tokens: int) -> Score:
     """The learned ranking of a table, with the bank's attention if the table recommends that, in mode `heads`. An Error says that the score reads attention,
     which a state does not hold."""
+    table.check_budget(budget)
     refuse(not 0 < budget < 2**32, f"{table.name}: the budget is {budget}, want tokens from 1 up, or a share of the prompt below 1")
     score = table.score[table.nearest_budget(budget, n_tokens)]
     features = table.score[0].features if table.theta is not None else 0
@@ -257,7 +258,7 @@ def compact(llama: Any, seq_id: int, table: Union[library.Table, FilePath], budg
     """Cuts sequence seq_id of a context that has just read T tokens. The next token's position is still T.
 
     llama: a Llama or a llama_context pointer, with a cache of F32, F16, Q8_0 or Q4_0. Before a Llama reads a text that does not begin with this whole prompt,
-    call its reset(): otherwise it takes the beginning that both share for cached. table: a library.Table, or the path or name of a .ckvt. budget: tokens from 1 up, or
+    call its reset(): otherwise it takes the beginning that both share for cached. table: a library.Table, or a .ckvt's path or name. budget: tokens from 1 up, or
     a share of T below 1. model: the GGUF file; needed if llama is a pointer. into: another context of the same model. What is kept then goes to its sequence
     seq_id, and `llama` stays as it was. A bare llama_context may be as small as B and the answer need; a Llama needs room for T. formats: the types of into's
     cache if they are not those of llama's, such as "q8_0/q4_0" for keys and values: so a prompt can be read in F16, and what is kept of it held in fewer bits.

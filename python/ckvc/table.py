@@ -6,6 +6,7 @@ import collections
 import hashlib
 import json
 import math
+import numbers
 import struct
 import sys
 from typing import Any, Dict, Iterable, List, Optional, Tuple
@@ -415,7 +416,8 @@ class Table:
                   file=sys.stderr)
 
     def check_budget(self, budget: float) -> None:
-        """An Error if the budget is the float 1.0, of which nobody knows whether it means one token or the whole prompt."""
+        """An Error if the budget is no number, or the float 1.0, of which nobody knows whether it means one token or the whole prompt."""
+        self._refuse(not isinstance(budget, numbers.Real), f"a budget of {plain(repr(budget))}: want a number, of tokens from 1 up, or a share of the prompt below 1")
         self._refuse(budget == 1 and not isinstance(budget, (int, np.integer)),
                      "a budget of 1.0, which may be a token or a share: write 1 for 1 token, 0.99 for nearly all of a prompt")
 

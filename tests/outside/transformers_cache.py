@@ -127,6 +127,7 @@ def unserved():
                           (lambda: prefill(other, copy.deepcopy(filled)), "a cache that was not filled inside this block"),
                           (lambda: model(prompt, use_cache=False), said), (lambda: by_hand(prompt), said), (lambda: by_hand(prompt), said)):
         wrong += missed(lambda: block(action), words)
+    wrong += missed(lambda: ckvc.hf.compress(model, table, "0.25"), "a budget of '0.25': want a number")
     block(lambda: by_hand(prompt[:, :32]))  # no longer than the window
     block(lambda: (by_hand(prompt), write(n=1)))
     try:

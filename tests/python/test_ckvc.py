@@ -191,6 +191,8 @@ def test_library_prefill():
                 (lambda: its.check_model(1, H, G, D + 2), f"its learned ranking is for keys of {D} values, the model's have {D + 2}"),
                 (lambda: its.begin(1.0, 100), "a budget of 1.0, which may be a token or a share: write 1 for 1 token, 0.99 for nearly all of a prompt"),
                 (lambda: library.Prefill(its, H, D, 200, 1.0), "a budget of 1.0, which may be a token or a share"),
+                (lambda: its.begin("0.25", 100), "a budget of '0.25': want a number, of tokens from 1 up, or a share of the prompt below 1"),
+                (lambda: library.Prefill(its, H, D, 200, None), "a budget of None: want a number"),
                 (lambda: its.begin(8, its.window + 1), "the least is 9"),
                 (lambda: its.begin(20.5, 100), "a budget of 20.5: want whole tokens from 1 up, or a share of the prompt between 0 and 1"),
             ):

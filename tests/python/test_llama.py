@@ -373,6 +373,7 @@ def test_refused():
         refused("a budget of 1.0", llama.kept_of, s, m, t, 1.0)
         for budget in (0, 0.0, -5, float("nan")):
             refused(f"three: the budget is {budget}, want", llama.kept_of, s, m, t, budget)
+        refused("three: a budget of '0.5': want a number", llama.kept_of, s, m, t, "0.5")
         refused("the model has 2 x 2", llama.kept_of, s, m._replace(n_layers=2), t, 0.5)
         refused("reads attention", llama.kept_of, s, m, table("learned"), 0.5)
         refused("its score (paper) reads attention", llama.kept_of, s, m, table("shares"), 0.5)
