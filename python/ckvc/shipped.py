@@ -53,11 +53,12 @@ def table_for(model: PreTrainedModel, share: Optional[float] = None) -> Table:
         return True
 
     found, but = _known_for(sketch(model), suits)
-    source, which, option = model.config._name_or_path or "DIR", "no table that comes with ckvc", ""
+    source, which, option = model.config._name_or_path, "no table that comes with ckvc", ""
+    whose, make = (f"the model {source}", "make") if source else ("this model", "save the model as DIR, make")
     if share is not None:
         which, option = "no table that comes with ckvc and counts bytes", f" --bytes {share:.10g}"
-    refuse(not found, f"{which} is known to be for the model {source}{but}; make one with `ckvc compile --model {source}{option} "
-                      "--out run` and give run/table.ckvt")
+    refuse(not found, f"{which} is known to be for {whose}{but}; {make} one with `ckvc compile --model {source or 'DIR'}{option} --out run` and give "
+                      "run/table.ckvt")
     return found[1]
 
 

@@ -61,6 +61,11 @@ wrong += outside.missed(lambda: ckvc.hf.compress(model, budget=0.25), "is not th
 describe("large")
 other = transformers.AutoModelForCausalLM.from_config(model.config)  # of the same shape, with other weights
 wrong += outside.missed(lambda: ckvc.hf.compress(other, budget=0.25), "; large: their")
+nowhere = copy.deepcopy(model.config)
+nowhere._name_or_path = ""  # as of a model that was never in a folder
+made = transformers.AutoModelForCausalLM.from_config(nowhere)
+wrong += outside.missed(lambda: ckvc.hf.compress(made, budget=0.25), "is known to be for this model; large: their")
+wrong += outside.missed(lambda: ckvc.hf.compress(made, budget=0.25), "; save the model as DIR, make one with `ckvc compile --model DIR --out run` and give")
 rounded = copy.deepcopy(model)
 with torch.no_grad():
     for weights in rounded.parameters():
@@ -117,4 +122,4 @@ shutil.rmtree(tmp / "large")
 (tmp / "tables.json").unlink()
 wrong += outside.missed(lambda: ckvc.hf.compress(model, budget=0.25), "no table that comes with ckvc")
 assert not wrong, wrong
-print("compress without a table, or with one of a hub: takes the one that fits, as if given, and counts bytes or entries as asked; 13 refusals in one line: 0 wrong")
+print("compress without a table, or with one of a hub: takes the one that fits, as if given, and counts bytes or entries as asked; 15 refusals in one line: 0 wrong")
