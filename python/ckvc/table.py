@@ -467,5 +467,7 @@ class Table:
                 lines.append(f"    {self.byte_share[b]:.4g} of the bytes of the whole cache in 16 bits, held as {self.holds(b)}")
         if self.theta is not None:
             lines.append(f"  learned ranking: features of version {self.score[0].features}, {self.theta.shape[2]} a head")
-        skipped = f"; not read (unknown, or no zstandard module): {' '.join(self.skipped)}" if self.skipped else ""
+        packed, later = (" ".join(x for x in self.skipped if (x in SPECS) == known) for known in (True, False))
+        skipped = f"; packed, and read only with the Python module zstandard (pip install zstandard): {packed}" if packed else ""
+        skipped += f"; optional ones of a later version, which are not read: {later}" if later else ""
         return "\n".join(map(plain, [*lines, f"  sections {' '.join(self.sections)}{skipped}"]))

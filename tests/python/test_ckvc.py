@@ -61,6 +61,17 @@ def test_read():
         assert t.sections["QHEAD"].shape == (1, 2, 2, 3) and t.sections["NGATE"][0, 0, 0, 0].tolist() == [2, 0, 0]
 
 
+def test_skipped():
+    """The summary says why a section was not read: no module unpacks it, or this version does not know it and need not."""
+    with mock.patch.dict(sys.modules, zstandard=None), mock.patch.dict(ckvc.table.SPECS):
+        assert "; packed, and read only with the Python module zstandard (pip install zstandard): QHEAD " in (said := ckvc.Table.read(golden("evidence")).info())
+        assert "hSIG" in said and "later version" not in said
+        del ckvc.table.SPECS["hSIG"]
+        said = ckvc.Table.read(golden("evidence")).info()
+        assert said.endswith("; optional ones of a later version, which are not read: hSIG") and said.count("hSIG") == 1, said
+    assert "not read" not in ckvc.Table.read(golden("one-layer")).info()
+
+
 def test_operators():
     """mean-pool.ckvt: a fit with --operator mean-pool, transferred to 1 layer, 2 heads."""
     t = ckvc.Table.read(golden("mean-pool"))
