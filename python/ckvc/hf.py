@@ -278,7 +278,8 @@ class Compression:
     kept: a Kept for each sequence of the batch, which is `whole` if the prompt was too short to cut. holds: `cut` (only kept keys and values are there,
     equally many for all heads of a layer), `ragged` (the same, but each head has its own number) or `masked` (evicted positions are hidden, and no memory is
     saved, because this class of cache cannot be cut). kept_bytes, full_bytes: the size of the prompt's keys and values as they are held, and before. formats: how
-    the prompt's kept keys and values are stored; None: in the model's type. Those of later tokens are always in the model's type.
+    the prompt's kept keys and values are stored; None: in the model's type. Those of later tokens are always in the model's type. `repr` shows the budget, both
+    sizes and `holds`.
 
     The model runs one call at a time, and another thread's call is refused. The end of the block waits for a call that still runs; if an exception ends the
     block, that call ends at its next token. The end of the block is an Error if more tokens than the table's window were read at once and no prompt was
@@ -318,6 +319,9 @@ class Compression:
         self._unused: Optional[weakref.finalize] = None  # warns, when what `compress` returned is dropped, that its block was never entered
         self._attends, self._before = contextlib.ExitStack(), ""  # the implementation that `_attention` replaces; "" while it replaces none
         self._scaling = next((m.scaling for m in self.model.modules() if hasattr(m, "scaling") and hasattr(m, "layer_idx")), g.head_dim**-0.5)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: budget {self.budget}, {self.kept_bytes:,} of {self.full_bytes:,} bytes kept, holds {self.holds}>"
 
     def __deepcopy__(self, memo: Any) -> Compression:
         return self  # a copy of a cache belongs to the same block

@@ -163,9 +163,11 @@ def copies():
         return write(inputs=torch.cat([prompt, question], dim=1), **ckvc.hf_model.with_cache(model, cache))
 
     with compress() as c:
+        wrong += "budget 0.25, 0 of 0 bytes kept, holds None" not in repr(c)
         cache, want = prefill(), [answer(q, prefill()) for q in questions]
         got = [answer(q, copy.deepcopy(cache)) for q in questions]
         wrong += got != want or cache.get_seq_length() != T or positions(c.kept[0]) != sets
+        wrong += f"{c.kept_bytes:,} of {c.full_bytes:,} bytes kept, holds ragged" not in repr(c) or not 0 < c.kept_bytes < c.full_bytes
         grown = copy.deepcopy(cache)
         answer(questions[0], grown)
         c.recompress(grown)
