@@ -3,15 +3,15 @@
 
 #include <string.h>
 
-#include "judge/policies/rules/rule.h"
-
 enum { CHUNK = 2048, SINKS = 4, BEFORE = 8 };
+
+static uint32_t min_u32(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
 static uint32_t chunk_of(const reconstruction_texts *x) { return x->chunk ? x->chunk : CHUNK; }
 
 /* The number of tokens in front of a chunk that begins here. */
 static uint32_t lead_of(const reconstruction_texts *x, uint32_t start) {
-    return start == 0 ? x->n_first : x->n_later + rule_min(BEFORE, chunk_of(x));
+    return start == 0 ? x->n_first : x->n_later + min_u32(BEFORE, chunk_of(x));
 }
 
 int64_t reconstruction_longest(const reconstruction_texts *x, int64_t context) {
@@ -21,8 +21,8 @@ int64_t reconstruction_longest(const reconstruction_texts *x, int64_t context) {
 }
 
 uint32_t reconstruction_fed(const reconstruction_texts *x, uint32_t n_tokens) {
-    const uint32_t chunk = chunk_of(x), first = x->n_first + rule_min(n_tokens, chunk),
-                   rest = n_tokens > chunk ? rule_min(n_tokens - chunk, chunk) + lead_of(x, 1) : 0;
+    const uint32_t chunk = chunk_of(x), first = x->n_first + min_u32(n_tokens, chunk),
+                   rest = n_tokens > chunk ? min_u32(n_tokens - chunk, chunk) + lead_of(x, 1) : 0;
     return first > rest ? first : rest;
 }
 
@@ -32,7 +32,7 @@ uint32_t reconstruction_tokens(const reconstruction_texts *x, uint32_t n_tokens)
 }
 
 uint32_t reconstruction_among(const reconstruction_texts *x, uint32_t max_tokens) {
-    return max_tokens > chunk_of(x) ? rule_min(SINKS + chunk_of(x), max_tokens) : 0;
+    return max_tokens > chunk_of(x) ? min_u32(SINKS + chunk_of(x), max_tokens) : 0;
 }
 
 /* Writes to r->fed what is fed for positions start ... start + k - 1. Returns the number of
@@ -55,7 +55,7 @@ ckvc_status reconstruct(const reconstruction *r, session *on, const int32_t *tok
         return sessions_targets(&(target_job){on, in, s}, 1, err);
     }
     for (uint32_t start = 0; start < n_tokens; start += chunk) {
-        const uint32_t k = rule_min(chunk, n_tokens - start), sinks = rule_min(SINKS, start),
+        const uint32_t k = min_u32(chunk, n_tokens - start), sinks = min_u32(SINKS, start),
                        n = sinks + k, offsets[] = {0, n};
         for (uint32_t i = 0; i < n; i++) { r->positions[i] = i < sinks ? i : start + i - sinks; }
         in.n = collect_chunk(r, tokens, start, k);
