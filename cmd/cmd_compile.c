@@ -165,7 +165,7 @@ static const char summary_form[] =
     "what was fitted last\n}}}"
     "{demand?{select!its ranking was not chosen, and what it keeps is not fitted. Both are chosen "
     "on held-out prompts, with which a table of SmolLM2 lost less than half as much\n}}"
-    "wrote {out}/table.ckvt: round {best_round}'s, content id {content_id}\n"
+    "wrote {out}/table.ckvt{demand!, that of round {best_round}}, content id {content_id}\n"
     "tables of every pass: {out}/tables; held-out scores: {out}/heldout; records: {out}/"
     "{probe=grid-search?grid}{probe=grid-search!pass-*}\n"
     "{verdicts#verdict: at budget {budget:.4g} with the table the model loses {loss.mean:.4f} nats "

@@ -74,10 +74,15 @@ static const verb *find_verb(char **words, int n, int *n_words) {
 }
 
 static void print_verbs(FILE *f) {
-    fprintf(f,
-            "ckvc %s: compiles KV-cache eviction policies offline\n\nusage: ckvc VERB [options]    "
-            "  ckvc help VERB [all]\n",
-            CKVC_VERSION);
+    fprintf(
+        f,
+        "ckvc %s: compiles KV-cache eviction policies offline\n\nusage: ckvc VERB [options]    "
+        "  ckvc help VERB [all]\n"
+        "begin: ckvc compile --model DIR --budget 0.125,0.25 --out run   makes a table for a "
+        "model\n"
+        "       ckvc report run/table.ckvt run --out run/report          says whether to deploy "
+        "it\n",
+        CKVC_VERSION);
     for (const verb *const *v = all_verbs; *v; v++) {
         if (!(*v)->name) {
             fprintf(f, "\n%s\n", (*v)->about);
