@@ -1,4 +1,4 @@
-/* ckvc tables lists the tables that come with the program, and writes one of them. They are
+/* ckvc tables lists the tables that come with the program, says more of one, or writes it. They are
  * described by tables.json, whose members docs/results/README.md explains. */
 #include "cmd/common/json_text.h"
 #include "cmd/common/option_values.h"
@@ -101,8 +101,8 @@ static ckvc_status tables(const verb_call *call, ckvc_err *err) {
     FAIL_IF(!entry, CKVC_E_USAGE, "%s: no table of that name comes with the program; there are %s",
             call->items[0], names.size ? (const char *)names.data : "none");
     if (c->out) { return write_table(c, entry, err); }
-    json_object_set_new(entry, "recipe", json_true());
-    result_print(c->json, stdout, list_form, json_pack("[O]", entry), NULL);
+    result_print(c->json, stdout, list_form, json_pack("[O]", entry),
+                 json_pack("{s:b}", "recipe", true));
     return CKVC_OK;
 }
 
@@ -115,8 +115,9 @@ static const opt rows[] = {
 
 const verb verb_tables = {.name = "tables",
                           .about = "list the tables that come with the program, or write one",
-                          .usage = "ckvc tables [NAME --out T.ckvt]",
+                          .usage = "ckvc tables [NAME [--out T.ckvt]]",
                           .examples = "  ckvc tables\n"
+                                      "  ckvc tables smollm2-135m\n"
                                       "  ckvc tables smollm2-135m --out smollm2.ckvt\n",
                           VERB_OPTIONS(rows),
                           .work = tables};

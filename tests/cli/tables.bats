@@ -15,6 +15,17 @@ for t in listed:
         assert said in text, said' "$DIR/all.json" "$DIR/all.txt"
 }
 
+@test "tables NAME: what the list says of it, and in text the command that made it" {
+    "$CKVC" tables smollm2-135m >"$DIR/one.txt"
+    "$CKVC" tables smollm2-135m --json >"$DIR/one.json"
+    "$CKVC" tables --json >"$DIR/all.json"
+    "$CKVC" tables >"$DIR/all.txt"
+    check '
+one, text = load(sys.argv[1] + "one.json"), open(sys.argv[1] + "one.txt").read()
+assert one == [t for t in load(sys.argv[1] + "all.json") if t["name"] == "smollm2-135m"], one
+assert one[0]["made"] in text and one[0]["made"] not in open(sys.argv[1] + "all.txt").read() and "qwen" not in text, text' "$DIR/"
+}
+
 @test "tables NAME --out: the very table, which verify accepts; overwritten with --force alone" {
     run -0 "$CKVC" tables smollm2-135m --out "$DIR/t.ckvt"
     [[ $output == "$DIR/t.ckvt: smollm2-135m, for SmolLM2-135M-Instruct, "* ]]
@@ -25,9 +36,8 @@ for t in listed:
     [ "$("$CKVC" tables qwen2.5-coder-0.5b --out "$DIR/t.ckvt" --force --json | check 'print(json.load(sys.stdin)["content_id"])')" = "$(content_id "$DIR/t.ckvt")" ]
 }
 
-@test "tables: an unknown name, a missing --out, two names, and no tables beside the program" {
+@test "tables: an unknown name, a missing name, two names, and no tables beside the program" {
     fails 64 "there are ckvc-tiny-8l, " "$CKVC" tables smollm --out "$DIR/no.ckvt"
-    fails 64 "--out FILE is needed" "$CKVC" tables smollm2-135m
     fails 64 "which table" "$CKVC" tables --out "$DIR/no.ckvt"
     fails 64 "got 2 names" "$CKVC" tables a b --out "$DIR/no.ckvt"
     mkdir -p "$DIR/alone/bin"
