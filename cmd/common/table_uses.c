@@ -1,6 +1,7 @@
 /* Lines that use a table: see table_uses.h. */
 #include "cmd/common/table_uses.h"
 
+#include <stdlib.h>
 #include <sys/stat.h>
 
 #include "cmd/common/json_text.h"
@@ -37,6 +38,17 @@ static uint32_t largest_budget(const ckvc_table *t) {
     return largest;
 }
 
+/* A number in ten digits or, where they are not read back as it, in more: an engine knows a block
+ * by its very budget, and budgets of --bytes are no round numbers. The caller frees it. */
+static char *exact_number(double x) {
+    char *text = NULL;
+    for (int digits = 10; digits <= 17 && !(text && strtod(text, NULL) == x); digits++) {
+        free(text);
+        text = ckvc_format("%.*g", digits, x);
+    }
+    return text;
+}
+
 /* What block b keeps of a prompt's cache. The caller frees it. */
 static char *what_is_kept(const table_file *f, uint32_t b) {
     const double budget = f->table->budgets[b],
@@ -53,7 +65,6 @@ static char *what_is_kept(const table_file *f, uint32_t b) {
 json_t *table_uses(const table_file *f, const char *path, const char *model) {
     const ckvc_table *t = f->table;
     const uint32_t b = largest_budget(t);
-    const double budget = t->budgets[b];
     const size_t n = strlen(model);
     const bool gguf = n > 5 && strcmp(model + n - 5, ".gguf") == 0, bare = reads_no_attention(t, b);
     json_t *o = json_object(), *keeps = json_array();
@@ -68,14 +79,15 @@ json_t *table_uses(const table_file *f, const char *path, const char *model) {
                                             "AutoModelForCausalLM.from_pretrained(\"%s\"%s%s%s)",
                                             folder, gguf ? ", gguf_file=\"" : "", gguf ? file : "",
                                             gguf ? "\"" : ""),
-                        *python = ckvc_format("with ckvc.hf.compress(model, \"%s\", %s=%.10g): "
+                        *budget = exact_number(t->budgets[b]), *share = exact_number(bytes),
+                        *python = ckvc_format("with ckvc.hf.compress(model, \"%s\", %s=%s): "
                                               "model.generate(...)",
                                               path, bytes > 0 ? "bytes" : "budget",
-                                              bytes > 0 ? bytes : budget),
+                                              bytes > 0 ? share : budget),
                         *vllm = ckvc_format("vllm serve %s --additional-config '{\"ckvc\": "
-                                            "{\"table\": \"%s\", \"budget\": %g}}'",
+                                            "{\"table\": \"%s\", \"budget\": %s}}'",
                                             gguf ? "DIR" : model, path, budget),
-                        *llama = ckvc_format("ckvc.llama.compact(llm, 0, \"%s\", budget=%g)", path,
+                        *llama = ckvc_format("ckvc.llama.compact(llm, 0, \"%s\", budget=%s)", path,
                                              budget);
     const char *other =
         bare ? "vLLM holds one length per layer: compile again with --mode lengths --classes 2"

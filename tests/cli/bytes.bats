@@ -15,6 +15,11 @@ score() { "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --windo
 @test "compile: the table names entries and formats of each byte share, which lost least of all that were tried" {
     "$CKVC" verify "$DIR/run/table.ckvt"
     "$CKVC" inspect "$DIR/run/table.ckvt" --json >"$DIR/what.json"
+    # llama.cpp and vLLM know the table's block by its budget, to the last bit
+    check '
+what = load(sys.argv[1])
+said, = re.findall("budget=([0-9.]+)", what["uses"]["llama"])
+assert float(said) == max(what["budgets"]) and len(said) > 10, (said, what["budgets"])' "$DIR/what.json"
     check '
 bits = {"f16": 16, "q8_0": 8.5, "q4_0": 4.5, "q4_0+mean": 4.5 + 1}  # of heads of 32 numbers and a position of 32 bits
 made, what = (json.load(open(p)) for p in sys.argv[1:])
