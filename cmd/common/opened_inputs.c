@@ -93,6 +93,7 @@ ckvc_status inputs_judge_budgets(const inputs_options *o, const opened_inputs *e
     const prompt_list *list = e->prompts;
     const long long context = model_shape_context(model_get_shape(e->model));
     uint32_t shortest = UINT32_MAX;
+    bool noted = o->quiet;
     for (size_t i = 0; i < list->n; i++) {
         const uint32_t T = list->items[i].n_tokens;
         shortest = T < shortest ? T : shortest;
@@ -112,12 +113,12 @@ ckvc_status inputs_judge_budgets(const inputs_options *o, const opened_inputs *e
                 budgets.v[b], T, list->items[i].entry->id, ceil(1e3 / T) / 1e3);
             whole += B >= T;
         }
-        if (budgets.v[b] >= 1 && 20 * budgets.v[b] < list->max_tokens && !o->quiet) {
-            /* somebody may have meant per cent */
+        if (budgets.v[b] >= 1 && 20 * budgets.v[b] < list->max_tokens && !noted) {
+            /* somebody may have meant per cent; once, as layers may have budgets of their own */
             say("note: budget %.10g keeps %.10g tokens of each head, %.2g%% of the longest prompt; "
-                "a "
-                "share is a number below 1, such as 0.25\n",
+                "a share is a number below 1, such as 0.25\n",
                 budgets.v[b], budgets.v[b], 100 * budgets.v[b] / list->max_tokens);
+            noted = true;
         }
         while (budgets.v[same] != budgets.v[b]) { same++; }
         if (same < b || whole == 0) { continue; }
