@@ -55,7 +55,8 @@ static double own_memory(void) {
 
 /* ---- lines ---- */
 
-/* The seconds to the end at this process's own rate; 0: done, or not known. */
+/* The seconds to the end at this process's own rate; 0: done, or not known, as when the last prompt
+ * takes longer than others. */
 static double seconds_left(double now) {
     const uint64_t fresh = job.done - job.resumed;
     if (fresh == 0 || job.done >= job.total) { return 0; }

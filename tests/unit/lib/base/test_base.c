@@ -345,14 +345,19 @@ TEST(stop) {
 
 static time_t passed_s; /* on the library's clock */
 
-/* After 6 prompts or none 45 s pass before half a layer is done, and behind it. */
+/* 3 or 4 prompts are done after 20 s. Then 3 s pass before half a layer is done, and behind it, or
+ * 45 s, as after 6 prompts or none. */
 static void a_job(uint64_t already, uint64_t done, uint64_t units, bool quiet) {
-    const time_t pause_s = done == 6 || done == 0 ? 45 : 0;
+    const time_t first_s = done == 3 || done == 4 ? 20 : 0,
+                 pause_s = done == 4                             ? 3
+                           : done == 6 || done == 3 || done == 0 ? 45
+                                                                 : 0;
     ckvc_progress_quiet(quiet);
     ckvc_progress_start("job", "prompts", "rollouts", 10, already);
     if (done > 0) {
         ckvc_progress_step(2);
         if (done == 5) { ckvc_progress_disk("/", 2000000); }
+        passed_s += first_s;
         ckvc_progress_update(done, units);
     }
     passed_s += pause_s;
@@ -378,6 +383,18 @@ static char *progress_text(uint64_t already, uint64_t done, uint64_t units, bool
     return text;
 }
 
+/* Whether the first line says that so many seconds are left, and the last one `then`, where the
+ * test itself may take a second or two. */
+static bool says_left(const char *text, int first, int then) {
+    int s[2] = {-1, -1}, n = 0;
+    for (const char *at = text; (at = strstr(at, "ETA ")); at++) {
+        const int hours = at[4] - '0', minutes = atoi(at + 6), seconds = atoi(at + 9);
+        s[n > 0] = 60 * (60 * hours + minutes) + seconds;
+        n++;
+    }
+    return n > 1 && abs(s[0] - first) <= 2 && abs(s[1] - then) <= 2;
+}
+
 TEST(progress) {
     /* no rate of nothing */
     CKVC_AUTO_FREE char *resumed = progress_text(10, 10, 0, false);
@@ -397,6 +414,12 @@ TEST(progress) {
     assert_non_null(strstr(first, "job: 0 of 10 prompts (the next: 0.5 layers in 45 s), "
                                   "0.011 layers/s, memory "));
     assert_null(strstr(slow, "layers"));
+    /* what is left falls while the next prompt is in hand, but not below the prompts behind it;
+     * those that were there before do not count as fast ones */
+    CKVC_AUTO_FREE char *falling = progress_text(2, 4, 7, false);
+    assert_true(says_left(falling, 60, 54));
+    CKVC_AUTO_FREE char *stuck = progress_text(2, 3, 7, false);
+    assert_true(says_left(stuck, 140, 120));
     CKVC_AUTO_FREE char *nothing = progress_text(0, 10, 7, true);
     assert_string_equal(nothing, "");
 }
