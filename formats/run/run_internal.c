@@ -150,7 +150,7 @@ static void diff_value(plan_diff *d, const char *name, const json_t *was, const 
                         *now = is ? ckvc_json_canonical(is) : NULL;
     if ((before && now && strcmp(before, now) == 0) || ++d->n > 6) { return; }
     CKVC_AUTO_FREE char *a = said_value(was), *b = said_value(is);
-    const bool brief = a && b && strlen(a) <= 60 && strlen(b) <= 60;
+    const bool brief = a && b && strlen(a) <= 60 && strlen(b) <= 60 && strcmp(a, b) != 0;
     ckvc_buffer_printf(&d->text, "%s%s", d->n > 1 ? "; " : "", name);
     if (brief) {
         ckvc_buffer_printf(&d->text, ": %s there, %s now", a, b);

@@ -101,10 +101,13 @@ TEST(plan_mismatch) {
     json_object_set_new(plan, "window", json_integer(16));
     json_object_set_new(json_object_get(plan, "bins"), "entropy", json_integer(20));
     json_object_set_new(plan, "seed", json_integer(3));
+    json_object_set_new(plan, "holdout", json_real(nextafter(0.25, 1))); /* is said as 0.25, too */
+    json_object_set_new(plan, "model_name", json_sprintf("%061d", 0));
     SAYS(run_create(in_temp_folder("whole"), plan, RUN_WHOLE, true, &r, &err), CKVC_E_MISMATCH,
          "window: 8 there, 16 now");
     assert_non_null(strstr(err.text, "bins.entropy: 3 there, 20 now"));
     assert_non_null(strstr(err.text, "seed: absent there, 3 now"));
+    assert_non_null(strstr(err.text, "holdout differs; model_name differs; window: 8"));
     assert_null(strstr(err.text, "threads"));
 }
 
