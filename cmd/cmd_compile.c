@@ -63,8 +63,10 @@ static json_t *verdicts_json(const compile_result *r) {
         if (v->more.n) {
             json_object_set_new(rule, "name", json_string(policy_kind_name(v->rule)));
         }
+        json_t *bytes = v->bytes > 0 ? json_real(v->bytes) : NULL;
         json_array_append_new(
-            list, JSON_NUMBERS(json_pack("{s:o, s:o}", "loss", gain_json(v->loss), "rule", rule),
+            list, JSON_NUMBERS(json_pack("{s:o*, s:o, s:o}", "bytes", bytes, "loss",
+                                         gain_json(v->loss), "rule", rule),
                                {"budget", v->budget}, {"percent", 100 * expm1(v->loss.mean)}));
     }
     return list;
@@ -168,7 +170,8 @@ static const char summary_form[] =
     "wrote {out}/table.ckvt{demand!, that of round {best_round}}, content id {content_id}\n"
     "tables of every pass: {out}/tables; held-out scores: {out}/heldout; records: {out}/"
     "{probe=grid-search?grid}{probe=grid-search!pass-*}\n"
-    "{verdicts#verdict: at budget {budget:.4g} with the table the model loses {loss.mean:.4f} nats "
+    "{verdicts#verdict: at budget {budget:.4g}{bytes>0? ({bytes:.10g} of the bytes)} with the "
+    "table the model loses {loss.mean:.4f} nats "
     "per token more than with its whole cache ({percent:.1f}% more perplexity, on "
     "{loss.prompts} held-out prompts){rule&; {name}, the best of the rules above, loses " GAIN_FORM
     " more: the table is {lo>0?better}{lo>0!{hi<0?worse}{hi<0!not shown to differ}}}\n}";

@@ -59,8 +59,8 @@ typedef struct compile_pass {
 
 /* What a table is worth at one of its budgets, on the held-out prompts, in nats per token. */
 typedef struct budget_verdict {
-    double budget;
-    rank_interval loss; /* what the model loses more than with its whole cache */
+    double budget, bytes; /* bytes: the share of the whole cache's that it was made of, or 0 */
+    rank_interval loss;   /* what the model loses more than with its whole cache */
     /* The policy that loses the least beside the table, of those that are no controls, and what it
      * loses more than the table. n 0: there is none. */
     policy_kind rule;

@@ -228,16 +228,16 @@ ckvc_status steps_judge(const steps *s, const table_file *table, const policy_ki
     return heldout_read(path, &s->judges, NAN, out, err);
 }
 
-/* Compares the table with rules at one budget, from the lines of `file`. */
-static ckvc_status judge_budget(const steps *s, const char *file, double budget,
-                                budget_verdict *out, ckvc_err *err) {
-    CKVC_AUTO_FREE char *path = NULL;
+/* Compares the table with rules at its budget b, by the lines of the file at `path`. */
+static ckvc_status judge_budget(const steps *s, const char *path, uint32_t b, budget_verdict *out,
+                                ckvc_err *err) {
+    const ckvc_table *t = s->table->table;
     CKVC_AUTO(heldout_free_at) heldout *h = NULL;
-    CKVC_TRY(steps_path(s, file, &path, err));
-    CKVC_TRY(heldout_read(path, &s->judges, budget, &h, err));
+    CKVC_TRY(heldout_read(path, &s->judges, t->budgets[b], &h, err));
     const double *reward = h->reward[POLICY_TABLE];
     const rank_interval own = heldout_gain(h, reward, NULL);
-    *out = (budget_verdict){.budget = budget, .loss = own};
+    *out = (budget_verdict){
+        .budget = t->budgets[b], .bytes = t->byte_share ? t->byte_share[b] : 0, .loss = own};
     out->loss.mean = -own.mean;
     out->loss.lo = -own.hi;
     out->loss.hi = -own.lo;
@@ -275,14 +275,16 @@ ckvc_status steps_judge_pass(steps *s, compile_pass *p, const policy_kind *kinds
 ckvc_status steps_judge_budgets(steps *s, ckvc_err *err) {
     const ckvc_table *t = s->table->table;
     compile_result *r = s->result;
+    CKVC_AUTO_FREE char *path = NULL;
     char file[48];
     if (s->judges.n == 0) { return CKVC_OK; }
     steps_file(file, "heldout", r->n_passes, "jsonl");
+    CKVC_TRY(steps_path(s, file, &path, err));
     r->verdicts = ckvc_calloc(t->n_budgets, sizeof *r->verdicts);
-    for (; r->n_verdicts < t->n_budgets; r->n_verdicts++) {
-        CKVC_TRY(
-            judge_budget(s, file, t->budgets[r->n_verdicts], &r->verdicts[r->n_verdicts], err));
+    for (uint32_t b = 0; b < t->n_budgets; b++) {
+        CKVC_TRY(judge_budget(s, path, b, &r->verdicts[b], err));
     }
+    r->n_verdicts = t->n_budgets;
     return CKVC_OK;
 }
 

@@ -24,6 +24,7 @@ assert float(said) == max(what["budgets"]) and len(said) > 10, (said, what["budg
 bits = {"f16": 16, "q8_0": 8.5, "q4_0": 4.5, "q4_0+mean": 4.5 + 1}  # of heads of 32 numbers and a position of 32 bits
 made, what = (json.load(open(p)) for p in sys.argv[1:])
 tried = made["bytes"]
+assert [(v["bytes"], v["budget"]) for v in made["verdicts"]] == [(x["bytes"], x["budget"]) for x in what["bytes"]], made["verdicts"]
 # the model has heads of 32, which are not rotated; 0.12 in f16 is fewer entries than every head keeps, and 0.3 holds all of q4_0
 assert [(t["bytes"], t["keys"], t["values"]) for t in tried] == [(0.12, "q8_0", "q4_0"), (0.12, "q8_0", "q8_0"), (0.12, "q4_0+mean", "q4_0"),
     (0.12, "q4_0", "q4_0"), (0.3, "q8_0", "q4_0"), (0.3, "q8_0", "q8_0"), (0.3, "q4_0+mean", "q4_0"), (0.3, "f16", "f16")], tried
@@ -59,6 +60,7 @@ assert {r["budget"] for r in rows} == {x["budget"] for x in what}' "$DIR"/run/he
     run -0 "$CKVC" compile "${OVER[@]}" --bytes 0.12,0.3 --holdout 0.5 --features 2 --out "$DIR/again" --resume
     [[ $output == *"in 16 bits, it keeps a share of 0.12: "*" of the entries, in "*", a share of 0.3: "* ]]
     [[ $output == *"table.ckvt\", bytes=0.3): model.generate(...)"* ]]
+    [[ $output == *"verdict: at budget "*" (0.3 of the bytes) with the table the model loses "* ]]
     says 65 "*bytes*" "$CKVC" compile "${OVER[@]}" --bytes 0.12,0.25 --holdout 0.5 --features 2 -q --out "$DIR/again" --resume
 }
 
