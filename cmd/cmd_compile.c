@@ -171,9 +171,9 @@ static const char summary_form[] =
     "tables of every pass: {out}/tables; held-out scores: {out}/heldout; records: {out}/"
     "{probe=grid-search?grid}{probe=grid-search!pass-*}\n"
     "{verdicts#verdict: at budget {budget:.4g}{bytes>0? ({bytes:.10g} of the bytes)} with the "
-    "table the model loses {loss.mean:.4f} nats "
-    "per token more than with its whole cache ({percent:.1f}% more perplexity, on "
-    "{loss.prompts} held-out prompts){rule&; {name}, the best of the rules above, loses " GAIN_FORM
+    "table the model loses {loss.mean:.4f} nats per token more than with its whole cache "
+    "({percent:.1f}% more perplexity, on {loss.prompts} held-out prompt{loss.prompts>1?s})"
+    "{rule&; {name}, the best of the rules above, loses " GAIN_FORM
     " more: the table is {lo>0?better}{lo>0!{hi<0?worse}{hi<0!not shown to differ}}}\n}";
 
 static void print_summary(const compile_cli *c, const run_setup *j, const compile_result *r,

@@ -11,8 +11,8 @@ needed="torch transformers tokenizers gguf accelerate sentencepiece"
 missing=$("$python" -c 'import importlib.util, sys
 print("".join(" " + x for x in sys.argv[1:] if importlib.util.find_spec(x) is None))' $needed)
 if [ -n "$missing" ] && { [ ! -f $out/bf16/config.json ] || [ ! -f $out/f32/config.json ]; }; then
-    echo "Hugging Face folders of it, $out/bf16 and $out/f32, are made by the same command in an environment that has more. $python lacks:"
-    echo "  pip install$missing"
+    echo "Hugging Face folders of it, $out/bf16 and $out/f32, are made by the same command once $python has what it lacks:"
+    echo "  $python -m pip install$missing"
     exit 0
 fi
 for kind in bf16:bfloat16 f32:float32; do

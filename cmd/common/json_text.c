@@ -262,7 +262,8 @@ static const char choice_form[] =
     "{candidates#{left.@?\n{score:-8s} {floor:5g} {mix?{mix:4g}}{mix!   0} "
     "{ridge?{ridge:5g}}{ridge!    0} "
     "{losses.@#{loss? {loss:10.5f}{chosen?*}{chosen! }}{loss!    dropped }}}}\n"
-    "{n_dropped?{n_dropped} others lost more on the first of these prompts and were dropped\n}"
+    "{n_dropped?{n_dropped} other{n_dropped>1?s} lost more on the first of these prompts and "
+    "{n_dropped>1?were}{n_dropped<2?was} dropped\n}"
     "{undecided#note: at budget {budget:g} the next best may be as good: it loses {more&" GAIN_FORM
     "} more; more prompts of split select would tell\n}";
 

@@ -187,6 +187,8 @@ for v in said:
     fails 66 "the default texts are not beside this program*give texts of your own, as PATH to manifest build, or by --texts DIR --default-texts no to compile" "$DIR/far/ckvc" compile "${FEW[@]}" -q --out "$DIR/x"
     fails 66 "the default texts are not beside this program" "$DIR/far/ckvc" manifest build --out "$DIR/x"
     [ ! -e "$DIR/x" ]
+    # a folder that holds a run is refused before anything is read
+    fails 73 "$DIR/run: exists and is not empty; go on with --resume" "$CKVC" compile --model "$DIR/nothing" --out "$DIR/run"
     # a context of 2,048 does not hold 1,024 and its repetition, which are built in: prompts become shorter; of some scripts a tokenizer makes bytes
     run -0 "$CKVC" compile --model models/ckvc-tiny-4l --dry-run
     [[ $output =~ "0 cut, 0 too short), longest "([0-9]+)" + 128 tokens" ]]
