@@ -171,8 +171,8 @@ static const char summary_form[] =
     "tables of every pass: {out}/tables; held-out scores: {out}/heldout; records: {out}/"
     "{probe=grid-search?grid}{probe=grid-search!pass-*}\n"
     "{verdicts#verdict: at budget {budget:.4g}{bytes>0? ({bytes:.10g} of the bytes)} with the "
-    "table the model loses {loss.mean:.4f} nats per token more than with its whole cache "
-    "({percent:.1f}% more perplexity, on {loss.prompts} held-out prompt{loss.prompts>1?s})"
+    "table the model loses {loss.mean:+.4f} nats per token more than with its whole cache "
+    "({percent:+.1f}% perplexity, on {loss.prompts} held-out prompt{loss.prompts>1?s})"
     "{rule&; {name}, the best of the rules above, loses " GAIN_FORM
     " more: the table is {lo>0?better}{lo>0!{hi<0?worse}{hi<0!not shown to differ}}}\n}";
 
@@ -366,7 +366,8 @@ static ckvc_status end_with_table(const compile_cli *c, const run_setup *j, ckvc
     if (!c->setup.inputs.quiet) {
         table_uses_say(table, path, c->setup.inputs.model,
                        2.0 * 2 * s->n_layers * s->n_kv_heads * s->head_dim);
-        say("next: ckvc report %s %s --out %s/report\n", path, c->setup.out, c->setup.out);
+        CKVC_AUTO_FREE char *report = ckvc_path_join(c->setup.out, "report");
+        say("next: ckvc report %s %s --out %s\n", path, c->setup.out, report);
     }
     if (j->e.prompts->n_heldout) { leak_guard_warn(table, path, j->e.manifest->sha256); }
     return CKVC_OK;

@@ -124,7 +124,7 @@ assert len(lines) == 12 and len(own) == 6, lines' "$DIR/both/prompts.jsonl"
 @test "compile ends with the verdict, bytes, and the lines that use the table" {
     cp -r "$DIR/run" "$DIR/said"
     run -0 "$CKVC" compile "${FEW[@]}" --out "$DIR/said" --resume
-    [[ $output == *"verdict: at budget 0.25 with the table the model loses "*" nats per token more than with its whole cache ("*"% more perplexity, on "* ]]
+    [[ $output == *"verdict: at budget 0.25 with the table the model loses "*" nats per token more than with its whole cache ("*"% perplexity, on "* ]]
     # each budget's verdict is the mean over the lines that judged it, and the rule is the one that comes nearest
     "$CKVC" compile "${FEW[@]}" --budget 0.5,0.25 --out "$DIR/verdicts" --json 2>/dev/null >"$DIR/verdicts.json"
     check '
