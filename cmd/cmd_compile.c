@@ -174,7 +174,9 @@ static const char summary_form[] =
     "table the model loses {loss.mean:+.4f} nats per token more than with its whole cache "
     "({percent:+.1f}% perplexity, on {loss.prompts} held-out prompt{loss.prompts>1?s})"
     "{rule&; {name}, the best of the rules above, loses " GAIN_FORM
-    " more: the table is {lo>0?better}{lo>0!{hi<0?worse}{hi<0!not shown to differ}}}\n}";
+    " more: the table is {lo>0?better}{lo>0!{hi<0?worse}{hi<0!not shown to differ}}}"
+    "{loss.prompts<10?; a report says deploy only where 10 prompts or more judge, so compile with "
+    "more --prompts}\n}";
 
 static void print_summary(const compile_cli *c, const run_setup *j, const compile_result *r,
                           const json_t *o) {
@@ -366,8 +368,8 @@ static ckvc_status end_with_table(const compile_cli *c, const run_setup *j, ckvc
     if (!c->setup.inputs.quiet) {
         table_uses_say(table, path, c->setup.inputs.model,
                        2.0 * 2 * s->n_layers * s->n_kv_heads * s->head_dim);
-        CKVC_AUTO_FREE char *report = ckvc_path_join(c->setup.out, "report");
-        say("next: ckvc report %s %s --out %s\n", path, c->setup.out, report);
+        CKVC_AUTO_FREE char *run = ckvc_path_dir(path);
+        say("next: ckvc report %s %s --out %s-report\n", path, run, run);
     }
     if (j->e.prompts->n_heldout) { leak_guard_warn(table, path, j->e.manifest->sha256); }
     return CKVC_OK;

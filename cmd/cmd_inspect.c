@@ -299,7 +299,12 @@ static ckvc_status inspect(const verb_call *call, ckvc_err *err) {
         shorten_features(what);
         shorten(json_object_get(what, "bank"), "ridge");
     }
+    /* lines that are copied stand as they are, at the end */
+    json_auto_t *uses = json_incref(json_object_get(what, "uses"));
+    json_object_del(what, "uses");
+    if (uses) { json_object_set(what, "keeps", json_object_get(uses, "keeps")); }
     json_text(what, 2);
+    if (uses) { table_uses_print(stdout, uses); }
     return CKVC_OK;
 }
 

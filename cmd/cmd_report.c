@@ -50,7 +50,7 @@ static const char card_form[] =
     "{meta.continuation?- Continuations have {meta.continuation} tokens.\n}"
     "{meta.select?- Its settings were chosen on {meta.select.prompts} other prompts.\n}"
     "{runs#\nThe run had these settings:\n\n```text\n{plan#{@}: {.}\n}```\n}\n"
-    "## How it is used\n\n```python\nimport ckvc.hf\n\n{uses.python}\n```\n"
+    "## How it is used\n\n```python\n{uses.python#{.}\n}```\n"
     "{uses.vllm?\n```sh\n{uses.vllm}\n```\n}{uses.llama?\n```python\nimport ckvc.llama\n\n"
     "{uses.llama}\n```\n}\nThe name of this repository may stand for the path `table.ckvt`: "
     "`org/name`, or `org/name@COMMIT` to stay with one commit.\n";
@@ -208,9 +208,9 @@ const verb verb_report = {
     .usage =
         "ckvc report T.ckvt... RUN... [--scores S.jsonl,...] [--answers A.jsonl,...] --out DIR",
     .examples =
-        "  ckvc report run/table.ckvt run --out run/report          (what compile made, by its "
+        "  ckvc report run/table.ckvt run --out run-report          (what compile made, by its "
         "own scores)\n"
-        "  ckvc report run/table.ckvt run --out run/report --card hub/README.md --base-model "
+        "  ckvc report run/table.ckvt run --out run-report --card hub/README.md --base-model "
         "ORG/NAME --licence mit\n"
         "  ckvc report technical.ckvt narrative.ckvt runs/technical "
         "runs/narrative --scores heldout.jsonl --out report\n"

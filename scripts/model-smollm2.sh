@@ -19,7 +19,8 @@ for kind in bf16:bfloat16 f32:float32; do
     dir=$out/${kind%:*}
     [ -f "$dir/config.json" ] && continue
     rm -rf "$dir.part"
-    "$python" $convert "$dir.part" --dtype "${kind#*:}" 2>"$out/convert.log" || { cat "$out/convert.log"; exit 1; }
+    "$python" $convert "$dir.part" --dtype "${kind#*:}" >"$out/convert.log" 2>&1 || { cat "$out/convert.log"; exit 1; }
     mv "$dir.part" "$dir"
 done
 rm -f "$out/convert.log"
+echo "Hugging Face folders of it, for transformers and vLLM: $out/bf16 and $out/f32"

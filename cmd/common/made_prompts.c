@@ -243,10 +243,11 @@ static ckvc_status warn_of_bytes(const opened_inputs *e, ckvc_err *err) {
         fewest = bytes < fewest ? bytes : fewest;
     }
     if (n_split) {
-        ckvc_warn("%zu of %zu prompts are of scripts that this model's tokenizer splits into "
-                  "bytes: down to %.1f bytes per token, so these prompts hold little text; if you "
-                  "serve no such text, give your own with --texts DIR --default-texts no",
-                  n_split, e->manifest->n_entries, fewest);
+        ckvc_warn(
+            "of %zu prompts %zu are of scripts that this model's tokenizer splits into bytes: "
+            "down to %.1f bytes per token, so these prompts hold little text; if you serve no "
+            "such text, --texts DIR with --default-texts no takes your own alone",
+            e->manifest->n_entries, n_split, fewest);
     }
     return CKVC_OK;
 }
@@ -254,7 +255,9 @@ static ckvc_status warn_of_bytes(const opened_inputs *e, ckvc_err *err) {
 static const char made_form[] =
     "texts: {prompts} prompts ({retrieval} retrieval): {fit} to fit, {select} choose, {judge} "
     "judge{left_out?; {left_out} more share text with these and are left out}\n"
-    "{fewer?note: the text gives no more than {built} of {asked} prompts\n}";
+    "{fewer?note: the text gives no more than {built} of {asked} prompts\n}"
+    "{judge<10?note: {judge} prompts judge, and a report says deploy only where 10 or more do: "
+    "--prompts makes more\n}";
 
 static void say_made(const texts_options *o, const opened_inputs *e, const built_manifest made[2],
                      size_t n_left_out) {

@@ -8,15 +8,14 @@
 #include "lib/base/files.h"
 
 /* The lines hold braces and quotes, so they are put in as texts. */
-static const char uses_form[] =
+static const char bytes_form[] =
     "bytes: the table has {table/1000000:.1f} MB; of a prompt's cache, {token/1000:.1f} kB a token "
-    "in 16 bits, it keeps{keeps#{,,} {.}}\n"
-    "use it:\n"
-    "  Python (python/README.md)   {load}\n"
-    "                              {python}\n"
-    "{vllm&  vLLM (docs/vllm.md)         {.}\n}"
-    "{llama&  llama.cpp (python/README.md#llamacpp)  {.}\n}"
-    "{other&  {.}\n}";
+    "in 16 bits, it keeps{keeps#{,,} {.}}\n",
+                  lines_form[] = "\n# in Python, a whole program (python/README.md)\n{python#{.}\n}"
+                                 "{vllm&\n# in vLLM (docs/vllm.md)\n{.}\n}"
+                                 "{llama&\n# in llama.cpp, behind the prompt "
+                                 "(python/README.md#llamacpp)\n{.}\n}"
+                                 "{other&\n# {.}\n}\n";
 
 /* Whether what block b of the table recommends reads no attention, as engines need that have
  * none. */
@@ -62,31 +61,43 @@ static char *what_is_kept(const table_file *f, uint32_t b) {
                       : ckvc_format("%g tokens in every layer", budget);
 }
 
+static bool is_gguf(const char *model) {
+    const size_t n = strlen(model);
+    return n > 5 && strcmp(model + n - 5, ".gguf") == 0;
+}
+
+/* The lines of a program that writes under the table at `path`, by a budget or a share of the
+ * bytes. transformers names a GGUF file apart from its folder. New reference. */
+static json_t *python_program(const char *model, const char *path, const char *what,
+                              const char *number) {
+    CKVC_AUTO_FREE char *folder = ckvc_path_dir(model), *file = ckvc_path_name(model),
+                        *of = is_gguf(model) ? ckvc_format("\"%s\", gguf_file=\"%s\"", folder, file)
+                                             : ckvc_format("\"%s\"", model),
+                        *load = ckvc_format("model = AutoModelForCausalLM.from_pretrained(%s)", of),
+                        *words = ckvc_format("tokenizer = AutoTokenizer.from_pretrained(%s)", of),
+                        *with = ckvc_format("with ckvc.hf.compress(model, \"%s\", %s=%s):", path,
+                                            what, number);
+    return json_pack("[s, s, s, s, s, s, s, s]", "import ckvc.hf",
+                     "from transformers import AutoModelForCausalLM, AutoTokenizer", load, words,
+                     "prompt = tokenizer(open(\"prompt.txt\").read(), return_tensors=\"pt\")", with,
+                     "    out = model.generate(**prompt, max_new_tokens=100)",
+                     "print(tokenizer.decode(out[0]))");
+}
+
 json_t *table_uses(const table_file *f, const char *path, const char *model) {
     const ckvc_table *t = f->table;
     const uint32_t b = largest_budget(t);
-    const size_t n = strlen(model);
-    const bool gguf = n > 5 && strcmp(model + n - 5, ".gguf") == 0, bare = reads_no_attention(t, b);
+    const bool bare = reads_no_attention(t, b);
     json_t *o = json_object(), *keeps = json_array();
     for (uint32_t i = 0; i < t->n_budgets; i++) {
         CKVC_AUTO_FREE char *kept = what_is_kept(f, i);
         json_array_append_new(keeps, json_string(kept));
     }
     const double bytes = t->byte_share ? t->byte_share[b] : 0;
-    CKVC_AUTO_FREE char *folder = gguf ? ckvc_path_dir(model) : ckvc_strdup(model),
-                        *file = ckvc_path_name(model),
-                        *load = ckvc_format("import ckvc.hf, transformers; model = transformers."
-                                            "AutoModelForCausalLM.from_pretrained(\"%s\"%s%s%s)",
-                                            folder, gguf ? ", gguf_file=\"" : "", gguf ? file : "",
-                                            gguf ? "\"" : ""),
-                        *budget = exact_number(t->budgets[b]), *share = exact_number(bytes),
-                        *python = ckvc_format("with ckvc.hf.compress(model, \"%s\", %s=%s): "
-                                              "model.generate(...)",
-                                              path, bytes > 0 ? "bytes" : "budget",
-                                              bytes > 0 ? share : budget),
+    CKVC_AUTO_FREE char *budget = exact_number(t->budgets[b]), *share = exact_number(bytes),
                         *vllm = ckvc_format("vllm serve %s --additional-config '{\"ckvc\": "
                                             "{\"table\": \"%s\", \"budget\": %s}}'",
-                                            gguf ? "DIR" : model, path, budget),
+                                            is_gguf(model) ? "DIR" : model, path, budget),
                         *llama = ckvc_format("ckvc.llama.compact(llm, 0, \"%s\", budget=%s)", path,
                                              budget);
     const char *other =
@@ -94,8 +105,9 @@ json_t *table_uses(const table_file *f, const char *path, const char *model) {
              : "vLLM and llama.cpp show no attention: compile again with --features 2 --mode "
                "lengths --classes 2";
     json_object_set_new(o, "keeps", keeps);
-    json_object_set_new(o, "load", json_string(load));
-    json_object_set_new(o, "python", json_string(python));
+    json_object_set_new(
+        o, "python",
+        python_program(model, path, bytes > 0 ? "bytes" : "budget", bytes > 0 ? share : budget));
     if (bare && fits_pages(t, b)) {
         json_object_set_new(o, "vllm", json_string(vllm));
     } else {
@@ -105,10 +117,13 @@ json_t *table_uses(const table_file *f, const char *path, const char *model) {
     return o;
 }
 
+void table_uses_print(FILE *to, const json_t *uses) { form_print(to, lines_form, uses, NULL); }
+
 void table_uses_say(const table_file *f, const char *path, const char *model, double token_bytes) {
     struct stat info = {0};
     if (stat(path, &info) != 0) { info.st_size = 0; }
     json_auto_t *said = JSON_NUMBERS(table_uses(f, path, model), {"table", (double)info.st_size},
                                      {"token", token_bytes});
-    form_print(stderr, uses_form, said, NULL);
+    form_print(stderr, bytes_form, said, NULL);
+    table_uses_print(stderr, said);
 }

@@ -80,7 +80,7 @@ static void print_verbs(FILE *f) {
         "  ckvc help VERB [all]\n"
         "begin: ckvc compile --model DIR --budget 0.125,0.25 --out run   makes a table for a "
         "model\n"
-        "       ckvc report run/table.ckvt run --out run/report          says whether to deploy "
+        "       ckvc report run/table.ckvt run --out run-report          says whether to deploy "
         "it\n",
         CKVC_VERSION);
     for (const verb *const *v = all_verbs; *v; v++) {

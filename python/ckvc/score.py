@@ -428,13 +428,13 @@ def uses(ckvc: str, path: str, model: str, g: Geometry) -> str:
     """What the table in the file `path` keeps, and the lines that use it in each engine, as `ckvc compile` ends with them. `ckvc inspect` says these lines."""
     said, token = json.loads(run(ckvc, "inspect", "--json", path))["uses"], 4 * g.n_layers * g.n_kv_heads * g.head_dim  # bytes of keys and values in 16 bits
     lines = [f"bytes: the table has {os.path.getsize(path) / 1e6:.1f} MB; of a prompt's cache, {token / 1e3:.1f} kB a token in 16 bits, it keeps {', '.join(said['keeps'])}",
-             "use it:", f"  Python (python/README.md)   {said['load'].replace('DIR', model, 1)}", f"{'':30}{said['python']}"]
+             "", "# in Python, a whole program (python/README.md)", *(x.replace('"DIR"', json.dumps(model)) for x in said["python"])]
     if "vllm" in said:
-        lines.append(f"  vLLM (docs/vllm.md)         {said['vllm'].replace('vllm serve DIR', f'vllm serve {model}')}")
+        lines += ["", "# in vLLM (docs/vllm.md)", said["vllm"].replace("vllm serve DIR", f"vllm serve {model}")]
     if "llama" in said:
-        lines.append(f"  llama.cpp (python/README.md#llamacpp)  {said['llama']}")
+        lines += ["", "# in llama.cpp, behind the prompt (python/README.md#llamacpp)", said["llama"]]
     if "other" in said:
-        lines.append(f"  {said['other']}")
+        lines += ["", f"# {said['other']}"]
     return "\n".join(lines)
 
 

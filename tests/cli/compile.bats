@@ -424,7 +424,7 @@ for i, line in enumerate(sys.stdin):
     done
     run -0 "$CKVC" compile "${small[@]:0:8}" --manifest "$DIR/named.jsonl" --out "$DIR/named" --resume
     [[ $output == *"note: at budget "*" the next best may be as good: it loses "*" more; more prompts of split select would tell"* ]]
-    [[ $output == *"next: ckvc report $DIR/named/table.ckvt $DIR/named --out $DIR/named/report"* ]]
+    [[ $output == *"next: ckvc report $DIR/named/table.ckvt $DIR/named --out $DIR/named-report"* ]]
     fails 64 "has no shares, so that --kept-floor has nothing to say" "$CKVC" score --model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 --table "$DIR/loop/table.ckvt" --kept-floor 0.1
     fails 64 '' "$CKVC" compile "${PAPER[@]}" "${small[@]}" --manifest "$DIR/prompts.jsonl" --select 0.5 --out "$DIR/x"
 }
