@@ -12,7 +12,7 @@
 # "{'dtype':'float32'}") change what is done. flash_attn must not be installed, because evaluate.py would use it, and a table needs sdpa.
 #
 # The whole is 52 runs of 220 items, which wants a GPU, and has not been run. On a CPU this was (docs/results.md): Qwen2.5-Coder-0.5B with LENGTHS=1024 COUNT=3
-# QUERIES=unseen RATIOS=0.75 PRESSES="ckvc snapkv expected_attention kvzip" MODEL_KWARGS="{'dtype':'float32'}", with a checkout of the commit below and a Python
+# QUERIES=unseen RATIOS=0.75 PRESSES="ckvc snapkv expected_attention kvzip" (of 0.875 the first two) MODEL_KWARGS="{'dtype':'float32'}", with a checkout of the commit below and a Python
 # that were there, so that fetching them has not been tried.
 set -euo pipefail
 usage="usage: scripts/kvpress_ruler.sh MODEL TABLE.ckvt OUTDIR"
