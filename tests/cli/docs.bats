@@ -25,9 +25,9 @@ run_page() {
 
 @test "README's three commands, from the texts that come along and from three files of text to a verdict" {
     run_page README.md
-    [ -s "$PAGES/README.md/report/report.html" ]
+    [ -s "$PAGES/README.md/run-report/report.html" ]
     [ "$(blocks README.md | grep -c '^ckvc ')" -eq 3 ]
-    grep -q '"verdict"' "$PAGES/README.md/report/report.json"
+    grep -q '"verdict"' "$PAGES/README.md/run-report/report.json"
 }
 
 @test "the same from one file" {
