@@ -193,9 +193,7 @@ static ckvc_status try_candidates(steps *s, ckvc_err *err) {
                 .n = x.n,
                 .mode = s->o->fit->budgets.mode,
                 .held = s->o->bytes ? s->o->bytes->held : NULL,
-                .job = "choosing settings",
-                .job_before = first,
-                .job_all = s->select.n,
+                .job = {"choosing settings", first, s->select.n},
             };
             CKVC_TRY(steps_score(s, &some, &tried, before, file, err));
         }

@@ -170,9 +170,7 @@ ckvc_status steps_score(const steps *s, const prompt_list *prompts, const step_p
                                   .held = policies->held,
                                   .score = CKVC_SCORE_COUNT},
                        .memory = co->memory,
-                       .job = policies->job,
-                       .job_before = policies->job_before,
-                       .job_all = policies->job_all};
+                       .job = policies->job};
     if (policies->budgets.n) { o.choice.setting.budgets = policies->budgets; }
     if (co->setting.layer_budgets.n) { o.choice.setting.budgets = (setting_list){&mean, 1}; }
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer lines = {0};
@@ -197,7 +195,7 @@ ckvc_status steps_judge(const steps *s, const table_file *table, const policy_ki
     asked_policy list[WHOLE_CACHES + POLICY_KIND_COUNT + 1];
     cache_formats held[BYTE_BUDGETS_MAX];
     step_policies policies = {
-        .list = list, .mode = mode, .job = "judging the table", .job_all = s->judges.n};
+        .list = list, .mode = mode, .job = {"judging the table", 0, s->judges.n}};
     heldout_free(*out);
     *out = NULL;
     if (s->judges.n == 0) { return CKVC_OK; }

@@ -60,9 +60,7 @@ typedef struct step_policies {
     setting_list budgets; /* n 0: the run's */
     /* [budgets] how what is kept is held; NULL: as the run's setting says */
     const cache_formats *held;
-    /* what progress lines say: see score_options */
-    const char *job;
-    size_t job_before, job_all;
+    score_progress job;
 } step_policies;
 /* Scores policies on prompts and publishes the lines as checkpoint `file`, behind the lines of the
  * checkpoint `before` ("": none). */

@@ -152,7 +152,7 @@ def main():
     with torch.no_grad():
         n = write_scores(a.out, model, sha, prompts, budgets, (), (name,), beside=a.beside, resume=a.resume, force=a.force, inputs=inputs, tokenizer=tokenizer,
                          window=a.window, quiet=a.quiet, others={name: policy(instruction, table)})
-    print(f"wrote {a.out}, {n} lines; next: ckvc report T.ckvt --scores LINES,{a.out} --out report")
+    print(f"wrote {a.out}, {n} lines; next: ckvc report T.ckvt --scores LINES,{a.out} --out scores-report")
 
 
 if __name__ == "__main__":

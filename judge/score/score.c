@@ -422,9 +422,8 @@ static ckvc_status score_all(scorer *s, vectors_file *vectors, ckvc_buffer *line
     s->n_ours = run_part_size(s->o->part, prompts->n);
     CKVC_TRY(find_matched(s, err));
     if (s->o->vectors) { CKVC_TRY(vectors_create(vectors, s->o->vectors, s->o->force, err)); }
-    const uint64_t before = s->o->job_before;
-    ckvc_progress_start(s->o->job ? s->o->job : "score", "prompts", "rollouts",
-                        s->o->job ? s->o->job_all : s->n_ours, before + n_done);
+    const score_progress job = s->o->job.name ? s->o->job : (score_progress){"score", 0, s->n_ours};
+    ckvc_progress_start(job.name, "prompts", "rollouts", job.all, job.before + n_done);
     for (size_t n = s->o->vectors ? 0 : n_done, many; n < s->n_ours; n += many) {
         const prompt *p[SESSIONS_TOGETHER];
         const size_t rest = (n < n_done ? n_done : s->n_ours) - n;
@@ -441,7 +440,7 @@ static ckvc_status score_all(scorer *s, vectors_file *vectors, ckvc_buffer *line
             if (s->o->vectors) { CKVC_TRY(add_vectors(s, &s->lanes[k], vectors, err)); }
         }
         if (n >= n_done) {
-            ckvc_progress_update(before + n + many, (n + many - n_done) * per_prompt);
+            ckvc_progress_update(job.before + n + many, (n + many - n_done) * per_prompt);
         }
     }
     ckvc_progress_finish();

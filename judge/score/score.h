@@ -23,6 +23,13 @@
 #include "lib/base/json.h"
 #include "lib/stats/rank.h"
 
+/* How progress lines tell of a score: its name (NULL: "score", of these prompts alone), and that
+ * its prompts are some of `all`, after so many others. */
+typedef struct score_progress {
+    const char *name;
+    uint64_t before, all;
+} score_progress;
+
 typedef struct score_options {
     policy_choice choice;
     bool sets; /* print the kept positions, too */
@@ -40,10 +47,7 @@ typedef struct score_options {
      * the layers together come one prompt after the other. */
     ckvc_status (*keep)(void *ctx, const void *lines, size_t size, ckvc_err *err);
     void *keep_ctx;
-    /* What progress lines call this job, and how many prompts there are of which these are some,
-     * after so many others. job NULL: "score", and these are all. */
-    const char *job;
-    uint64_t job_before, job_all;
+    score_progress job;
 } score_options;
 
 typedef struct score_summary { /* one for each policy and budget, in that order */

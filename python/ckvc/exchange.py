@@ -113,7 +113,7 @@ def to_safetensors(t, path, o):
               "budgets": t.budgets.tolist(), "score": score, "meta": t.meta}
     put(json.dumps(config).encode() + b"\n", path, "config.json")
     put(table_bytes(t.name, arrays), path, "table.ckvt")
-    return f"ckvc report {t.name} --out report --card {o.out}/README.md writes a card for a model hub"
+    return f"ckvc report {t.name} --out table-report --card {o.out}/README.md writes a card for a model hub"
 
 
 def from_safetensors(path, o):

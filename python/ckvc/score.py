@@ -546,4 +546,4 @@ def main(verb: str, words: List[str]) -> str:
     refuse(not prompts, f"{a.manifest}: no prompt is of split {', '.join(a.split)}")
     n = write_scores(a.out, model, sha, prompts, budgets, tables, a.policy, tokenizer=tokenizer, beside=a.beside, resume=a.resume, force=a.force, inputs=inputs, mode="shared" if a.mode == "uniform" else a.mode, window=a.window, quiet=a.quiet,
                      kvzap=kvzap_model(a.kvzap, model))
-    return f"wrote {a.out}, {n} lines; next: ckvc report {','.join(a.table) or 'T.ckvt'} --scores {a.out} --out report"
+    return f"wrote {a.out}, {n} lines; next: ckvc report {','.join(a.table) or 'T.ckvt'} --scores {a.out} --out scores-report"
