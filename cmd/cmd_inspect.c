@@ -270,6 +270,50 @@ static void shorten(json_t *what, const char *key) {
     }
 }
 
+/* Leaves out the candidates that no budget's last round had, and counts them. The numbers of those
+ * that were chosen would then be wrong, and the rows of what is recommended say the same. */
+static void shorten_candidates(json_t *select) {
+    json_t *tried = json_object_get(select, "candidates");
+    size_t n = json_array_size(tried);
+    const size_t n_tried = n;
+    while (n-- > 0) {
+        double least = INFINITY, most = -INFINITY;
+        find_least_and_most(json_object_get(json_array_get(tried, n), "kl"), &least, &most);
+        if (least > most) { json_array_remove(tried, n); }
+    }
+    json_object_del(select, "chosen");
+    JSON_NUMBERS(select, {"dropped_earlier", (double)(n_tried - json_array_size(tried))});
+}
+
+/* Returns a row for each budget as a new reference: by which ranking, floor and λ entries are kept,
+ * and the KL of the prompts that chose this. `what` is a described table, not yet shortened. */
+static json_t *recommended(const json_t *what) {
+    const json_t *select = json_object_get(json_object_get(what, "meta"), "select"),
+                 *budgets = json_object_get(what, "budgets");
+    json_t *rows = json_array();
+    for (size_t b = 0; b < json_array_size(budgets); b++) {
+        const json_t *score = json_array_get(json_object_get(what, "score"), b),
+                     *chosen = json_array_get(json_object_get(select, "chosen"), b),
+                     *tried = json_array_get(json_object_get(select, "candidates"),
+                                             (size_t)json_integer_value(chosen)),
+                     *ridge = json_array_get(
+                         json_object_get(json_object_get(what, "bank"), "ridge"), 0);
+        json_t *row = json_pack("{s:O}", "budget", json_array_get(budgets, b)),
+               *kl = chosen ? json_array_get(json_object_get(tried, "kl"), b) : NULL;
+        if (score) { json_object_set(row, "ranking", json_object_get(score, "score")); }
+        json_object_set(
+            row, "floor",
+            json_object_get(json_array_get(json_object_get(what, "c_min"), b), "floor"));
+        if (ridge) { json_object_set(row, "fitted_with_lambda", json_array_get(ridge, b)); }
+        if (json_is_number(kl)) {
+            json_object_set_new(row, "KL_where_chosen",
+                                json_sprintf("%.4f", json_number_value(kl)));
+        }
+        json_array_append_new(rows, row);
+    }
+    return rows;
+}
+
 static ckvc_status inspect(const verb_call *call, ckvc_err *err) {
     looking *c = call->options;
     const char *path = call->items[0];
@@ -293,6 +337,14 @@ static ckvc_status inspect(const verb_call *call, ckvc_err *err) {
     tell("%s: %s\n", path, kind->name);
     json_object_del(json_object_get(what, "meta"), "shape"); /* the text of a table has it above */
     if (kind == &table) {
+        json_t *meta = json_object_get(what, "meta"), *rows = recommended(what);
+        if (json_object_get(meta, "diagnostics")) {
+            json_object_set_new(meta, "diagnostics",
+                                json_string("--json prints them, and ckvc report draws them"));
+        }
+        shorten_candidates(json_object_get(meta, "select"));
+        json_object_set_new(what, "recommends", rows);
+        json_object_set(what, "keeps", json_object_get(json_object_get(what, "uses"), "keeps"));
         shorten(what, "shares");
         shorten(what, "layer_shares");
         shorten(what, "length_shares");
@@ -302,7 +354,6 @@ static ckvc_status inspect(const verb_call *call, ckvc_err *err) {
     /* lines that are copied stand as they are, at the end */
     json_auto_t *uses = json_incref(json_object_get(what, "uses"));
     json_object_del(what, "uses");
-    if (uses) { json_object_set(what, "keeps", json_object_get(uses, "keeps")); }
     json_text(what, 2);
     if (uses) { table_uses_print(stdout, uses); }
     return CKVC_OK;

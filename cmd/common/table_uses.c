@@ -13,8 +13,8 @@ static const char bytes_form[] =
     "in 16 bits, it keeps{keeps#{,,} {.}}\n",
                   lines_form[] = "\n# in Python, a whole program (python/README.md)\n{python#{.}\n}"
                                  "{vllm&\n# in vLLM (docs/vllm.md)\n{.}\n}"
-                                 "{llama&\n# in llama.cpp, behind the prompt "
-                                 "(python/README.md#llamacpp)\n{.}\n}"
+                                 "{llama?\n# in llama.cpp, a whole program; CKVC_LIBRARY names the "
+                                 "C library (python/README.md#llamacpp)\n}{llama#{.}\n}"
                                  "{other&\n# {.}\n}\n";
 
 /* Whether what block b of the table recommends reads no attention, as engines need that have
@@ -84,6 +84,19 @@ static json_t *python_program(const char *model, const char *path, const char *w
                      "print(tokenizer.decode(out[0]))");
 }
 
+/* The same in llama.cpp, by a budget. New reference. */
+static json_t *llama_program(const char *model, const char *path, const char *budget) {
+    CKVC_AUTO_FREE char *load = ckvc_format("llm = llama_cpp.Llama(\"%s\", n_ctx=0)",
+                                            is_gguf(model) ? model : "MODEL.gguf"),
+                        *cut = ckvc_format("ckvc.llama.compact(llm, 0, \"%s\", budget=%s)", path,
+                                           budget);
+    return json_pack("[s, s, s, s, s, s, s]", "import ckvc.llama", "import llama_cpp", load,
+                     "tokens = llm.tokenize(open(\"prompt.txt\", \"rb\").read())",
+                     "llm.eval(tokens)", cut,
+                     "print(llm.create_completion(tokens, max_tokens=100)"
+                     "[\"choices\"][0][\"text\"])");
+}
+
 json_t *table_uses(const table_file *f, const char *path, const char *model) {
     const ckvc_table *t = f->table;
     const uint32_t b = largest_budget(t);
@@ -97,9 +110,7 @@ json_t *table_uses(const table_file *f, const char *path, const char *model) {
     CKVC_AUTO_FREE char *budget = exact_number(t->budgets[b]), *share = exact_number(bytes),
                         *vllm = ckvc_format("vllm serve %s --additional-config '{\"ckvc\": "
                                             "{\"table\": \"%s\", \"budget\": %s}}'",
-                                            is_gguf(model) ? "DIR" : model, path, budget),
-                        *llama = ckvc_format("ckvc.llama.compact(llm, 0, \"%s\", budget=%s)", path,
-                                             budget);
+                                            is_gguf(model) ? "DIR" : model, path, budget);
     const char *other =
         bare ? "vLLM holds one length per layer: compile again with --mode lengths --classes 2"
              : "vLLM and llama.cpp show no attention: compile again with --features 2 --mode "
@@ -113,7 +124,7 @@ json_t *table_uses(const table_file *f, const char *path, const char *model) {
     } else {
         json_object_set_new(o, "other", json_string(other));
     }
-    if (bare) { json_object_set_new(o, "llama", json_string(llama)); }
+    if (bare) { json_object_set_new(o, "llama", llama_program(model, path, budget)); }
     return o;
 }
 

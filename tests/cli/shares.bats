@@ -17,6 +17,11 @@ assert t["score"][0] == {"budget": 0.25, "mode": "heads", "score": "window", "wi
     [[ $output == *"layer_shares:     1 ... 1"* ]]
     run "$CKVC" verify "$TABLE"
     [ "$output" = "$TABLE: ok, table" ]
+    # what each budget recommends stands together near the end, candidates that were dropped are counted, and diagnostics named
+    says 0 "recommends:
+    budget  ranking  floor  fitted_with_lambda  KL_where_chosen
+    0.0625  bank       0.4                 0.1  0.1444" "$CKVC" inspect docs/results/smollm2-135m/table.ckvt
+    [[ $output == *"diagnostics:  --json prints them"*"dropped_earlier: 14"* && $output != *split_halves* ]]
     run "$CKVC" inspect tests/golden/table/evidence.ckvt
     [[ $output != *shares* ]]
 }

@@ -155,7 +155,7 @@ for v in said:
     [[ $output != *"vllm serve"* && $output == *"vLLM holds one length per layer: compile again with --mode lengths --classes 2"* ]]
     run -0 "$CKVC" compile "${FEW[@]}" --features 2 --mode lengths --budget 32 --out "$DIR/paged"
     if [[ $("$CKVC" inspect "$DIR/paged/table.ckvt" --json | check 'print(json.load(sys.stdin)["score"][0]["score"])') == learned ]]; then
-        [[ $output == *"ckvc.llama.compact(llm, 0, \"$DIR/paged/table.ckvt\", budget=32)"* ]]
+        [[ $output == *"llm = llama_cpp.Llama(\"MODEL.gguf\", n_ctx=0)"*"ckvc.llama.compact(llm, 0, \"$DIR/paged/table.ckvt\", budget=32)"* ]]
         [[ $output == *"vllm serve $MODEL --additional-config '{\"ckvc\": {\"table\": \"$DIR/paged/table.ckvt\", \"budget\": 32}}'"* ]]
     fi
     # a table that somebody else made: the lines are of the largest budget, which loses the least
