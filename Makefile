@@ -109,6 +109,10 @@ TOOL_BIN := $(patsubst tests/tools/%.c,$(B)/tools/%,$(sort $(wildcard tests/tool
 
 .PHONY: all setup demo demo-full test unit cli-test test-large test-outside test-vllm $(MODELS) bench install uninstall deb static reproducible check-layers \
         check-named-tests check-markdown check tidy coverage fuzz fuzz-binaries compdb format-check format clean help debug asan tsan FORCE
+.DEFAULT_GOAL := ready
+.PHONY: ready
+ready: all
+	@echo "built $(B)/ckvc: run it without arguments, and it says how to begin"
 all: $(B)/ckvc $(B)/libckvc_policy.a $(B)/libckvc_policy.so
 
 $(B)/ckvc: $(CMD_OBJ) $(B)/libckvc.a
@@ -235,7 +239,7 @@ $(EMU)/ckvc-bench: $(wildcard tests/bench/stages/*.c) $(CMD_OBJ) $(EMU)/libckvc.
 emulated: $(EMU)/ckvc $(EMU)/tests/test_emulation $(EMU_UNIT) ## `--backend cuda` on the CPU, and its tests (tests/emulation; clang++)
 
 setup: ## install the Debian packages that building, testing and the demo need (apt-get, when allowed)
-	@scripts/setup.sh
+	@scripts/setup.sh && echo 'setup: all packages are there; `make` builds, `make demo` shows what ckvc does'
 # What a person builds with one word takes all cores, unless the outer make says otherwise.
 JOBS = $(if $(filter -j% --jobserver%,$(MAKEFLAGS)),,-j$(shell nproc))
 demo-full: SIZE = full

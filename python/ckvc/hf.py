@@ -302,6 +302,7 @@ class Compression:
         check_model(table, self.model)
         self.formats: Optional[Tuple[Format, Format]] = None if formats is None else formats_of(formats, g.head_dim)
         blocks = [b for b in range(table.n_budgets) if table.budgets[b] == budget] or range(table.n_budgets)
+        table.note_budget(budget)
         table.note_formats(blocks, format_names(formats) if formats else None)
         self.kept: List[Kept] = []
         self.holds: Optional[str] = None

@@ -249,6 +249,7 @@ def _cut(name: str, data: Array, model: Model, table: Union[library.Table, FileP
     T, full = len(state.order), sum(x.nbytes for x in (*state.keys, *state.values))
     if kept is None:
         return None, Compacted(T, T, full, full)
+    table.note_budget(budget)
     table.note_formats([table.nearest_budget(budget, T)], tuple(format_of(x[0].dtype, model.head_dim) for x in (kept.keys, kept.values)))
     return cut_state(state, kept), Compacted(T, kept.sets.shape[2], full, sum(x.nbytes for x in (*kept.keys, *kept.values)))
 

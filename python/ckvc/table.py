@@ -415,6 +415,14 @@ class Table:
             print(f"{self.name}: says that what is kept is held as {', '.join(other)}; here it {here}, and so takes other bytes than the table was chosen for",
                   file=sys.stderr)
 
+    def note_budget(self, budget: Optional[float]) -> None:
+        """Says on stderr if the table was made for other budgets than this one, and which of them lends its settings. Where only one of the two counts tokens,
+        that depends on the prompt, and nothing is said."""
+        if budget is not None and budget not in self.budgets and len({b >= 1 for b in (budget, *self.budgets)}) == 1:
+            near = self.budgets[self.nearest_budget(budget, 1)]
+            print(f"{self.name}: was made for {'budgets' if self.n_budgets > 1 else 'the budget'} {', '.join(f'{b:g}' for b in self.budgets)}; {budget:g} is served with "
+                  f"the settings of {near:g}, and was not measured", file=sys.stderr)
+
     def check_budget(self, budget: float) -> None:
         """An Error if the budget is no number, or the float 1.0, of which nobody knows whether it means one token or the whole prompt."""
         self._refuse(not isinstance(budget, numbers.Real), f"a budget of {plain(repr(budget))}: want a number, of tokens from 1 up, or a share of the prompt below 1")

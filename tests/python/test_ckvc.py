@@ -285,6 +285,19 @@ def test_note_formats():
     assert said("bytes", [0], ("q8_0", "q4_0+rot")) == said("bank", range(2)) == said("bank", [0], ("f16", "f16")) == ""
 
 
+def test_note_budget():
+    """A budget that a table was not made for is served, and said; so is whose settings serve it. Tokens beside shares depend on the prompt."""
+    t = ckvc.Table.read(os.path.join(ROOT, "docs/results/smollm2-135m/table.ckvt"))
+
+    def said(table, budget):
+        with contextlib.redirect_stderr(io.StringIO()) as err:
+            table.note_budget(budget)
+        return err.getvalue()
+    assert "was made for budgets 0.0625, 0.125, 0.25; 0.3 is served with the settings of 0.25, and was not measured\n" in said(t, 0.3)
+    assert "settings of 0.125," in said(t, 0.1)
+    assert said(t, 0.25) == said(t, None) == said(t, 100) == said(ckvc.Table.read(golden("shares")), 0.3) == ""
+
+
 def test_bytes():
     t = ckvc.Table.read(golden("bytes"))
     assert t.byte_share.tolist() == [0.125, 0] and t.held == [("q8_0", "q4_0+rot"), ("f16", "bf16")]
