@@ -2,10 +2,13 @@
 ckvc.vllm_plugin says how an engine comes to use these classes.
 
 A prompt of T tokens lies in blocks of bs slots. In the step that computes the second token of the answer, before the forward pass, each (layer, KV head) keeps
-n = nb * bs + T % bs positions of its own choice. Their keys and values go to the request's first nb blocks and to the first T % bs slots of block T // bs,
-behind which the token of position T is written as ever. Keys carry their rotation, so any slot may hold any token of its layer and head. The blocks from nb to
-T // bs - 1 are the gap, which is freed one step later. From then on attention reads a block table without the gap, and lengths that are smaller by its slots.
-Positions, slots of new tokens and the scheduler's counts stay as they are.
+n = nb * bs + T % bs positions of its own choice. Their keys and values go to the prompt's last n slots, behind which the token of position T is written as ever.
+Keys carry their rotation, so any slot may hold any token of its layer and head. The T // bs - nb blocks before these slots are the gap, which is freed one step
+later, as that before a sliding window is. From then on attention reads a block table without the gap, and lengths that are smaller by its slots. Positions,
+slots of new tokens and the scheduler's counts stay as they are.
+
+Nothing is ever written into the gap after the prompt was computed. So vLLM's prefix cache may hold the blocks of the gap, and requests share the beginnings of
+their prompts as far as that. The blocks behind the gap belong to one request alone.
 
 Shapes: G KV heads of this worker, T prompt tokens, n kept positions, D head_dim."""
 from __future__ import annotations
@@ -35,7 +38,7 @@ from .files import Error, refuse
 from .fit import fit_chosen
 from .prefill import Geometry, attention_of, kept_of_layer, reference_queries
 from .table import Table
-from .vllm_plugin import Settings, block_of, blocks_kept, layer_refusal, length_class, read_table, settings_of, shared_cache
+from .vllm_plugin import Settings, block_of, gap_blocks, layer_refusal, length_class, read_table, settings_of, shared_cache
 
 if current_platform.is_cpu():  # the CPU's worker changes modules as it is imported
     from vllm.v1.worker.cpu_worker import CPUWorker as VllmWorker
@@ -62,14 +65,22 @@ class CompactedSpec(FullAttentionSpec):
 
 
 class CompactedManager(FullAttentionManager):
-    """Frees the blocks behind what is kept of a prompt."""
+    """Frees the gap of a prompt, and shares no block behind it."""
+
+    def unchanged(self, num_tokens: int, num_prompt_tokens: int) -> int:
+        """How many of a request's first num_tokens lie in blocks that compaction does not write: those of the gap, or all where the prompt stays whole."""
+        gap = gap_blocks(self.kv_cache_spec.settings, self.kv_cache_spec.row, self.block_size, num_prompt_tokens)
+        return min(num_tokens, gap * self.block_size) if gap else num_tokens
+
+    def cache_blocks(self, request: Any, num_tokens: int, *rest: Any, **more: Any) -> None:
+        """Lets other requests find the blocks of the first num_tokens, but only those that stay as they are."""
+        super().cache_blocks(request, self.unchanged(num_tokens, request.num_prompt_tokens), *rest, **more)
 
     def remove_skipped_blocks(self, request_id: str, processed_computed_tokens: int, num_prompt_tokens: Optional[int] = None) -> None:
         """Frees them when the step that compacted the prompt is done, which is the one that read the first token of the answer. Freed earlier, they could be
         zeroed for another request before that step reads them."""
         if num_prompt_tokens is not None and processed_computed_tokens > num_prompt_tokens:
-            kept = blocks_kept(self.kv_cache_spec.settings, self.kv_cache_spec.row, self.block_size, num_prompt_tokens)
-            self._remove_blocks_in_range(request_id, kept, num_prompt_tokens // self.block_size)
+            self._remove_blocks_in_range(request_id, 0, gap_blocks(self.kv_cache_spec.settings, self.kv_cache_spec.row, self.block_size, num_prompt_tokens))
 
     def get_num_common_prefix_blocks(self, running_request_id: str) -> int:
         return 0
@@ -80,15 +91,24 @@ KVCacheSpecRegistry.register(CompactedSpec, CompactedManager, FullAttentionSpec)
 
 
 class _SplitAtPrompt:
-    """The part that schedulers share. When a request that was preempted is computed again, its prompt and its tokens so far go into separate chunks, so that
-    the latter read the compacted prompt, as they did the first time. vLLM asks this method where it splits chunks for Mamba layers, which ckvc refuses."""
+    """The part that schedulers share."""
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self.need_mamba_block_aligned_split = True
 
+    def _get_local_prefix_cache_hit(self, request: Any) -> Tuple[Any, int, int, bool]:
+        """The blocks of the prefix cache that hold the beginning of a request, and of how many tokens. None of them lies behind the gap that the request itself
+        will have: it would be written while others read it."""
+        blocks, n, *rest = super()._get_local_prefix_cache_hit(request)
+        own = min(manager.unchanged(n, request.num_prompt_tokens) for manager in self.kv_cache_manager.coordinator.single_type_managers)
+        return (self.kv_cache_manager.truncate_computed_blocks(blocks, own) if own < n else blocks, own, *rest)
+
     def _mamba_block_aligned_split(self, request: Any, num_new_tokens: int, num_new_local_computed_tokens: int = 0,
                                    num_external_computed_tokens: int = 0) -> int:
+        """How many tokens of a request are computed in this step. When a request that was preempted is computed again, its prompt and its tokens so far go into
+        separate chunks, so that the latter read the compacted prompt, as they did the first time. vLLM asks this method where it splits chunks for Mamba layers,
+        which ckvc refuses."""
         start = request.num_computed_tokens + num_new_local_computed_tokens + num_external_computed_tokens
         left = request.num_prompt_tokens - start
         return min(num_new_tokens, left) if left > 0 else num_new_tokens
@@ -178,38 +198,35 @@ class _Compacting:
 
     def build(self, common_prefix_len: int, common_attn_metadata: Any, fast_build: bool = False) -> Any:
         m = common_attn_metadata
-        gaps = torch.zeros(2, m.num_reqs, 1, dtype=torch.int64)  # the first slot of each request's gap, and how many slots it has
+        gaps = torch.zeros(m.num_reqs, dtype=torch.int64)  # how many slots each request's gap has
         starts, ends = m.query_start_loc_cpu.tolist(), m.seq_lens_cpu_upper_bound.tolist()
         spec, block_size = self.kv_cache_spec, self.vllm_config.cache_config.block_size  # of the scheduler; kernels may have smaller blocks
         for i, T in enumerate(prompt_lengths(self._layers[0].ckvc.runner, m)[: m.num_reqs]):
             computed = ends[i] - (starts[i + 1] - starts[i])
-            first = blocks_kept(spec.settings, spec.row, block_size, T) * block_size
-            gap = T // block_size * block_size - first
+            gap = gap_blocks(spec.settings, spec.row, block_size, T) * block_size
             if computed >= T and gap:
-                gaps[:, i, 0] = torch.tensor([first, gap])
+                gaps[i] = gap
                 if computed == T:
-                    self._compact(m.block_table_tensor[i].long(), T, first, first + gap)
+                    self._compact(m.block_table_tensor[i].long(), T, gap)
         table, lengths = self._without(gaps.to(m.seq_lens.device, non_blocking=True), m.block_table_tensor, m.seq_lens)
         return super().build(common_prefix_len, m.replace(block_table_tensor=table, seq_lens=lengths), fast_build)
 
     def _without(self, gaps: torch.Tensor, table: torch.Tensor, lengths: torch.Tensor) -> KeysValues:
-        """The block table [rows, width] without the gaps [2, rows, 1], and lengths [rows] that are smaller by their slots."""
+        """The block table [rows, width] without the blocks of the gaps, and lengths [rows] that are smaller by their slots. gaps [rows]: their slots."""
         if self._table is None:
             config = self.vllm_config
             rows = max(config.scheduler_config.max_num_seqs, config.compilation_config.max_cudagraph_capture_size or 0, len(lengths))
             self._table, self._lengths = table.new_zeros(rows, table.shape[1]), lengths.new_zeros(rows)
-        first, gap = gaps // self.kv_cache_spec.block_size
-        at = torch.arange(table.shape[1], device=table.device)
-        at = (at + torch.where(at >= first, gap, 0)).clamp(max=table.shape[1] - 1)
+        at = torch.arange(table.shape[1], device=table.device) + gaps[:, None] // self.kv_cache_spec.block_size
+        at = at.clamp(max=table.shape[1] - 1)
         new = self._table[: len(table)], self._lengths[: len(lengths)]
         new[0].copy_(table.gather(1, at))
-        new[1].copy_(lengths - gaps[1, :, 0])
+        new[1].copy_(lengths - gaps)
         return new
 
-    def _compact(self, blocks: torch.Tensor, n_tokens: int, first: int, end: int) -> None:
-        """Moves what is kept of a prompt, in all layers of the group. blocks [width]: the request's. The slots from first to end - 1 become its gap."""
-        size = self.kv_cache_spec.block_size
-        slot = torch.cat([torch.arange(first, device=blocks.device), torch.arange(end, n_tokens, device=blocks.device)])
+    def _compact(self, blocks: torch.Tensor, n_tokens: int, gap: int) -> None:
+        """Moves what is kept of a prompt behind its gap, in all layers of the group. blocks [width]: the request's. gap: how many slots it has."""
+        size, slot = self.kv_cache_spec.block_size, torch.arange(gap, n_tokens, device=blocks.device)
         slot = blocks[slot // size] * size + slot % size
 
         def compact(layer: Any) -> None:

@@ -119,6 +119,11 @@ def blocks_kept(settings: Settings, row: Optional[int], block_size: int, n_token
     return min(full, max((n - tail) // block_size, -((tail - least) // block_size), 0))
 
 
+def gap_blocks(settings: Settings, row: Optional[int], block_size: int, n_tokens: int) -> int:
+    """How many blocks at the beginning of a prompt become free when it is compacted. row: as length_class gives it."""
+    return n_tokens // block_size - blocks_kept(settings, row, block_size, n_tokens)
+
+
 def refusal(config: Any) -> str:
     """What of an engine's configuration (a VllmConfig) ckvc does not serve, by the option's name. "" if it serves it."""
     model, parallel = config.model_config, config.parallel_config
@@ -190,7 +195,7 @@ def prepare(config: Any, settings: Settings) -> None:
     scheduler.scheduler_cls = f"ckvc.vllm.{'AsyncScheduler' if scheduler.async_scheduling else 'Scheduler'}"
     config.parallel_config.worker_cls = "ckvc.vllm.Worker"
     config.additional_config["ckvc"] = settings._asdict()
-    say.info("ckvc keeps of each prompt what %s says for a budget of %g%s. Prefix caching is off.", settings.table, settings.budget,
+    say.info("ckvc keeps of each prompt what %s says for a budget of %g%s.", settings.table, settings.budget,
              ", with a length per layer" if settings.lengths else "")
 
 
@@ -206,7 +211,6 @@ def register() -> None:
         settings = settings_of(self.additional_config, lambda: self.create_model_config().hf_config)
         if settings is None:
             return create(self, *args, **kwargs)
-        self.enable_prefix_caching = False  # what is compacted in place must not be found by others
         config = create(self, *args, **kwargs)
         prepare(config, settings)
         return config

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """vLLM's server under its own client, `vllm bench serve`: plain, and with a table at each budget, one server after another, with a pool of fixed size.
 
-    vllm_bench_serve.py --model DIR --table T.ckvt [--budget 0.25,0.125] [--tokens 1000] [--answer 256] [--requests 24] [--pool 6] [--lengths 1]
+    vllm_bench_serve.py --model DIR --table T.ckvt [--budget 0.25,0.125] [--tokens 1000] [--answer 256] [--requests 24] [--pool 6] [--lengths 1] [--shared 700]
     vllm.sh bench-serve --model ...                       # the same in the environment that vllm.sh makes
 
-All requests come at once, with prompts of random tokens, and the pool holds --pool whole requests, so that memory is what binds. Each line of the table that
+All requests come at once, with prompts of random tokens, and the pool holds --pool whole requests, so that memory is what binds. With --shared N the first N
+tokens of all prompts are the same, and prefix caching is on. Each line of the table that
 is printed is a number of the client's own report. Other programs on the machine distort times: the load is printed with each server."""
 import collections
 import json
@@ -23,6 +24,7 @@ import ckvc.vllm_plugin as plugin  # noqa: E402
 a = outside.arguments(smollm2=False, model=(pathlib.Path, outside.ROOT / "build/models/smollm2/f32", ""), table=(pathlib.Path, None, "a table for --model"),
                       budget=(str, "0.25,0.125", ""), tokens=(int, 1000, "of a prompt"), answer=(int, 256, "tokens"), requests=(int, 24, ""),
                       pool=(int, 6, "whole requests that fit into the pool"), block=(int, 32, "slots of a block"), dtype=(str, "float32", ""),
+                      shared=(int, 0, "first tokens that all prompts share; above 0 with prefix caching"),
                       lengths=(int, 0, "1: the table's lengths of layers; 0: one length for all"),
                       eager=(int, 1, "0: with CUDA graphs"), wait=(int, 900, "seconds for a server to start"))
 # by its module, as the server (outside.vllm_server)
@@ -46,17 +48,17 @@ def served(budget):
     if budget is not None and a.lengths:  # a block holds the layers of one group, so that there are more blocks of as much memory
         layers, of_block = layers_of_block(plugin.settings_of({"ckvc": settings}))
     options = ["--model", a.model, "--dtype", a.dtype, "--block-size", a.block, "--max-model-len", blocks * a.block, "--max-num-seqs", 64,
-               "--num-gpu-blocks-override", a.pool * blocks * layers // of_block + 1, "--max-num-batched-tokens", 2048, "--no-enable-prefix-caching",
-               *["--enforce-eager"] * a.eager]
+               "--num-gpu-blocks-override", a.pool * blocks * layers // of_block + 1, "--max-num-batched-tokens", 2048,
+               f"--{'' if a.shared else 'no-'}enable-prefix-caching", *["--enforce-eager"] * a.eager]
     if budget is not None:
         options += ["--additional-config", json.dumps({"ckvc": settings})]
     with outside.vllm_server(options, a.wait) as (address, log):
         if address is None:
             sys.exit(1)
         load, out = os.getloadavg()[0], outside.scratch()
-        asked = ["--base-url", address, "--model", a.model, "--dataset-name", "random", "--random-input-len", a.tokens, "--random-output-len", a.answer,
-                 "--num-prompts", a.requests, "--ignore-eos", "--num-warmups", 1, "--disable-tqdm", "--save-result", "--result-dir", out,
-                 "--result-filename", "result.json"]
+        asked = ["--base-url", address, "--model", a.model, "--dataset-name", "random", "--random-prefix-len", a.shared,
+                 "--random-input-len", a.tokens - a.shared, "--random-output-len", a.answer, "--num-prompts", a.requests,
+                 "--ignore-eos", "--num-warmups", 1, "--disable-tqdm", "--save-result", "--result-dir", out, "--result-filename", "result.json"]
         done = subprocess.run([sys.executable, "-c", CLIENT, *map(str, asked)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         if done.returncode:
             sys.exit(done.stdout[-3000:])

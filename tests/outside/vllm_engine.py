@@ -7,7 +7,7 @@ by openai's client. `make test-vllm` runs it.
     vllm_engine.py --model DIR --table T.ckvt [--lengths T.ckvt] [--prompts p.jsonl] [--budget 0.5,0.25]
 
     vllm_engine.py --dtype bfloat16 --device cuda --eager 0 --gpus 2 ...    # see vllm_gpu.sh
-    vllm_engine.py --only sets,losses,chunks,storm,kinds,lora,memory,shipped,refused,serve      # some parts
+    vllm_engine.py --only sets,losses,chunks,prefix,storm,kinds,lora,memory,shipped,refused,serve      # some parts
 """
 import contextlib
 import copy
@@ -285,9 +285,51 @@ def part_chunks():
                     outside.at_most(f"{name}, {what}: nothing was preempted", not any(preempted), 0)
 
 
+def part_prefix():
+    """Requests share the beginnings of prompts as far as compaction leaves them as they are, one after another and at once. Their texts are those that they have
+    where nothing is shared: prompts that go on behind another's, that end within it, that are the same, that hold another's answer, and that stay whole."""
+    sampling = SamplingParams(temperature=0, max_tokens=NEW, ignore_eos=True)
+
+    def shared(settings, T):
+        """How many tokens of a prompt may be shared: of each length of layers the gap, if it has one."""
+        gaps = [plugin.gap_blocks(settings, plugin.length_class(settings, row), BLOCK, T) * BLOCK for row in range(plugin.read_table(settings.table).n_layers)]
+        return min((gap for gap in gaps if gap), default=T - 1)
+
+    def common(x, y):
+        return next((i for i, (s, t) in enumerate(zip(x, y)) if s != t), min(len(x), len(y)))
+
+    def asking(llm, asked):
+        return llm.generate([{"prompt_token_ids": x} for x in asked], sampling, use_tqdm=False)
+
+    for name in pair():
+        settings = {"table": tables[name], "budget": 0.25}
+        of, text = plugin.settings_of({"ckvc": settings}), ids[: 1400 + BLOCK]
+        asked = [text[:1200], text[:700], text[:1200] + ids[-200:], text[:1200], text[:300] + ids[-900:], text[:33], text[:50], text[:1400], text[:800], text[:1216]]
+        with engine(settings, enable_prefix_caching=False) as (llm, _):
+            asked += [p + list(x.outputs[0].token_ids) + ids[-300:-200] for p, x in zip(asked[:2], asking(llm, asked[:2]))]  # a second turn
+            want = [list(x.outputs[0].token_ids) for p in asked for x in asking(llm, [p])]
+        with engine(settings, enable_prefix_caching=True) as (llm, scheduler):
+            before, out = free_blocks(scheduler), [x for p in asked for x in asking(llm, [p])]
+            expected = [max((min(common(p, q), shared(of, len(q)), shared(of, len(p)), len(p) - 1) // BLOCK * BLOCK for q in asked[:i]), default=0)
+                        for i, p in enumerate(asked)]
+            outside.at_most(f"{name}, one after another: tokens that are shared ({sum(expected)} of {sum(map(len, asked))}) beside those that may be",
+                            max(abs(x.num_cached_tokens - n) for x, n in zip(out, expected)), 0)
+            outside.at_most(f"{name}, one after another: texts that differ", sum(list(x.outputs[0].token_ids) != y for x, y in zip(out, want)), 0)
+            out = asking(llm, asked[::-1] + asked)
+            outside.at_most(f"{name}, at once: texts that differ ({sum(x.num_cached_tokens for x in out)} tokens were shared)",
+                            sum(list(x.outputs[0].token_ids) != y for x, y in zip(out, want[::-1] + want)), 0)
+            outside.at_most(f"{name}: blocks that are not free at the end", before - free_blocks(scheduler), 0)
+        with engine(settings, enable_prefix_caching=True, max_model_len=longest() + 256, num_gpu_blocks_override=len(scheduler.kv_cache_config.kv_cache_groups)
+                    * ((longest() + 256) // BLOCK + 9), max_num_batched_tokens=256) as (llm, scheduler):
+            before, out = free_blocks(scheduler), asking(llm, asked + asked[::-1])
+            outside.at_most(f"{name}, in chunks and a small pool: texts that differ ({sum(x.num_cached_tokens for x in out)} tokens were shared)",
+                            sum(list(x.outputs[0].token_ids) != y for x, y in zip(out, want + want[::-1])), 0)
+            outside.at_most(f"{name}, in chunks and a small pool: blocks that are not free at the end", before - free_blocks(scheduler), 0)
+
+
 def part_storm():
-    """Requests of random lengths that come and are cancelled at random, for --minutes or until there were --requests. The last that end have the texts that
-    they have alone. The resident memory of this process is printed; that of plain vLLM grows as well in the first thousands of requests."""
+    """Requests of random lengths that come and are cancelled at random, for --minutes or until there were --requests. Many begin alike and share that in the
+    prefix cache. The last that end have the texts that they have alone. The resident memory of this process is printed; that of plain vLLM grows as well in the first thousands of requests."""
     rng = random.Random(5)
     for name in pair():
         small = dict(num_gpu_blocks_override=300 if name == "lengths" else 100, max_num_batched_tokens=512, max_model_len=1184)
@@ -302,7 +344,7 @@ def part_storm():
                 if time.monotonic() > begin + 60 * len(resident):
                     resident.append(resident_mb())
                 while more_come() and len(alive) < 64 and rng.random() < 0.5:
-                    at, T = rng.randrange(len(ids) - 1200), rng.choice((1, 20, rng.randrange(2, 300), rng.randrange(300, 1100)))
+                    at, T = rng.choice((rng.randrange(len(ids) - 1200), 0, 600)), rng.choice((1, 20, rng.randrange(2, 300), rng.randrange(300, 1100)))
                     alive[str(n)] = ids[at : at + T]
                     core.add_request(str(n), {"prompt_token_ids": ids[at : at + T]},
                                      SamplingParams(temperature=0, max_tokens=rng.randrange(1, 30), ignore_eos=True))

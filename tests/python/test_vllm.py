@@ -109,6 +109,7 @@ def test_blocks():
         for T in [*range(0, 200), 1023, 1024, 1025]:
             full, tail = divmod(T, 16)
             nb = plugin.blocks_kept(s, None, 16, T)
+            assert plugin.gap_blocks(s, None, 16, T) == full - nb
             if T <= t.window:
                 assert nb == full
                 continue
@@ -171,7 +172,8 @@ def test_layers():
 
 
 def test_plugin():
-    """Without the setting the configuration is the one that vLLM made, untouched. With it, worker and scheduler are ckvc's, and prefix caching is off."""
+    """Without the setting the configuration is the one that vLLM made, untouched. With it, worker and scheduler are ckvc's, and prefix caching stays
+    as it was asked for."""
     modules, EngineArgs = fake_vllm()
     with modules:
         made = config()
@@ -184,9 +186,9 @@ def test_plugin():
             made.additional_config = {}
             assert repr(made) == before and not said
         args = EngineArgs({"ckvc": {"table": LEARNED, "budget": 0.5}}, made)
-        assert args.create_engine_config("usage") is made and args.enable_prefix_caching is False
+        assert args.create_engine_config("usage") is made and args.enable_prefix_caching is None
         assert made.parallel_config.worker_cls == "ckvc.vllm.Worker" and made.scheduler_config.scheduler_cls == "ckvc.vllm.Scheduler"
-        assert plugin.settings_of(made.additional_config) == settings() and "for a budget of 0.5. Prefix caching is off." in said[0]
+        assert plugin.settings_of(made.additional_config) == settings() and "for a budget of 0.5." in said[0]
         args = EngineArgs({"ckvc": {"table": LEARNED, "budget": 0.5}}, config(async_scheduling=True, worker_cls="vllm.v1.worker.gpu_worker.Worker"))
         assert args.create_engine_config().scheduler_config.scheduler_cls == "ckvc.vllm.AsyncScheduler"
         assert args.made.parallel_config.worker_cls == "ckvc.vllm.Worker"
