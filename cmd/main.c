@@ -42,10 +42,7 @@ static const verb *const verbs[] = {
     NULL,
 };
 
-static void warn_on_stderr(const char *line) {
-    fflush(stdout);
-    say("warning: %s\n", line);
-}
+static void warn_on_stderr(const char *line) { say("warning: %s\n", line); }
 
 /* jansson allocates with this function: like our own code, the code that makes JSON does not
  * test whether it got memory. */

@@ -20,13 +20,13 @@ void put_text(FILE *f, const char *fmt, ...) {
     if (vasprintf(&text, fmt, args) < 0) { ckvc_out_of_memory(1, strlen(fmt)); }
     va_end(args);
     ckvc_utf8_tame(text, "\n\t");
+    if (f == stderr) { fflush(stdout); } /* in one file, lines stand in the order of the calls */
     fputs(text, f);
     free(text);
 }
 
 static int fail(const verb *v, const ckvc_err *err) {
     const int code = ckvc_exit_code(err->status);
-    fflush(stdout);
     say("ckvc %s: %s\n", v->name, err->text);
     if (errors_as_json) {
         json_auto_t *o =
