@@ -53,8 +53,8 @@ static json_t *round_json(const alternation_round *r) {
                         {"supported", r->supported}, {"reward", r->reward});
 }
 
-/* The table at each budget, beside the rule that comes nearest to it; `percent` says how much
- * larger the perplexity is than with the whole cache. New reference. */
+/* The table at each budget, beside the rule whose KL comes nearest to its own; `percent` says how
+ * much larger the perplexity is than with the whole cache. New reference. */
 static json_t *verdicts_json(const compile_result *r) {
     json_t *list = json_array();
     for (uint32_t b = 0; b < r->n_verdicts; b++) {
@@ -65,8 +65,9 @@ static json_t *verdicts_json(const compile_result *r) {
         }
         json_t *bytes = v->bytes > 0 ? json_real(v->bytes) : NULL;
         json_array_append_new(
-            list, JSON_NUMBERS(json_pack("{s:o*, s:o, s:o}", "bytes", bytes, "loss",
-                                         gain_json(v->loss), "rule", rule),
+            list, JSON_NUMBERS(json_pack("{s:o*, s:o, s:o, s:o}", "bytes", bytes, "kl",
+                                         gain_json(v->kl), "loss", gain_json(v->loss), "rule",
+                                         rule),
                                {"budget", v->budget}, {"percent", 100 * expm1(v->loss.mean)}));
     }
     return list;
@@ -170,11 +171,12 @@ static const char summary_form[] =
     "wrote {out}/table.ckvt{demand!, that of round {best_round}}, content id {content_id}\n"
     "tables of every pass: {out}/tables; held-out scores: {out}/heldout; records: {out}/"
     "{probe=grid-search?grid}{probe=grid-search!pass-*}\n"
-    "{verdicts#verdict: at budget {budget:.4g}{bytes>0? ({bytes:.10g} of the bytes)} with the "
-    "table the model loses {loss.mean:+.4f} nats per token more than with its whole cache "
-    "({percent:+.1f}% perplexity, on {loss.prompts} held-out prompt{loss.prompts>1?s})"
-    "{rule&; {name}, the best of the rules above, loses " GAIN_FORM
-    " more: the table is {lo>0?better}{lo>0!{hi<0?worse}{hi<0!not shown to differ}}}"
+    "{verdicts#verdict: at budget {budget:.4g}{bytes>0? ({bytes:.10g} of the bytes)} the table's "
+    "KL from the whole cache is {kl.mean:.4f} nats per token on {loss.prompts} held-out "
+    "prompt{loss.prompts>1?s}{rule&; that of {name}, the best of the rules above, differs by "
+    GAIN_FORM ": the table is {lo>0?better}{lo>0!{hi<0?worse}{hi<0!not shown to differ}}}; the "
+    "text that follows a prompt costs {loss&" GAIN_FORM "} nats per token more ({percent:+.1f}% "
+    "perplexity)"
     "{loss.prompts<10?; a report says deploy only where 10 prompts or more judge, so compile with "
     "more --prompts}\n}";
 

@@ -22,8 +22,9 @@ static const char list_form[] =
     "{losses#  budget {budget:-7.3g} KL {kl:.3f} on {prompts} prompts"
     "{byte_share?, at {byte_share:g} of the bytes}"
     "{right?, {right:.3f} of RULER's questions right}\n}}"
-    "ckvc.hf.compress(model, budget=0.25) takes the table of its model by itself; ckvc tables NAME "
-    "says more of one, and with --out T.ckvt writes it\n";
+    "In transformers ckvc.hf.compress(model, budget=0.25) takes the table of its model by itself, "
+    "and so does vLLM. ckvc tables NAME says more of one, and with --out T.ckvt writes it; ckvc "
+    "inspect T.ckvt then says the lines that serve it in each engine.\n";
 
 /* Reads tables.json, and adds to each entry the path of its table and how many bytes it has.
  * *out is a new reference to a list. */

@@ -61,8 +61,9 @@ typedef struct compile_pass {
 typedef struct budget_verdict {
     double budget, bytes; /* bytes: the share of the whole cache's that it was made of, or 0 */
     rank_interval loss;   /* what the model loses more than with its whole cache */
-    /* The policy that loses the least beside the table, of those that are no controls, and what it
-     * loses more than the table. n 0: there is none. */
+    rank_interval kl;     /* the divergence from what it predicts with its whole cache */
+    /* The policy with the least KL beside the table, of those that are no controls, and how much
+     * larger than the table's it is. n 0: there is none. As in the report, the KL decides. */
     policy_kind rule;
     rank_interval more;
 } budget_verdict;

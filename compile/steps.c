@@ -234,15 +234,17 @@ static ckvc_status judge_budget(const steps *s, const char *path, uint32_t b, bu
     CKVC_TRY(heldout_read(path, &s->judges, t->budgets[b], &h, err));
     const double *reward = h->reward[POLICY_TABLE];
     const rank_interval own = heldout_gain(h, reward, NULL);
-    *out = (budget_verdict){
-        .budget = t->budgets[b], .bytes = t->byte_share ? t->byte_share[b] : 0, .loss = own};
+    *out = (budget_verdict){.budget = t->budgets[b],
+                            .bytes = t->byte_share ? t->byte_share[b] : 0,
+                            .loss = own,
+                            .kl = heldout_gain(h, h->kl[POLICY_TABLE], NULL)};
     out->loss.mean = -own.mean;
     out->loss.lo = -own.hi;
     out->loss.hi = -own.lo;
     for (int k = 0; k < POLICY_KIND_COUNT; k++) {
         const bool rule = k != POLICY_TABLE && k != POLICY_FULL && k != POLICY_IDENTITY;
         if (!rule || !h->reward[k]) { continue; }
-        const rank_interval more = heldout_gain(h, reward, h->reward[k]);
+        const rank_interval more = heldout_gain(h, h->kl[k], h->kl[POLICY_TABLE]);
         if (more.n && (!out->more.n || more.mean < out->more.mean)) {
             out->rule = (policy_kind)k;
             out->more = more;

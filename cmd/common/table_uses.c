@@ -13,8 +13,9 @@ static const char bytes_form[] =
     "in 16 bits, it keeps{keeps#{,,} {.}}\n",
                   lines_form[] = "\n# in Python, a whole program (python/README.md)\n{python#{.}\n}"
                                  "{vllm&\n# in vLLM (docs/vllm.md)\n{.}\n}"
-                                 "{llama?\n# in llama.cpp, a whole program; CKVC_LIBRARY names the "
-                                 "C library (python/README.md#llamacpp)\n}{llama#{.}\n}"
+                                 "{llama?\n# in llama.cpp, a whole program; it needs the C library, "
+                                 "export CKVC_LIBRARY=build/release/libckvc_policy.so "
+                                 "(python/README.md#llamacpp)\n}{llama#{.}\n}"
                                  "{other&\n# {.}\n}\n";
 
 /* Whether what block b of the table recommends reads no attention, as engines need that have
@@ -81,15 +82,15 @@ static json_t *python_program(const char *model, const char *path, const char *w
                      "from transformers import AutoModelForCausalLM, AutoTokenizer", load, words,
                      "prompt = tokenizer(open(\"prompt.txt\").read(), return_tensors=\"pt\")", with,
                      "    out = model.generate(**prompt, max_new_tokens=100)",
-                     "print(tokenizer.decode(out[0]))");
+                     "print(tokenizer.decode(out[0, prompt[\"input_ids\"].shape[1]:]))");
 }
 
 /* The same in llama.cpp, by a budget. New reference. */
 static json_t *llama_program(const char *model, const char *path, const char *budget) {
-    CKVC_AUTO_FREE char *load = ckvc_format("llm = llama_cpp.Llama(\"%s\", n_ctx=0)",
+    CKVC_AUTO_FREE char *load = ckvc_format("llm = llama_cpp.Llama(\"%s\", n_ctx=0, verbose=False)",
                                             is_gguf(model) ? model : "MODEL.gguf"),
-                        *cut = ckvc_format("ckvc.llama.compact(llm, 0, \"%s\", budget=%s)", path,
-                                           budget);
+                        *cut = ckvc_format("print(ckvc.llama.compact(llm, 0, \"%s\", budget=%s))",
+                                           path, budget);
     return json_pack("[s, s, s, s, s, s, s]", "import ckvc.llama", "import llama_cpp", load,
                      "tokens = llm.tokenize(open(\"prompt.txt\", \"rb\").read())",
                      "llm.eval(tokens)", cut,

@@ -573,8 +573,12 @@ ckvc_status heldout_read(const char *path, const prompt_list *prompts, double bu
             "%s:%u: policy \"%s\" of prompt \"%s\": is not one of this run's held-out prompts",
             path, r->line, r->policy, r->id);
         if (is_superseded(s, i) || (!isnan(budget) && r->budget != budget)) { continue; }
-        if (!h->reward[k]) { h->reward[k] = ckvc_calloc(n, sizeof *h->reward[k]); }
+        if (!h->reward[k]) {
+            h->reward[k] = ckvc_calloc(n, sizeof *h->reward[k]);
+            h->kl[k] = ckvc_calloc(n, sizeof *h->kl[k]);
+        }
         h->reward[k][at] += r->reward; /* NaN stays NaN: a prompt counts whole or not at all */
+        h->kl[k][at] += r->kl;
         counts[k * n + at]++;
         h->kept[k] += score_row_kept(r);
         lines[k]++;
@@ -583,6 +587,7 @@ ckvc_status heldout_read(const char *path, const prompt_list *prompts, double bu
         h->kept[k] /= lines[k];
         for (size_t i = 0; h->reward[k] && i < n; i++) {
             h->reward[k][i] = counts[k * n + i] ? h->reward[k][i] / counts[k * n + i] : NAN;
+            h->kl[k][i] = counts[k * n + i] ? h->kl[k][i] / counts[k * n + i] : NAN;
         }
     }
     CKVC_FAIL_IF(!h->reward[POLICY_TABLE], err, CKVC_E_DATA, "%s: holds no lines of a table", path);
@@ -591,7 +596,10 @@ ckvc_status heldout_read(const char *path, const prompt_list *prompts, double bu
 }
 
 void heldout_free(heldout *h) {
-    for (int k = 0; h && k < POLICY_KIND_COUNT; k++) { free(h->reward[k]); }
+    for (int k = 0; h && k < POLICY_KIND_COUNT; k++) {
+        free(h->reward[k]);
+        free(h->kl[k]);
+    }
     if (h) { free(h->cluster); }
     free(h);
 }

@@ -1,6 +1,7 @@
 """Computes what a table keeps of a prompt with the C library (libckvc_policy, lib/policy/ckvc_policy.h) and ctypes, for engines that have no torch.
 
-The library is the one that $CKVC_LIBRARY names, or else libckvc_policy.so beside this file, or else the one that the system's loader finds."""
+The library is the one that $CKVC_LIBRARY names, or else libckvc_policy.so beside this file, or the one that `make` has
+built in the clone that holds this file, or else the one that the system's loader finds."""
 from __future__ import annotations
 
 import ctypes
@@ -73,7 +74,8 @@ _FUNCTIONS = {  # a function's name: the type of its result, then those of its a
 @functools.lru_cache(maxsize=None)
 def load(path: Optional[str] = None) -> ctypes.CDLL:
     """Loads the library and declares its functions' types. path: this file, without a search. An Error says that it is not found or is another library."""
-    beside = sorted(pathlib.Path(__file__).parent.glob("libckvc_policy.so*"))
+    here = pathlib.Path(__file__).resolve().parent
+    beside = [*sorted(here.glob("libckvc_policy.so*")), *here.parents[1].glob("build/release/libckvc_policy.so")]
     asked = path or os.environ.get("CKVC_LIBRARY")
     for name in [asked] if asked else [*map(str, beside), "libckvc_policy.so.1", "libckvc_policy.so"]:
         try:

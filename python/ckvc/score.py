@@ -432,7 +432,7 @@ def uses(ckvc: str, path: str, model: str, g: Geometry) -> str:
     if "vllm" in said:
         lines += ["", "# in vLLM (docs/vllm.md)", said["vllm"].replace("vllm serve DIR", f"vllm serve {model}")]
     if "llama" in said:
-        lines += ["", "# in llama.cpp, a whole program; CKVC_LIBRARY names the C library (python/README.md#llamacpp)", *said["llama"]]
+        lines += ["", "# in llama.cpp, a whole program; it needs the C library, export CKVC_LIBRARY=build/release/libckvc_policy.so (python/README.md#llamacpp)", *said["llama"]]
     if "other" in said:
         lines += ["", f"# {said['other']}"]
     return "\n".join(lines)

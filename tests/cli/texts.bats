@@ -124,20 +124,22 @@ assert len(lines) == 12 and len(own) == 6, lines' "$DIR/both/prompts.jsonl"
 @test "compile ends with the verdict, bytes, and the lines that use the table" {
     cp -r "$DIR/run" "$DIR/said"
     run -0 "$CKVC" compile "${FEW[@]}" --out "$DIR/said" --resume
-    [[ $output == *"verdict: at budget 0.25 with the table the model loses "*" nats per token more than with its whole cache ("*"% perplexity, on "* ]]
+    [[ $output == *"verdict: at budget 0.25 the table's KL from the whole cache is "*" nats per token on "*"% perplexity)"* ]]
     # each budget's verdict is the mean over the lines that judged it, and the rule is the one that comes nearest
     "$CKVC" compile "${FEW[@]}" --budget 0.5,0.25 --out "$DIR/verdicts" --json 2>/dev/null >"$DIR/verdicts.json"
     check '
 said = json.load(open(sys.argv[1] + ".json"))["verdicts"]
 assert [v["budget"] for v in said] == [0.5, 0.25]
 for v in said:
-    lost = {}
+    lost, kl = {}, {}
     for line in rows_of(sys.argv[1] + "/heldout/pass-02.jsonl"):
         if line["budget"] == v["budget"]:
             lost.setdefault(line["policy"], {})[line["id"]] = -line["reward"]  # the last of several lines counts
-    mean = {policy: sum(of.values()) / len(of) for policy, of in lost.items()}
-    own = mean.pop("table")
-    assert abs(v["loss"]["mean"] - own) < 1e-12 and abs(v["percent"] - 100 * (math.exp(own) - 1)) < 1e-9, (v, own)
+            kl.setdefault(line["policy"], {})[line["id"]] = line["kl"]
+    losses, mean = ({policy: sum(of.values()) / len(of) for policy, of in x.items()} for x in (lost, kl))
+    loss, own = losses["table"], mean.pop("table")
+    assert abs(v["loss"]["mean"] - loss) < 1e-12 and abs(v["percent"] - 100 * (math.exp(loss) - 1)) < 1e-9, (v, loss)
+    assert abs(v["kl"]["mean"] - own) < 1e-12, (v, own)
     best = min(set(mean) - {"identity"}, key=mean.get)
     assert v["rule"]["name"] == best and abs(v["rule"]["mean"] - (mean[best] - own)) < 1e-12, (v, mean)
 ' "$DIR/verdicts"
@@ -155,7 +157,7 @@ for v in said:
     [[ $output != *"vllm serve"* && $output == *"vLLM holds one length per layer: compile again with --mode lengths --classes 2"* ]]
     run -0 "$CKVC" compile "${FEW[@]}" --features 2 --mode lengths --budget 32 --out "$DIR/paged"
     if [[ $("$CKVC" inspect "$DIR/paged/table.ckvt" --json | check 'print(json.load(sys.stdin)["score"][0]["score"])') == learned ]]; then
-        [[ $output == *"llm = llama_cpp.Llama(\"MODEL.gguf\", n_ctx=0)"*"ckvc.llama.compact(llm, 0, \"$DIR/paged/table.ckvt\", budget=32)"* ]]
+        [[ $output == *"llm = llama_cpp.Llama(\"MODEL.gguf\", n_ctx=0, verbose=False)"*"ckvc.llama.compact(llm, 0, \"$DIR/paged/table.ckvt\", budget=32))"* ]]
         [[ $output == *"vllm serve $MODEL --additional-config '{\"ckvc\": {\"table\": \"$DIR/paged/table.ckvt\", \"budget\": 32}}'"* ]]
     fi
     # a table that somebody else made: the lines are of the largest budget, which loses the least

@@ -295,7 +295,8 @@ def test_note_budget():
         return err.getvalue()
     assert "was made for budgets 0.0625, 0.125, 0.25; 0.3 is served with the settings of 0.25, and was not measured\n" in said(t, 0.3)
     assert "settings of 0.125," in said(t, 0.1)
-    assert said(t, 0.25) == said(t, None) == said(t, 100) == said(ckvc.Table.read(golden("shares")), 0.3) == ""
+    assert "0.25; 25 asks for that many tokens" in said(t, 25)
+    assert said(t, 0.25) == said(t, None) == said(ckvc.Table.read(golden("shares")), 0.3) == ""
 
 
 def test_bytes():
