@@ -83,6 +83,7 @@ typedef struct bootstrap_ends {
 typedef struct difference {
     interval d;
     interval kl; /* KL from the full cache, of the other less that of the one: above 0 is better */
+    double kl_of; /* the mean KL of the one */
     /* Whether every row has a KL. Then the KL decides which is better, because it varies less. */
     bool by_kl;
     /* Which prompts these are: those of a source, or of the kind "text" or "retrieval"; NULL:

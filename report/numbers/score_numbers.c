@@ -170,6 +170,7 @@ static bool subtract(worker *w, const score_series *a, const score_series *b, co
         }
         w->x[o->n] = x;
         w->kl[o->n] = y->kl - x->kl;
+        o->kl_of += x->kl;
         o->by_kl &= !isnan(w->kl[o->n]);
         w->d[o->n++] = x->reward - y->reward;
         o->kept += score_row_kept(x);
@@ -196,6 +197,7 @@ static bool subtract(worker *w, const score_series *a, const score_series *b, co
     o->largest_share = n ? (v.mean < 0 ? w->d[0] : w->d[n - 1]) / (v.mean * count) : NAN;
     o->kept_ratio = o->kept / o->kept_base;
     o->equal_tokens = fabs(o->kept_ratio - 1) <= EQUAL_TOKENS;
+    o->kl_of /= count;
     o->reward /= count;
     o->reward_base /= count;
     o->kept /= count;
@@ -344,7 +346,7 @@ json_t *difference_json(const difference *of) {
         {"kind", of->kind ? J(of->kind) : NULL}, {"T_lo", of->has_lengths ? J(of->T_lo) : NULL},
         {"T_hi", of->has_lengths ? J(of->T_hi) : NULL}, {"difference", J(of->d.mean)},
         {"lo", J(of->d.lo)}, {"hi", J(of->d.hi)}, {"kl_difference", J(of->kl.mean)},
-        {"kl_lo", J(of->kl.lo)}, {"kl_hi", J(of->kl.hi)}, OF(of, by_kl),
+        {"kl_lo", J(of->kl.lo)}, {"kl_hi", J(of->kl.hi)}, OF(of, kl_of), OF(of, by_kl),
         {"bootstrap", ends ? OBJECT({"lo", J(of->bootstrap.lo)}, {"hi", J(of->bootstrap.hi)},
                                     {"replicates", J(of->bootstrap.replicates)})
                            : NULL},
