@@ -45,6 +45,7 @@ mv "$tmp/whole" "$out/$file"
 echo "$out/$file is there. This looks at it, and this makes a table for it:"
 echo "  build/release/ckvc inspect $out/$file"
 echo "  build/release/ckvc compile --model $out/$file --budget 0.125,0.25 --out run"
+[ -e docs/results/tables.json ] || exit 0
 made=$("$python" -c 'import json, sys
 print(*(t["name"] for t in json.load(open("docs/results/tables.json")) if t["made_from"] == sys.argv[1]), sep=", ")' "$file")
 [ -z "$made" ] || echo "Tables for it come along: $made. build/release/ckvc tables NAME says more of one."
