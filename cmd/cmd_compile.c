@@ -65,10 +65,10 @@ static json_t *verdicts_json(const compile_result *r) {
         }
         json_t *bytes = v->bytes > 0 ? json_real(v->bytes) : NULL;
         json_array_append_new(
-            list, JSON_NUMBERS(json_pack("{s:o*, s:o, s:o, s:o}", "bytes", bytes, "kl",
-                                         gain_json(v->kl), "loss", gain_json(v->loss), "rule",
-                                         rule),
-                               {"budget", v->budget}, {"percent", 100 * expm1(v->loss.mean)}));
+            list,
+            JSON_NUMBERS(json_pack("{s:o*, s:o, s:o, s:o}", "bytes", bytes, "kl", gain_json(v->kl),
+                                   "loss", gain_json(v->loss), "rule", rule),
+                         {"budget", v->budget}, {"percent", 100 * expm1(v->loss.mean)}));
     }
     return list;
 }
@@ -173,8 +173,9 @@ static const char summary_form[] =
     "{probe=grid-search?grid}{probe=grid-search!pass-*}\n"
     "{verdicts#verdict: at budget {budget:.4g}{bytes>0? ({bytes:.10g} of the bytes)} the table's "
     "KL from the whole cache is {kl.mean:.4f} nats per token on {loss.prompts} held-out "
-    "prompt{loss.prompts>1?s}{rule&; that of {name}, the best of the rules above, differs by "
-    GAIN_FORM ": the table is {lo>0?better}{lo>0!{hi<0?worse}{hi<0!not shown to differ}}}; the "
+    "prompt{loss.prompts>1?s}{rule&; that of {name}, the best of the rules above, differs "
+    "by " GAIN_FORM
+    ": the table is {lo>0?better}{lo>0!{hi<0?worse}{hi<0!not shown to differ}}}; the "
     "text that follows a prompt costs {loss&" GAIN_FORM "} nats per token more ({percent:+.1f}% "
     "perplexity)"
     "{loss.prompts<10?; a report says deploy only where 10 prompts or more judge, so compile with "

@@ -296,8 +296,8 @@ static json_t *recommended(const json_t *what) {
                      *chosen = json_array_get(json_object_get(select, "chosen"), b),
                      *tried = json_array_get(json_object_get(select, "candidates"),
                                              (size_t)json_integer_value(chosen)),
-                     *ridge = json_array_get(
-                         json_object_get(json_object_get(what, "bank"), "ridge"), 0);
+                     *ridge =
+                         json_array_get(json_object_get(json_object_get(what, "bank"), "ridge"), 0);
         json_t *row = json_pack("{s:O}", "budget", json_array_get(budgets, b)),
                *kl = chosen ? json_array_get(json_object_get(tried, "kl"), b) : NULL;
         if (score) { json_object_set(row, "ranking", json_object_get(score, "score")); }

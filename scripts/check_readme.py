@@ -81,9 +81,9 @@ def together(files):
 
 
 def recovered(model, *options):
-    """The rows of recovered.py for a model's table: on the corpora of FRONT together, and for FIRST also on each corpus alone. options: those of
-    recovered.py."""
-    each = [f"{name}={f}" for name in (*FRONT, "mixed", "chat") for f in there(model, name)] if model == FIRST else []
+    """The rows of recovered.py for a model's table: on the corpora of FRONT together and, if chat was scored as well, also on each corpus alone.
+    options: those of recovered.py."""
+    each = [f"{name}={f}" for name in (*FRONT, "mixed", "chat") for f in there(model, name)] if there(model, "chat") else []
     return rows(run(f"{HOME}/scripts/recovered.py", *options, together(there(model, *FRONT)), *each))
 
 

@@ -11,12 +11,13 @@
 static const char bytes_form[] =
     "bytes: the table has {table/1000000:.1f} MB; of a prompt's cache, {token/1000:.1f} kB a token "
     "in 16 bits, it keeps{keeps#{,,} {.}}\n",
-                  lines_form[] = "\n# in Python, a whole program (python/README.md)\n{python#{.}\n}"
-                                 "{vllm&\n# in vLLM (docs/vllm.md)\n{.}\n}"
-                                 "{llama?\n# in llama.cpp, a whole program; it needs the C library, "
-                                 "export CKVC_LIBRARY=build/release/libckvc_policy.so "
-                                 "(python/README.md#llamacpp)\n}{llama#{.}\n}"
-                                 "{other&\n# {.}\n}\n";
+                  lines_form[] =
+                      "\n# in Python, a whole program (python/README.md)\n{python#{.}\n}"
+                      "{vllm&\n# in vLLM (docs/vllm.md)\n{.}\n}"
+                      "{llama?\n# in llama.cpp, a whole program; it needs the C library, "
+                      "export CKVC_LIBRARY=build/release/libckvc_policy.so "
+                      "(python/README.md#llamacpp)\n}{llama#{.}\n}"
+                      "{other&\n# {.}\n}\n";
 
 /* Whether what block b of the table recommends reads no attention, as engines need that have
  * none. */

@@ -93,7 +93,7 @@ typedef struct heldout {
     /* By kind of policy: [n] in nats per token, NaN where a loss was not finite; NULL: the policy
      * was not scored. */
     double *reward[POLICY_KIND_COUNT];
-    double *kl[POLICY_KIND_COUNT]; /* the same of the KL from the full cache */
+    double *kl[POLICY_KIND_COUNT];  /* the same of the KL from the full cache */
     double kept[POLICY_KIND_COUNT]; /* mean tokens per layer, or per KV head */
 } heldout;
 

@@ -82,7 +82,7 @@ typedef struct bootstrap_ends {
 /* The rewards of one series less those of another on the same prompts, in nats per token. */
 typedef struct difference {
     interval d;
-    interval kl; /* KL from the full cache, of the other less that of the one: above 0 is better */
+    interval kl;  /* KL from the full cache, of the other less that of the one: above 0 is better */
     double kl_of; /* the mean KL of the one */
     /* Whether every row has a KL. Then the KL decides which is better, because it varies less. */
     bool by_kl;
