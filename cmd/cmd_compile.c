@@ -5,6 +5,7 @@
 #include "cmd/common/json_text.h"
 #include "cmd/common/manifest_leaks.h"
 #include "cmd/common/run_setup.h"
+#include "cmd/common/shipped_tables.h"
 #include "cmd/common/table_uses.h"
 #include "cmd/verbs.h"
 #include "lib/base/files.h"
@@ -437,6 +438,7 @@ static ckvc_status compile(const verb_call *call, ckvc_err *err) {
     compile_cli *c = call->options;
     CKVC_AUTO(run_setup_close) run_setup j = {0};
     CKVC_TRY(open_run(c, &j, err));
+    if (!c->setup.inputs.quiet) { shipped_tables_say(c->setup.inputs.model); }
     const bool demand = c->way == &compile_by_budgets;
     if (c->setup.dry_run) {
         return demand ? print_demand_dry_run(c, &j, err) : print_dry_run(c, &j, err);

@@ -1,12 +1,11 @@
-/* ckvc tables lists the tables that come with the program, says more of one, or writes it. They are
- * described by tables.json, whose members docs/results/README.md explains. */
+/* ckvc tables lists the tables that come with the program, says more of one, or writes it. */
 #include "cmd/common/json_text.h"
-#include "cmd/common/option_values.h"
+#include "cmd/common/shipped_tables.h"
 #include "cmd/verbs.h"
 #include "formats/table/table_file.h"
 #include "lib/base/files.h"
 
-enum { DESCRIPTIONS_MAX_BYTES = 1 << 20, SHIPPED_MAX_BYTES = 64 << 20 };
+enum { SHIPPED_MAX_BYTES = 64 << 20 };
 
 typedef struct tables_cli {
     const char *out;
@@ -25,33 +24,6 @@ static const char list_form[] =
     "In transformers ckvc.hf.compress(model, budget=0.25) takes the table of its model by itself, "
     "and so does vLLM. ckvc tables NAME says more of one, and with --out T.ckvt writes it; ckvc "
     "inspect T.ckvt then says the lines that serve it in each engine.\n";
-
-/* Reads tables.json, and adds to each entry the path of its table and how many bytes it has.
- * *out is a new reference to a list. */
-static ckvc_status read_shipped(json_t **out, ckvc_err *err) {
-    CKVC_AUTO_FREE char *path = opt_shipped_path(".", "python/ckvc/tables/tables.json");
-    FAIL_IF(!path, CKVC_E_NOINPUT,
-            "no tables are beside this program (share/ckvc/python/ckvc/tables of where it is "
-            "installed): make one with ckvc compile --model DIR --out run");
-    json_auto_t *all = NULL;
-    CKVC_AUTO_FREE char *folder = ckvc_path_dir(path);
-    CKVC_TRY(ckvc_json_read(path, DESCRIPTIONS_MAX_BYTES, &all, err));
-    FAIL_IF(!json_is_array(all), CKVC_E_DATA, "%s: wanted a list of tables", path);
-    for (size_t i = 0; i < json_array_size(all); i++) {
-        const char *name, *id;
-        json_t *entry = json_array_get(all, i);
-        FAIL_IF(json_unpack(entry, "{s:s, s:s}", "name", &name, "content_id", &id) != 0 ||
-                    strchr(name, '/'),
-                CKVC_E_DATA, "%s: entry %zu: wanted a name and a content_id", path, i);
-        CKVC_AUTO_FREE char *inner = ckvc_format("%s/%s/table.ckvt", folder, name);
-        CKVC_AUTO(ckvc_map_close) ckvc_map map = {0};
-        CKVC_TRY(ckvc_map_open(inner, &map, err));
-        JSON_NUMBERS(entry, {"bytes", (double)map.size});
-        json_object_set_new(entry, "file", json_string(inner));
-    }
-    *out = json_incref(all);
-    return CKVC_OK;
-}
 
 /* Returns the entry of that name, which `all` owns, or NULL. `names` receives all names. */
 static json_t *find_entry(const json_t *all, const char *name, ckvc_buffer *names) {
@@ -92,7 +64,7 @@ static ckvc_status tables(const verb_call *call, ckvc_err *err) {
     USAGE_IF(call->n > 1, "got %zu names, wanted one: ckvc tables NAME --out T.ckvt", call->n);
     USAGE_IF(call->n == 0 && c->out, "which table? ckvc tables lists them");
     json_auto_t *all = NULL;
-    CKVC_TRY(read_shipped(&all, err));
+    CKVC_TRY(shipped_tables_read(&all, err));
     if (call->n == 0) {
         result_print(c->json, stdout, list_form, json_incref(all), NULL);
         return CKVC_OK;

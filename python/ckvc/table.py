@@ -394,7 +394,7 @@ class Table:
                      f"a probe's table, fitted for the operator {self.operator}; deploy one of the paper's operator")
         self._refuse((self.n_layers, self.n_heads) != (n_layers, n_kv_heads) or (self.head_axis and n_query_heads != n_kv_heads),
                      f"is for {self.n_layers} layers x {self.n_heads} {'query' if self.head_axis else 'KV'} heads, the model has {n_layers} x "
-                     f"{n_kv_heads} KV heads; `ckvc transfer` maps a table to another model")
+                     f"{n_kv_heads} KV heads; `ckvc transfer` maps a table to another model, `ckvc tables` lists those that come along, and `ckvc compile` makes one")
         self._refuse(self.n_query_heads != n_query_heads, f"is for {self.n_query_heads} query heads, the model has {n_query_heads}")
         if self.theta is not None:
             of_key = self.theta.shape[2] - FEATURES[self.score[0].features][0]
