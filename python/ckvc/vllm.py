@@ -96,6 +96,9 @@ class _SplitAtPrompt:
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self.need_mamba_block_aligned_split = True
+        # a scheduler that asks in another place would let requests share blocks that are written
+        refuse(self.cache_config.enable_prefix_caching and not hasattr(scheduler.Scheduler, "_get_local_prefix_cache_hit"),
+               "ckvc does not know how this vLLM looks for prefixes that it has cached: --no-enable-prefix-caching serves without them")
 
     def _get_local_prefix_cache_hit(self, request: Any) -> Tuple[Any, int, int, bool]:
         """The blocks of the prefix cache that hold the beginning of a request, and of how many tokens. None of them lies behind the gap that the request itself

@@ -35,6 +35,7 @@ import ckvc.vllm  # noqa: E402
 import ckvc.vllm_plugin as plugin  # noqa: E402
 from vllm import LLM, SamplingParams  # noqa: E402
 from vllm.lora.request import LoRARequest  # noqa: E402
+from vllm.v1.core.sched import scheduler as vllm_scheduler  # noqa: E402
 from vllm.v1.sample.logits_processor import AdapterLogitsProcessor  # noqa: E402
 
 a = outside.arguments(smollm2=False, model=(pathlib.Path, outside.ROOT / "models/ckvc-tiny-8l", ""), table=(pathlib.Path, None, "a table for --model"),
@@ -455,6 +456,20 @@ def part_refused():
                   ("none that comes with ckvc is known to be for the model", {"budget": 0.25}, dict(model=other_model("trained anew"))),
                   ("and their norms differ", good, dict(model=other_model("trained anew"))),
                   ("a length per layer needs KV cache groups", {**good, "table": tables["lengths"]}, dict(disable_hybrid_kv_cache_manager=True))]
+    real = vllm_scheduler.Scheduler._get_local_prefix_cache_hit
+    del vllm_scheduler.Scheduler._get_local_prefix_cache_hit  # as if vLLM looked for cached prefixes elsewhere
+    try:
+        for on, words in ((True, "ckvc does not know how this vLLM looks for prefixes"), (False, "")):
+            said = ""
+            try:
+                with engine(good, enable_prefix_caching=on):
+                    pass
+            except Exception as problem:
+                said = str(problem)
+            outside.at_most(f"refused: another way to look for cached prefixes, with prefix caching {'on' if on else 'off'} (said: {said[-200:]!r})",
+                            words not in said or bool(said) != on, 0)
+    finally:
+        vllm_scheduler.Scheduler._get_local_prefix_cache_hit = real
     # What is refused of another model behind the check by its files, which can only be told for some families and files.
     of_layers = "which has a sliding window", "the model has"
     for words, settings, options in cases:
