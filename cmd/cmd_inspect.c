@@ -270,6 +270,12 @@ static void shorten(json_t *what, const char *key) {
     }
 }
 
+/* The name of what chose a table's settings, "kl" or "loss": each candidate has a member of it. */
+static const char *chosen_by(const json_t *select) {
+    const char *by = json_string_value(json_object_get(select, "by"));
+    return by ? by : "kl";
+}
+
 /* Leaves out the candidates that no budget's last round had, and counts them. The numbers of those
  * that were chosen would then be wrong, and the rows of what is recommended say the same. */
 static void shorten_candidates(json_t *select) {
@@ -278,7 +284,8 @@ static void shorten_candidates(json_t *select) {
     const size_t n_tried = n;
     while (n-- > 0) {
         double least = INFINITY, most = -INFINITY;
-        find_least_and_most(json_object_get(json_array_get(tried, n), "kl"), &least, &most);
+        find_least_and_most(json_object_get(json_array_get(tried, n), chosen_by(select)), &least,
+                            &most);
         if (least > most) { json_array_remove(tried, n); }
     }
     json_object_del(select, "chosen");
@@ -286,7 +293,8 @@ static void shorten_candidates(json_t *select) {
 }
 
 /* Returns a row for each budget as a new reference: by which ranking, floor and λ entries are kept,
- * and the KL of the prompts that chose this. `what` is a described table, not yet shortened. */
+ * and the KL (or loss) of the prompts that chose this. `what` is a described table, not yet
+ * shortened. */
 static json_t *recommended(const json_t *what) {
     const json_t *select = json_object_get(json_object_get(what, "meta"), "select"),
                  *budgets = json_object_get(what, "budgets");
@@ -299,15 +307,18 @@ static json_t *recommended(const json_t *what) {
                      *ridge =
                          json_array_get(json_object_get(json_object_get(what, "bank"), "ridge"), 0);
         json_t *row = json_pack("{s:O}", "budget", json_array_get(budgets, b)),
-               *kl = chosen ? json_array_get(json_object_get(tried, "kl"), b) : NULL;
+               *x = json_is_integer(chosen)
+                        ? json_array_get(json_object_get(tried, chosen_by(select)), b)
+                        : NULL;
         if (score) { json_object_set(row, "ranking", json_object_get(score, "score")); }
         json_object_set(
             row, "floor",
             json_object_get(json_array_get(json_object_get(what, "c_min"), b), "floor"));
         if (ridge) { json_object_set(row, "fitted_with_lambda", json_array_get(ridge, b)); }
-        if (json_is_number(kl)) {
-            json_object_set_new(row, "KL_where_chosen",
-                                json_sprintf("%.4f", json_number_value(kl)));
+        if (json_is_number(x)) {
+            const bool kl = strcmp(chosen_by(select), "kl") == 0;
+            json_object_set_new(row, kl ? "KL_where_chosen" : "loss_where_chosen",
+                                json_sprintf("%.4f", json_number_value(x)));
         }
         json_array_append_new(rows, row);
     }

@@ -5,13 +5,16 @@ import json
 import lzma
 import os
 import shutil
+import subprocess
 import tempfile
 
-from common import ROOT, golden, need, run_tests
+from common import PROGRAM, ROOT, golden, need, run_tests
 
 need("numpy")
+import numpy as np  # noqa: E402
+
 import ckvc  # noqa: E402
-from ckvc import vllm_plugin  # noqa: E402
+from ckvc import exchange, vllm_plugin  # noqa: E402
 
 RESULTS = os.path.join(ROOT, "docs", "results")
 with open(os.path.join(RESULTS, "tables.json")) as f:
@@ -84,6 +87,24 @@ def test_right_answers():
         for said in t["losses"]:
             found = round(mean([mean(x) for x in scores[said["budget"]].values()]), 3) if said["budget"] in scores else None
             assert said.get("right") == found, (t["name"], said, found)
+
+
+def test_inspect_of_choices():
+    """`ckvc inspect` of a table whose settings losses chose, in place of KL, and of which nothing chose one budget's: what was chosen, and which candidates were
+    scored to the end."""
+    arrays = exchange.arrays_of(ckvc.Table.read(os.path.join(RESULTS, "smollm2-135m", "table-no-bank.ckvt")))
+    meta = json.loads(arrays["META"].tobytes())
+    meta["select"].update(by="loss", chosen=[1, None, 1], candidates=[
+        {"score": "learned", "floor": 0.2, "loss": [None] * 3}, {"score": "learned", "floor": 0.4, "loss": [0.5, 0.25, 0.125]}])
+    arrays["META"] = np.frombuffer(json.dumps(meta, sort_keys=True, separators=(",", ":")).encode(), "u1")
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "t.ckvt")
+        with open(path, "wb") as f:
+            f.write(exchange.table_bytes(path, arrays))
+        said = subprocess.run([PROGRAM, "inspect", path], capture_output=True, text=True, check=True).stdout
+    rows = [line.split() for line in said.split("recommends:\n")[1].splitlines()[:4]]
+    assert rows[0][-1] == "loss_where_chosen" and [row[-1] for row in rows[1:]] == ["0.5000", "-", "0.1250"], rows
+    assert "dropped_earlier: 1\n" in said and "[0.5,0.25,0.125]" in said, said
 
 
 run_tests(globals())
