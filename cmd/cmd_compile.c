@@ -434,11 +434,34 @@ static ckvc_status open_run(compile_cli *c, run_setup *j, ckvc_err *err) {
     return CKVC_OK;
 }
 
+/* Notes that prompts which judge differ in how many tokens are behind them. A report compares
+ * policies on prompts of one C, so that each C would judge alone. */
+static void note_lengths(const prompt_list *p) {
+    uint32_t least = UINT32_MAX, most = 0;
+    size_t judges = 0, with_most = 0;
+    for (size_t i = 0; i < p->n; i++) {
+        const uint32_t C = p->items[i].n_continuation - p->items[i].n_later;
+        if (!p->items[i].heldout || p->items[i].select) { continue; }
+        judges++;
+        with_most = C > most ? 1 : with_most + (C == most);
+        least = C < least ? C : least;
+        most = C > most ? C : most;
+    }
+    if (with_most < judges) {
+        say("note: %zu of the prompts that judge are followed by fewer than %u tokens, down to %u; "
+            "a report judges each number apart: give --continuation %u, or longer prompts\n",
+            judges - with_most, most, least, least);
+    }
+}
+
 static ckvc_status compile(const verb_call *call, ckvc_err *err) {
     compile_cli *c = call->options;
     CKVC_AUTO(run_setup_close) run_setup j = {0};
     CKVC_TRY(open_run(c, &j, err));
-    if (!c->setup.inputs.quiet) { shipped_tables_say(c->setup.inputs.model); }
+    if (!c->setup.inputs.quiet) {
+        note_lengths(j.e.prompts);
+        shipped_tables_say(c->setup.inputs.model);
+    }
     const bool demand = c->way == &compile_by_budgets;
     if (c->setup.dry_run) {
         return demand ? print_demand_dry_run(c, &j, err) : print_dry_run(c, &j, err);

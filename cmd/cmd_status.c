@@ -21,10 +21,14 @@ static const char status_form[] =
     "{passes#{part:-10s} {pass:-15s} {prompts:8d} {done:8d} {skipped:8d} "
     "{prompts_per_second*3600:10.1f} {seconds_left:10t} "
     "{seconds_since_write?{seconds_since_write:12t} ago\n}{seconds_since_write!{:16s}\n}}"
-    "{skipped#  {pass}: prompt \"{id}\" leaves no records: {reason}\n}}"
+    "{skipped#  {pass}: prompt \"{id}\" leaves no records: {reason}\n}"
+    "{checkpoints?{part:-10s} checkpoints:{checkpoints#{,,} {.}}\n}}"
     "{missing#{.:-10s} not here: --shard {.}\n}"
-    "{complete!{merged?{verb=compile?no table.ckvt yet: fits and scores follow each pass\n}}}"
-    "{complete?{merged!all parts are there; next: ckvc merge {run}\n}}}";
+    "{complete!{merged?{verb=compile?no table.ckvt yet: behind its passes compile fits tables, "
+    "chooses settings on the prompts of select/, and judges the table on those of heldout/\n}}}"
+    "{complete?{merged!all parts are there; next: ckvc merge {run}\n}"
+    "{verb=compile?the table is made; next: ckvc report {run}/table.ckvt {run} --out "
+    "{run}-report\n}}}";
 
 static ckvc_status status(const verb_call *call, ckvc_err *err) {
     const status_cli *c = call->options;

@@ -6,6 +6,7 @@
 #include "compile/steps.h"
 #include "fit/fit_records.h"
 #include "lib/base/json.h"
+#include "lib/base/progress.h"
 
 static json_t *plan_of_run(const compile_options *o) {
     calibrate_options options = *o->plan->options;
@@ -261,17 +262,23 @@ static ckvc_status run_budgets(run_dir *run, const compile_options *o, compile_r
                                ckvc_err *err) {
     CKVC_AUTO(steps_close) steps s = steps_of(run, o, result);
     pass_counts logged = {.reliability = NAN}, none = {.reliability = NAN};
+    const unsigned n_steps = 1 + (s.select.n > 0) + (s.judges.n > 0);
     CKVC_TRY(steps_check_formats(&s, err));
+    ckvc_progress_stage(1, n_steps);
     CKVC_TRY(ask_demand(&s, &logged, err));
     if (s.select.n > 0) {
         tell(&s, &logged);
+        ckvc_progress_stage(2, n_steps);
         CKVC_TRY(choose(&s, err));
+        ckvc_progress_stage(n_steps, n_steps);
         CKVC_TRY(judge(&s, err));
         tell(&s, &none);
     } else {
+        ckvc_progress_stage(n_steps, n_steps);
         CKVC_TRY(judge(&s, err));
         tell(&s, &logged);
     }
+    ckvc_progress_stage(0, 0);
     steps_end_round(&s, 0, NULL);
     CKVC_TRY(steps_note_round(&s, STOP_ONCE, err));
     return steps_give_out(&s, err);

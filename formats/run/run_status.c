@@ -115,7 +115,21 @@ json_t *run_status_of_part(run_part part, const json_t *passes, const json_t *sk
                      "complete", ended && all_complete(passes));
 }
 
-/* Describes the passes of one journal and what they skipped. */
+/* Lists the names of the run's checkpoints, such as "tables/pass-01.ckvt", in the order in which
+ * they were written. A new reference. */
+static json_t *checkpoint_names(const run_dir *r) {
+    json_t *names = json_array();
+    for (size_t i = 0; i < json_array_size(r->notes); i++) {
+        const json_t *line = json_array_get(r->notes, i);
+        const char *kind = json_string_value(json_object_get(line, "note"));
+        if (kind && strcmp(kind, "file") == 0) {
+            json_array_append(names, json_object_get(line, "name"));
+        }
+    }
+    return names;
+}
+
+/* Describes the passes of one journal, what they skipped, and the checkpoints between them. */
 static ckvc_status describe_part(const char *path, run_part part, json_t **out, ckvc_err *err) {
     CKVC_AUTO(run_close_at) run_dir *r = run_new(path, part);
     CKVC_TRY(run_load(r, err));
@@ -133,6 +147,7 @@ static ckvc_status describe_part(const char *path, run_part part, json_t **out, 
         CKVC_TRY(st);
     }
     *out = run_status_of_part(part, passes, r->skipped, ended);
+    json_object_set_new(*out, "checkpoints", checkpoint_names(r));
     return CKVC_OK;
 }
 

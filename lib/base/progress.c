@@ -35,6 +35,7 @@ static struct {
     double start_s, prompt_s, redraw_s, line_s;
 } job;
 static bool is_quiet;
+static unsigned stage, stages; /* step `stage` of `stages` */
 
 /* ---- memory ---- */
 
@@ -166,7 +167,11 @@ void ckvc_progress_start(const char *what, const char *things, const char *unit,
     memset(&job, 0, sizeof job);
     job.running = true;
     job.terminal = isatty(STDERR_FILENO) && !(term && strcmp(term, "dumb") == 0);
-    snprintf(job.what, sizeof job.what, "%s", what);
+    if (stages > 1) {
+        snprintf(job.what, sizeof job.what, "step %u of %u, %s", stage, stages, what);
+    } else {
+        snprintf(job.what, sizeof job.what, "%s", what);
+    }
     snprintf(job.things, sizeof job.things, "%s", things);
     snprintf(job.unit, sizeof job.unit, "%s", unit);
     job.total = total;
@@ -174,6 +179,11 @@ void ckvc_progress_start(const char *what, const char *things, const char *unit,
     job.start_s = job.prompt_s = ckvc_now_s();
     job.line_s = job.start_s + (job.terminal ? MOST_S : FIRST_S);
     show_when_due();
+}
+
+void ckvc_progress_stage(unsigned step, unsigned of) {
+    stage = step;
+    stages = of;
 }
 
 void ckvc_progress_update(uint64_t done, uint64_t units) {

@@ -25,6 +25,9 @@ void ckvc_progress_quiet(bool quiet);
  * the rate counts ("rollouts"). A job that was in progress is forgotten. */
 void ckvc_progress_start(const char *what, const char *things, const char *unit, uint64_t total,
                          uint64_t already);
+/* Says that the work has `of` steps, of which this one is in hand: if there are several, lines of
+ * the jobs that are started from here on begin with "step 1 of 3, ". of 0: the work is done. */
+void ckvc_progress_stage(unsigned step, unsigned of);
 /* Says that `done` of all things are done, and `units` (rollouts) since the start. The ETA uses
  * this process's own rate. */
 void ckvc_progress_update(uint64_t done, uint64_t units);

@@ -3,6 +3,8 @@ repository, `org/name` or `org/name@revision`. The repository's file table.ckvt 
 (docs/publishing.md)."""
 from __future__ import annotations
 
+import errno
+import glob
 import os
 import re
 import sys
@@ -39,7 +41,7 @@ def table_file(table: FilePath) -> FilePath:
     """The file of a table. What exists, or has not the form of a name, is returned as it is; of a name without a /, the file of the package's own table, if it
     is one. Of a repository's name table.ckvt is fetched, and returned as the path in huggingface_hub's cache. A line on stderr says at which commit it is,
     unless a commit was asked for. Nothing of more than FILE_MAX bytes is fetched. An Error of one line says why there is no table, or names the one that a
-    folder holds."""
+    folder holds; a FileNotFoundError names the tables that come with the package, where a name without a / is none of them."""
     found, inside = NAME.fullmatch(name := os.fsdecode(table)), os.path.join(os.fsdecode(table), FILE)
     own = os.path.join(FOLDER, inside)
     if os.path.lexists(table):
@@ -47,7 +49,10 @@ def table_file(table: FilePath) -> FilePath:
             raise Error(f"{name}: is a folder, want a table's file; did you mean {inside}?", 66)
         return table
     if not found:
-        return own if name == os.path.basename(name) and os.path.isfile(own) else table
+        if name == os.path.basename(name) and not os.path.isfile(own):
+            names = sorted(os.path.basename(os.path.dirname(path)) for path in glob.glob(os.path.join(FOLDER, "*", FILE)))
+            raise FileNotFoundError(errno.ENOENT, f"No such file here, and no table of this name comes with ckvc ({', '.join(names)})", name)
+        return own if name == os.path.basename(name) else table
     repo, revision = found[1], found[2] or "main"
     about = _download(name, repo, revision, dry_run=True)
     refuse(about.file_size is None or about.file_size > FILE_MAX,

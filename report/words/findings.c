@@ -253,19 +253,20 @@ static const char *say_reason(const verdict_at *x) {
     const size_t documents = by ? by->all.n_documents : 0;
     const bool decides =
         (!x->reference.by || x->reference.by->all.by_kl) && (!x->gain.by || x->gain.by->all.by_kl);
-    return say("at %s%s, on %.0f prompts%s, it loses %s nats per token more than the full cache%s. "
-               "%s %s%s%s",
-               say_size(x), mode == CKVC_MODE_HEADS ? "" : say(" in mode %s", say_mode(mode)),
-               x->prompts,
-               documents && documents < by->all.n
-                   ? say(" of %zu document%s", documents, documents > 1 ? "s" : "")
-                   : "",
-               say_fixed(x->loss.mean, 3),
-               isnan(x->kl.mean) ? ""
-                                 : say(", and its KL%s is %s", decides ? ", which decides," : "",
-                                       say_fixed(x->kl.mean, 3)),
-               against_reference(&x->reference), say_against_identity(&x->gain),
-               say_unfitted(x->unfitted), say_bytes(x));
+    return say(
+        "at %s%s, on %.0f prompt%s%s, it loses %s nats per token more than the full cache%s. "
+        "%s %s%s%s",
+        say_size(x), mode == CKVC_MODE_HEADS ? "" : say(" in mode %s", say_mode(mode)), x->prompts,
+        x->prompts == 1 ? "" : "s",
+        documents && documents < by->all.n
+            ? say(" of %zu document%s", documents, documents > 1 ? "s" : "")
+            : "",
+        say_fixed(x->loss.mean, 3),
+        isnan(x->kl.mean) ? ""
+                          : say(", and its KL%s is %s", decides ? ", which decides," : "",
+                                say_fixed(x->kl.mean, 3)),
+        against_reference(&x->reference), say_against_identity(&x->gain), say_unfitted(x->unfitted),
+        say_bytes(x));
 }
 
 /* Says what stands against a table whatever its scores are; "" means that nothing does. */

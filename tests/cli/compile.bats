@@ -191,7 +191,7 @@ for layer in t["mean-gate"]["TAU"]:
     [ "$(ended "$DIR/independent")" = "one round 1" ]
     run -64 compile "$DIR/x" --probe alpha-0 --cql-alpha 1
     run -64 compile "$DIR/x" --probe gate-only --until-stable 0.5
-    says 0 "hours_per_round: *at_most: " compile "$DIR/x" --dry-run
+    says 0 "at most * MB of memory and * MB of disk*hours_per_round: " compile "$DIR/x" --dry-run
     [ ! -e "$DIR/x" ]
 }
 
@@ -228,6 +228,8 @@ assert m["probe"] == "epsilon-greedy" and m["cql_alpha"] == 0, m'
     by_default() { "$CKVC" compile "${demand[@]}" --out "$@"; }
     by_default "$DIR/demand" --json >"$DIR/demand.json"
     "$CKVC" verify "$DIR/demand" "$DIR/demand/table.ckvt"
+    says 0 "checkpoints: tables/pass-01.ckvt, *heldout/pass-02.jsonl, table.ckvt
+the table is made; next: ckvc report $DIR/demand/table.ckvt $DIR/demand --out $DIR/demand-report" "$CKVC" status "$DIR/demand"
     "$CKVC" calibrate "${demand[@]}" --side demand --judges 0 --out "$DIR/demand-hand"
     "$CKVC" fit -q "$DIR/demand-hand" --out "$DIR/demand-hand.ckvt"
     diff <(cd "$DIR/demand-hand/pass-01-demand" && sha256sum -- *.h5) <(cd "$DIR/demand/pass-01-demand" && sha256sum -- *.h5)
@@ -326,7 +328,7 @@ for l in shared + layers:
     run -0 "$CKVC" compile "${demand[@]/#-q/--no-repeat}" --holdout 0 --out "$DIR/demand-none"
     [[ $output == *"no prompt is held out"* && $output == *"its ranking was not chosen, and what it keeps is not fitted"* && ! -e $DIR/demand-none/heldout && ! -e $DIR/demand-none/select ]]
     run -0 by_default "$DIR/x" --dry-run
-    [[ $output == *"pass "*" prefill_s"*"  demand "*"select_prompts: 3"*"judge_prompts:  3"*"at_most: "* && ! -e $DIR/x ]]
+    [[ $output == "at most "*" MB of memory and "*" MB of disk"*"pass "*" prefill_s"*"  demand "*"select_prompts: 3"*"judge_prompts:  3"* && ! -e $DIR/x ]]
     by_default "$DIR/x" --dry-run --kept-floor 0.15 --json | check '
 d = json.load(sys.stdin)
 # a prefill and a continuation, and at two budgets one of each of six and of the table without fitting, or of three scores, one of them under two

@@ -249,7 +249,7 @@ assert said == {"full": (False, ""), "table": (True, ""), "recent": (False, ""),
 }
 
 @test "a dry run says what it takes and makes nothing; memory that is not there is refused first" {
-    says 0 "items: * 8*lines: * 7*prefill_s: *hours: *at_most: " eval_to "$DIR/dry.jsonl" --dry-run
+    says 0 "at most *items: * 8*lines: * 7*prefill_s: *hours: " eval_to "$DIR/dry.jsonl" --dry-run
     [ ! -e "$DIR/dry.jsonl" ]; [ ! -e "$DIR/dry.jsonl.checkpoint" ]
     run eval_to "$DIR/dry.jsonl" --dry-run --json
     check '
@@ -334,7 +334,7 @@ assert all(r["whole"] is True and [r[k] for k in ("entries", "answer", "nll", "r
     [[ $output == *"fetch Qwen/Qwen2-7B-Instruct" ]]
     run -0 backbone tiny "$MODEL"
     [ ! -e "$DIR/backbone/demand" ]
-    [ "$(grep -c "^at_most: " <<<"$output")" -eq 6 ] # of two compiles and four evals
+    [ "$(grep -c "^at most " <<<"$output")" -eq 6 ] # of two compiles and four evals
     backbone tiny "$MODEL" compile eval report 2>"$DIR/talk" || { tail -n 3 "$DIR/talk"; return 1; }
     for q in seen unseen; do
         check '

@@ -126,7 +126,8 @@ assert len(lines) == 12 and len(own) == 6, lines' "$DIR/both/prompts.jsonl"
     run -0 "$CKVC" compile "${FEW[@]}" --out "$DIR/said" --resume
     [[ $output == *"verdict: at budget 0.25 the table's KL from the whole cache is "*" nats per token on "*"% perplexity)"* ]]
     # each budget's verdict is the mean over the lines that judged it, and the rule is the one that comes nearest
-    "$CKVC" compile "${FEW[@]}" --budget 0.5,0.25 --out "$DIR/verdicts" --json 2>/dev/null >"$DIR/verdicts.json"
+    "$CKVC" compile "${FEW[@]}" --budget 0.5,0.25 --out "$DIR/verdicts" --json 2>"$DIR/verdicts.txt" >"$DIR/verdicts.json"
+    for step in "1 of 3, pass-01-demand: " "2 of 3, choosing settings: " "3 of 3, judging the table: "; do grep -q "step $step" "$DIR/verdicts.txt"; done
     check '
 said = json.load(open(sys.argv[1] + ".json"))["verdicts"]
 assert [v["budget"] for v in said] == [0.5, 0.25]

@@ -87,8 +87,9 @@ def test_files_come_first():
     for name in ("runs/table.ckvt", "table", "a/b/c", "/org/name", "../org", "org/", "-o/n", "org/name@", "org/na me"):
         try:
             read(name)
-        except OSError:
+        except OSError as problem:
             assert not Hub.asked, name
+            assert ("no table of this name comes with ckvc (ckvc-tiny-8l, " in str(problem)) == (name == "table"), problem
         else:
             raise AssertionError(name)
 

@@ -420,6 +420,10 @@ TEST(progress) {
     assert_true(says_left(falling, 60, 54));
     CKVC_AUTO_FREE char *stuck = progress_text(2, 3, 7, false);
     assert_true(says_left(stuck, 140, 120));
+    ckvc_progress_stage(2, 3);
+    CKVC_AUTO_FREE char *second = progress_text(10, 10, 0, false);
+    assert_int_equal(strncmp(second, "step 2 of 3, job: 10 of 10 prompts, memory ", 43), 0);
+    ckvc_progress_stage(0, 0);
     CKVC_AUTO_FREE char *nothing = progress_text(0, 10, 7, true);
     assert_string_equal(nothing, "");
 }
