@@ -1,6 +1,7 @@
 /* ckvc tables lists the tables that come with the program, says more of one, or writes it. */
 #include "cmd/common/json_text.h"
 #include "cmd/common/shipped_tables.h"
+#include "cmd/common/table_uses.h"
 #include "cmd/verbs.h"
 #include "formats/table/table_file.h"
 #include "lib/base/files.h"
@@ -16,14 +17,28 @@ static const char list_form[] =
     "{.#{name}: for {model} ({model_licence}), made from {made_from}\n"
     "{serves?  served by {serves}\n}"
     "  {bytes} bytes, licence {licence}, content id {content_id:.12s}...\n"
-    "  from prompts of {lengths.0} to {lengths.1} tokens{recipe?, by scripts/tables.sh:\n    "
+    "  from prompts of {lengths.0} to {lengths.1} tokens{one?, by scripts/tables.sh:\n    "
     "{made}}\n"
     "{losses#  budget {budget:-7.3g} KL {kl:.3f} on {prompts} prompts"
+    "{kl_one_length?, with one length for all {kl_one_length:.3f}}"
     "{byte_share?, at {byte_share:g} of the bytes}"
-    "{right?, {right:.3f} of RULER's questions right}\n}}"
-    "In transformers ckvc.hf.compress(model, budget=0.25) takes the table of its model by itself, "
-    "and so does vLLM. ckvc tables NAME says more of one, and with --out T.ckvt writes it; ckvc "
-    "inspect T.ckvt then says the lines that serve it in each engine.\n";
+    "{right?, {right:.3f} of RULER's questions right}\n}"
+    "{right_whole?  with the whole cache {right_whole:.3f} of RULER's questions are right\n}}"
+    "KL says how far the next token's distribution is from that with the whole cache, in nats per "
+    "token. The prompts are others than those from which tables were made.\n"
+    "{one!In transformers ckvc.hf.compress(model, budget=0.25) takes the table of its model by "
+    "itself, and so does vLLM. ckvc tables NAME says more of one, and which lines serve it in each "
+    "engine; with --out T.ckvt it writes the table.\n}";
+
+/* Prints which lines serve an entry's table, which they call `path`. */
+static ckvc_status print_uses(const json_t *entry, const char *path, ckvc_err *err) {
+    const char *file = json_string_value(json_object_get(entry, "file"));
+    CKVC_AUTO(table_file_free_at) table_file *table = NULL;
+    CKVC_TRY(table_file_read(file, &table, err));
+    json_auto_t *uses = table_uses(table, path, "DIR");
+    table_uses_print(stdout, uses);
+    return CKVC_OK;
+}
 
 /* Returns the entry of that name, which `all` owns, or NULL. `names` receives all names. */
 static json_t *find_entry(const json_t *all, const char *name, ckvc_buffer *names) {
@@ -56,7 +71,7 @@ static ckvc_status write_table(const tables_cli *c, json_t *entry, ckvc_err *err
     result_print(c->json, stdout,
                  "{file}: {name}, for {model}, {bytes} bytes, content id {content_id}\n", written,
                  NULL);
-    return CKVC_OK;
+    return c->json ? CKVC_OK : print_uses(entry, c->out, err);
 }
 
 static ckvc_status tables(const verb_call *call, ckvc_err *err) {
@@ -75,8 +90,8 @@ static ckvc_status tables(const verb_call *call, ckvc_err *err) {
             call->items[0], names.size ? (const char *)names.data : "none");
     if (c->out) { return write_table(c, entry, err); }
     result_print(c->json, stdout, list_form, json_pack("[O]", entry),
-                 json_pack("{s:b}", "recipe", true));
-    return CKVC_OK;
+                 json_pack("{s:b}", "one", true));
+    return c->json ? CKVC_OK : print_uses(entry, call->items[0], err);
 }
 
 #define OPTIONS_OF tables_cli

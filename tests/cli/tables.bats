@@ -23,12 +23,15 @@ for t in listed:
     check '
 one, text = load(sys.argv[1] + "one.json"), open(sys.argv[1] + "one.txt").read()
 assert one == [t for t in load(sys.argv[1] + "all.json") if t["name"] == "smollm2-135m"], one
-assert one[0]["made"] in text and one[0]["made"] not in open(sys.argv[1] + "all.txt").read() and "qwen" not in text, text' "$DIR/"
+assert one[0]["made"] in text and one[0]["made"] not in open(sys.argv[1] + "all.txt").read() and "qwen" not in text, text
+assert "compress(model, \"smollm2-135m\", budget=0.25)" in text and "vllm serve" not in text and "compile again with --features 2" in text, text' "$DIR/"
+    says 0 "KL 0.034 on 48 prompts, with one length for all 0.111*vllm serve DIR *\"table\": \"smollm2-135m-lengths\"*compact(llm, 0, \"smollm2-135m-lengths\", budget=0.25)" \
+        "$CKVC" tables smollm2-135m-lengths
 }
 
 @test "tables NAME --out: the very table, which verify accepts; overwritten with --force alone" {
     run -0 "$CKVC" tables smollm2-135m --out "$DIR/t.ckvt"
-    [[ $output == "$DIR/t.ckvt: smollm2-135m, for SmolLM2-135M-Instruct, "* ]]
+    [[ $output == "$DIR/t.ckvt: smollm2-135m, for SmolLM2-135M-Instruct, "*"compress(model, \"$DIR/t.ckvt\", budget=0.25)"* ]]
     cmp "$DIR/t.ckvt" docs/results/smollm2-135m/table.ckvt
     "$CKVC" verify "$DIR/t.ckvt"
     fails 73 "$DIR/t.ckvt: exists already" "$CKVC" tables qwen2.5-coder-0.5b --out "$DIR/t.ckvt"

@@ -21,12 +21,12 @@ with open(os.path.join(RESULTS, "tables.json")) as f:
     DESCRIBED = json.load(f)
 
 
-def lines(*path):
+def lines(*path, policies=("table",)):
     path = os.path.join(RESULTS, *path)
     if not os.path.exists(path):
         return []
     with lzma.open(path, "rt") as f:
-        return [r for r in map(json.loads, f) if r["policy"] == "table"]
+        return [r for r in map(json.loads, f) if r["policy"] in policies]
 
 
 def mean(values):
@@ -70,23 +70,31 @@ def test_losses():
     for t in DESCRIBED:
         losses = collections.defaultdict(list)
         for corpus in ("technical", "narrative", "code"):
-            for r in lines(t["name"], f"{corpus}.jsonl.xz"):
-                if r["table"] == t["content_id"]:  # others are of an earlier table
-                    losses[r["budget"]].append(r["kl"])
+            for kind in ("", "one-length-"):
+                for r in lines(t["name"], f"{kind}{corpus}.jsonl.xz"):
+                    if r["table"] == t["content_id"]:  # others are of an earlier table
+                        losses[kind, r["budget"]].append(r["kl"])
         for said in t["losses"]:
-            found = losses[said["budget"]]
+            found, one = losses["", said["budget"]], losses["one-length-", said["budget"]]
             assert (said["prompts"], said["kl"]) == (len(found), round(mean(found), 3)), (t["name"], said, mean(found))
+            assert said.get("kl_one_length") == (round(mean(one), 3) if one else None) and len(one) in (0, len(found)), (t["name"], said, one)
 
 
 def test_right_answers():
     for t in DESCRIBED:
-        scores = collections.defaultdict(lambda: collections.defaultdict(list))
-        for r in lines(t["name"], "answers-1k.jsonl.xz") + lines(t["name"], "answers-1k-bytes.jsonl.xz"):
-            if r["table"] == t["content_id"] and ("cache_keys" in r) == ("byte_share" in t["losses"][0]):  # as the table was chosen to be held
+        scores, whole = collections.defaultdict(lambda: collections.defaultdict(list)), collections.defaultdict(list)
+        both = "table", "full"
+        for r in lines(t["name"], "answers-1k.jsonl.xz", policies=both) + lines(t["name"], "answers-1k-bytes.jsonl.xz", policies=both):
+            if r["policy"] == "full":
+                if "cache_keys" not in r:
+                    whole[r["task"]].append(r["score"])
+            elif r["table"] == t["content_id"] and ("cache_keys" in r) == ("byte_share" in t["losses"][0]):  # as the table was chosen to be held
                 scores[r["budget"]][r["task"]].append(r["score"])
         for said in t["losses"]:
             found = round(mean([mean(x) for x in scores[said["budget"]].values()]), 3) if said["budget"] in scores else None
             assert said.get("right") == found, (t["name"], said, found)
+        found = round(mean([mean(x) for x in whole.values()]), 3) if any("right" in said for said in t["losses"]) else None
+        assert t.get("right_whole") == found, (t["name"], found)
 
 
 def test_inspect_of_choices():
