@@ -1,6 +1,7 @@
 /* Texts to prompts in one step: see made_prompts.h. */
 #include "cmd/common/made_prompts.h"
 
+#include <math.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -257,7 +258,7 @@ static const char made_form[] =
     "judge{left_out?; {left_out} more share text with these and are left out}\n"
     "{fewer?note: the text gives no more than {built} of {asked} prompts\n}"
     "{judge<10?note: {judge} prompts judge, and a report says deploy only where 10 or more do: "
-    "--prompts makes more\n}";
+    "--prompts {enough} makes so many\n}";
 
 static void say_made(const texts_options *o, const opened_inputs *e, const built_manifest made[2],
                      size_t n_left_out) {
@@ -273,7 +274,8 @@ static void say_made(const texts_options *o, const opened_inputs *e, const built
     json_auto_t *said = JSON_NUMBERS(
         json_pack("{s:b}", "fewer", built < (size_t)o->prompts), {"prompts", m->n_entries},
         {"retrieval", n_retrieval}, {"fit", n_of[0]}, {"select", n_of[1]}, {"judge", n_of[2]},
-        {"left_out", n_left_out}, {"built", built}, {"asked", o->prompts});
+        {"left_out", n_left_out}, {"built", built}, {"asked", o->prompts},
+        {"enough", ceil(10.0 * (double)o->prompts / (n_of[2] ? (double)n_of[2] : 1))});
     form_print(stderr, made_form, said, NULL);
 }
 

@@ -368,11 +368,17 @@ static ckvc_status find_config(const char *name, char **out, ckvc_err *err) {
     }
     CKVC_AUTO_FREE char *file = ckvc_format("%s.conf", name);
     *out = opt_shipped_path("configs", file);
-    return *out ? CKVC_OK
-                : ckvc_fail(err, CKVC_E_NOINPUT,
-                            "--config %s: no such file, and none comes with the program by that "
-                            "name: default, demo, paper, quick and shared do",
-                            name);
+    if (*out) { return CKVC_OK; }
+    static const char *const shipped[] = {"default", "demo", "paper", "quick", "shared"};
+    nearest near = {.word = name};
+    for (size_t i = 0; i < sizeof shipped / sizeof *shipped; i++) {
+        nearest_try(&near, shipped[i]);
+    }
+    CKVC_AUTO_FREE char *hint = nearest_hint(&near, "; did you mean '", "'?");
+    return ckvc_fail(err, CKVC_E_NOINPUT,
+                     "--config %s: no such file, and none comes with the program by that name: "
+                     "default, demo, paper, quick and shared do%s",
+                     name, hint);
 }
 
 ckvc_status opt_values_config(opt_values *v, const char *path, opt_known_fn *known, ckvc_err *err) {

@@ -305,7 +305,13 @@ ckvc_status run_setup_open_start(const run_setup_options *c, run_setup *j, ckvc_
 /* Checks that B of every prompt leaves room beside what all heads keep. */
 static ckvc_status check_demand_budgets(const run_setup *j, ckvc_err *err) {
     const setting_list budgets = j->options.setting.budgets;
-    const uint32_t recent = j->options.setting.recent;
+    const uint32_t recent = j->options.setting.recent, longest = j->e.prompts->max_tokens;
+    for (uint32_t b = 0; b < budgets.n; b++) {
+        USAGE_IF(budgets.v[b] >= longest,
+                 "--budget %.10g keeps all of every prompt, since the longest has %u tokens, so "
+                 "that there is nothing to measure: give fewer tokens, or a share such as 0.25",
+                 budgets.v[b], longest);
+    }
     for (size_t i = 0; i < j->e.prompts->n; i++) {
         const prompt *p = &j->e.prompts->items[i];
         for (uint32_t b = 0; b < budgets.n; b++) {

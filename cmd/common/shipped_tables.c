@@ -35,6 +35,28 @@ ckvc_status shipped_tables_read(json_t **out, ckvc_err *err) {
     return CKVC_OK;
 }
 
+char *shipped_table_beside(const char *content_id) {
+    ckvc_err ignored = {0};
+    json_auto_t *all = NULL;
+    const char *model = NULL;
+    if (shipped_tables_read(&all, &ignored) != CKVC_OK) { return NULL; }
+    for (size_t i = 0; i < json_array_size(all); i++) {
+        const json_t *entry = json_array_get(all, i);
+        if (strcmp(json_string_value(json_object_get(entry, "content_id")), content_id) == 0) {
+            model = json_string_value(json_object_get(entry, "made_from"));
+        }
+    }
+    for (size_t i = 0; model && i < json_array_size(all); i++) {
+        const json_t *entry = json_array_get(all, i);
+        const char *from = json_string_value(json_object_get(entry, "made_from")),
+                   *serves = json_string_value(json_object_get(entry, "serves"));
+        if (from && strcmp(from, model) == 0 && serves && strncmp(serves, "vLLM", 4) == 0) {
+            return ckvc_strdup(json_string_value(json_object_get(entry, "name")));
+        }
+    }
+    return NULL;
+}
+
 void shipped_tables_say(const char *model) {
     ckvc_err ignored = {0};
     json_auto_t *all = NULL;

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "cmd/common/json_text.h"
+#include "cmd/common/shipped_tables.h"
 #include "lib/base/files.h"
 
 /* The lines hold braces and quotes, so they are put in as texts. */
@@ -50,16 +51,21 @@ static char *exact_number(double x) {
     return text;
 }
 
-/* What block b keeps of a prompt's cache. The caller frees it. */
-static char *what_is_kept(const table_file *f, uint32_t b) {
+/* What block b keeps of a prompt's cache. A token's keys and values have token_bytes bytes; 0: this
+ * is not known. The caller frees it. */
+static char *what_is_kept(const table_file *f, uint32_t b, double token_bytes) {
     const double budget = f->table->budgets[b],
-                 bytes = f->table->byte_share ? f->table->byte_share[b] : 0;
+                 bytes = f->table->byte_share ? f->table->byte_share[b] : 0,
+                 share = bytes > 0 ? bytes : budget;
+    CKVC_AUTO_FREE char *size = token_bytes > 0 && share < 1
+                                    ? ckvc_format(" (%.3g kB a token)", share * token_bytes / 1000)
+                                    : ckvc_strdup("");
     char formats[CACHE_FORMATS_TEXT];
     if (bytes > 0) {
-        return ckvc_format("a share of %.10g: %.3g of the entries, in %s", bytes, budget,
+        return ckvc_format("a share of %.10g%s: %.3g of the entries, in %s", bytes, size, budget,
                            cache_formats_name(table_file_held(f, b), formats));
     }
-    return budget < 1 ? ckvc_format("a share of %g", budget)
+    return budget < 1 ? ckvc_format("a share of %g%s", budget, size)
                       : ckvc_format("%g tokens in every layer", budget);
 }
 
@@ -99,13 +105,15 @@ static json_t *llama_program(const char *model, const char *path, const char *bu
                      "[\"choices\"][0][\"text\"])");
 }
 
-json_t *table_uses(const table_file *f, const char *path, const char *model) {
+/* What table_uses returns, for tokens of this size. */
+static json_t *uses_of(const table_file *f, const char *path, const char *model,
+                       double token_bytes) {
     const ckvc_table *t = f->table;
     const uint32_t b = largest_budget(t);
     const bool bare = reads_no_attention(t, b);
     json_t *o = json_object(), *keeps = json_array();
     for (uint32_t i = 0; i < t->n_budgets; i++) {
-        CKVC_AUTO_FREE char *kept = what_is_kept(f, i);
+        CKVC_AUTO_FREE char *kept = what_is_kept(f, i, token_bytes);
         json_array_append_new(keeps, json_string(kept));
     }
     const double bytes = t->byte_share ? t->byte_share[b] : 0;
@@ -113,10 +121,12 @@ json_t *table_uses(const table_file *f, const char *path, const char *model) {
                         *vllm = ckvc_format("vllm serve %s --additional-config '{\"ckvc\": "
                                             "{\"table\": \"%s\", \"budget\": %s}}'",
                                             is_gguf(model) ? "DIR" : model, path, budget);
-    const char *other =
-        bare ? "vLLM holds one length per layer: compile again with --mode lengths --classes 2"
-             : "vLLM and llama.cpp show no attention: compile again with --features 2 --mode "
-               "lengths --classes 2";
+    CKVC_AUTO_FREE char *beside = shipped_table_beside(f->content_id);
+    CKVC_AUTO_FREE char *other = ckvc_format(
+        "%s: %s%scompile again with %s--mode lengths --classes 2",
+        bare ? "vLLM holds one length per layer" : "vLLM and llama.cpp show no attention",
+        beside ? beside : "", beside ? " comes along for this, or " : "",
+        bare ? "" : "--features 2 ");
     json_object_set_new(o, "keeps", keeps);
     json_object_set_new(
         o, "python",
@@ -130,13 +140,17 @@ json_t *table_uses(const table_file *f, const char *path, const char *model) {
     return o;
 }
 
+json_t *table_uses(const table_file *f, const char *path, const char *model) {
+    return uses_of(f, path, model, 0);
+}
+
 void table_uses_print(FILE *to, const json_t *uses) { form_print(to, lines_form, uses, NULL); }
 
 void table_uses_say(const table_file *f, const char *path, const char *model, double token_bytes) {
     struct stat info = {0};
     if (stat(path, &info) != 0) { info.st_size = 0; }
-    json_auto_t *said = JSON_NUMBERS(table_uses(f, path, model), {"table", (double)info.st_size},
-                                     {"token", token_bytes});
+    json_auto_t *said = JSON_NUMBERS(uses_of(f, path, model, token_bytes),
+                                     {"table", (double)info.st_size}, {"token", token_bytes});
     form_print(stderr, bytes_form, said, NULL);
     table_uses_print(stderr, said);
 }

@@ -7,6 +7,7 @@
 #include "lib/base/files.h"
 #include "lib/base/memory.h"
 #include "lib/base/names.h"
+#include "lib/base/progress.h"
 #include "lib/base/utf8.h"
 
 static const verb *const *all_verbs; /* NULL after the last */
@@ -27,6 +28,7 @@ void put_text(FILE *f, const char *fmt, ...) {
 
 static int fail(const verb *v, const ckvc_err *err) {
     const int code = ckvc_exit_code(err->status);
+    ckvc_progress_clear(); /* so that the message does not stand behind a half line */
     say("ckvc %s: %s\n", v->name, err->text);
     if (errors_as_json) {
         json_auto_t *o =

@@ -351,7 +351,9 @@ ckvc_status durable_output_status(const char *out, const char *verb, json_t **st
     } else {
         CKVC_TRY(take_parts(&all, out, err));
     }
-    CKVC_FAIL_IF(all.n == 0 && !verb, err, ckvc_file_exists(out) ? CKVC_E_DATA : CKVC_E_NOINPUT,
+    CKVC_FAIL_IF(all.n == 0 && !ckvc_file_exists(out), err, CKVC_E_NOINPUT,
+                 "%s: no such file or folder; name what --out named", out);
+    CKVC_FAIL_IF(all.n == 0 && !verb, err, CKVC_E_DATA,
                  "%s: is no run, score or eval, and no part of one; name what --out named", out);
     CKVC_AUTO_FREE run_part *there = ckvc_alloc(all.n, sizeof *there);
     for (size_t i = 0; i < all.n; i++) {

@@ -98,7 +98,7 @@ static void say_rest(double now) {
     fputc('\n', stderr);
 }
 
-/* Writes how far the prompt after the finished ones is, " (the next: 26 rollouts in 12 s)", if
+/* Writes how far the prompt after the finished ones is, " (the next: 26 rollouts done in 12 s)", if
  * anything is known of it. layers: those that were passed in place of units; 0: units count. */
 static void say_next(double now, double layers) {
     const double since = now - job.prompt_s;
@@ -106,9 +106,9 @@ static void say_next(double now, double layers) {
     if (!slow && !any) { return; }
     fputs(" (the next: ", stderr);
     if (job.inside > 0) {
-        fprintf(stderr, "%llu %s", (unsigned long long)job.inside, job.unit);
+        fprintf(stderr, "%llu %s done", (unsigned long long)job.inside, job.unit);
     } else if (layers > 0) {
-        fprintf(stderr, "%.1f layers", layers);
+        fprintf(stderr, "%.1f layers done", layers);
     }
     if (slow) { fprintf(stderr, "%s%.0f s", any ? " in " : "", since); }
     fputc(')', stderr);

@@ -10,8 +10,8 @@
  * where the time of the next prompt is how long ago it began, and the memory is the resident memory
  * without mapped files. Until the first unit of work is done, layers are counted in its place, so
  * that every model shows progress from the first seconds on: "0 of 12 prompts (the next: 12.4
- * layers in 6 s), 2.1 layers/s". A prompt passes through each layer several times. If the disk will
- * not hold what is still to be written, a warning follows the line, also with -q. */
+ * layers done in 6 s), 2.1 layers/s". A prompt passes through each layer several times. If the disk
+ * will not hold what is still to be written, a warning follows the line, also with -q. */
 #pragma once
 
 #include <stdbool.h>

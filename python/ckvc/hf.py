@@ -686,6 +686,7 @@ def compress(model: torch.nn.Module, table: Union[Table, FilePath, None] = None,
     mode. During the prefill it says that the budget is too low, or that the model's attention implementation is neither sdpa nor eager.
     If the table's score reads no attention (`ckvc fit --features 2`), any implementation may prefill a DynamicCache; new tokens then attend by `_attention`.
     What is returned does nothing without `with`: a RuntimeWarning says so when it is dropped, or at the program's end."""
+    refuse(isinstance(table, (int, float)), f"the second argument is the table, and got {table}: write budget={table}")
     out, caller = Compression(model, table if table is None or isinstance(table, Table) else Table.read(table), budget, mode, fit, formats, bytes), sys._getframe(1)
     # Unlike __del__, finalize also runs before modules are torn down, and can name the caller's line.
     out._unused = weakref.finalize(out, warnings.warn_explicit, "the block of this ckvc.hf.compress(...) was never entered, so nothing was compressed: write "

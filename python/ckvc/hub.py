@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import errno
 import glob
+import json
 import os
 import re
 import sys
-from typing import Any
+from typing import Any, Dict, List
 
-from .files import Error, FilePath, plain, refuse
+from .files import Error, FilePath, plain, read, refuse
 
 FILE, FILE_MAX = "table.ckvt", 64 << 20  # the bound is that of the tables that come with the C program
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tables")  # of the tables that come with this package
@@ -22,6 +23,21 @@ PROBLEMS = {  # by the names of huggingface_hub's errors
     "RemoteEntryNotFoundError": f"the repository has no {FILE} in this revision; give another one, or the path of a table",
     "LocalEntryNotFoundError": "is no file here, the hub is not reached, and no copy is in the cache; connect to the network, or give the path of a table",
 }
+
+
+def descriptions() -> List[Dict[str, Any]]:
+    """What FOLDER's tables.json says of each table that comes with this package (docs/results/README.md explains its members). An empty list if there is no
+    such file."""
+    path = os.path.join(FOLDER, "tables.json")
+    return json.loads(read(path, 1 << 20)) if os.path.exists(path) else []
+
+
+def without_attention(content_id: str) -> str:
+    """What to do where an engine shows no attention and the table with this content id reads it: names the table of the same model that comes with this package
+    for such engines, if the other one does, too."""
+    model = next((entry["made_from"] for entry in descriptions() if entry["content_id"] == content_id), None)
+    name = next((entry["name"] for entry in descriptions() if entry["made_from"] == model and entry["serves"].startswith("vLLM")), "")
+    return f"{f'take {name}, which comes with ckvc, or ' if name else ''}compile a table with --features 2 --mode lengths --classes 2"
 
 
 def _download(name: str, repo: str, revision: str, **more: Any) -> Any:

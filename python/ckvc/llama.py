@@ -22,6 +22,7 @@ from . import library
 from .command_line import Parser
 from .files import Error, FilePath, check, publish, read, refuse
 from .gguf_file import Bytes, read_gguf
+from .hub import without_attention
 from .table import Array, Score, budget_tokens, format_names
 
 MAGIC, FILE_MAGIC, VERSION = 0xAF143CD8, 0x67677371, 3  # magic of a state in memory; magic of a file ("ggsq"), and the version of its layout
@@ -152,8 +153,9 @@ def score_of(table: library.Table, budget: float, n_tokens: int) -> Score:
     refuse(not 0 < budget < 2**32, f"{table.name}: the budget is {budget}, want tokens from 1 up, or a share of the prompt below 1")
     score = table.score[table.nearest_budget(budget, n_tokens)]
     features = table.score[0].features if table.theta is not None else 0
-    refuse(table.reads_attention, f"{table.name}: its score ({score.kind}{f', features of version {features}' if features else ''}) "
-           "reads attention, which a state of llama.cpp does not have: make a table by `ckvc fit RUN --features 2`, of the same run")
+    if table.reads_attention:
+        raise Error(f"{table.name}: its score ({score.kind}{f', features of version {features}' if features else ''}) "
+                    f"reads attention, which a state of llama.cpp does not have: {without_attention(table.content_id)}")
     return Score("bank" if score.kind == "bank" else "learned", 0, 0, False, features, "heads")
 
 

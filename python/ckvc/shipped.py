@@ -1,24 +1,17 @@
-"""The tables that come with this package: tables/tables.json says what each is (docs/results/README.md explains its members)."""
+"""Which of the tables that come with this package is for a model."""
 from __future__ import annotations
 
-import json
 import os
 import sys
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Callable, Optional, Tuple
 
 from transformers import PretrainedConfig, PreTrainedModel
 
-from .files import Error, read, refuse
+from .files import Error, refuse
 from .fingerprint import same_sketch, sketch, sketch_of_files
 from .hf_model import geometry_of
-from .hub import FOLDER
+from .hub import FOLDER, descriptions
 from .table import Table
-
-
-def descriptions() -> List[Dict[str, Any]]:
-    """What FOLDER's tables.json says of each table. An empty list if there is no such file."""
-    path = os.path.join(FOLDER, "tables.json")
-    return json.loads(read(path, 1 << 20)) if os.path.exists(path) else []
 
 
 def _known_for(ours: str, suits: Callable[[Table], bool]) -> Tuple[Optional[Tuple[str, Table]], str]:

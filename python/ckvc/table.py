@@ -418,10 +418,12 @@ class Table:
     def note_budget(self, budget: Optional[float]) -> None:
         """Says on stderr if the table was made for other budgets than this one, and which of them lends its settings. Tokens that are asked of a table of
         shares are said, too. Otherwise it depends on the prompt, and nothing is said."""
-        if budget is not None and budget >= 1 and (self.budgets < 1).all():
+        if budget is None or not (0 < budget < 1 or budget == math.floor(budget) > 0):
+            return  # begin refuses what is no budget
+        if budget >= 1 and (self.budgets < 1).all():
             print(f"{self.name}: was made for shares of the prompt, {', '.join(f'{b:g}' for b in self.budgets)}; {budget:g} asks for that many tokens, whatever the prompt's "
                   "length, and was not measured", file=sys.stderr)
-        elif budget is not None and budget not in self.budgets and len({b >= 1 for b in (budget, *self.budgets)}) == 1:
+        elif budget not in self.budgets and len({b >= 1 for b in (budget, *self.budgets)}) == 1:
             near = self.budgets[self.nearest_budget(budget, 1)]
             print(f"{self.name}: was made for {'budgets' if self.n_budgets > 1 else 'the budget'} {', '.join(f'{b:g}' for b in self.budgets)}; {budget:g} is served with "
                   f"the settings of {near:g}, and was not measured", file=sys.stderr)

@@ -169,7 +169,7 @@ static json_t *part_name(const difference *of) {
     if (of->kind) {
         return J(strcmp(of->kind, "text") == 0 ? "text prompts" : "retrieval prompts");
     }
-    return J(of->source && *of->source ? of->source : "(no source)");
+    return of->source && *of->source ? json_sprintf("source: %s", of->source) : J("(no source)");
 }
 
 /* Returns what the verdict turns on, by part of the prompts: the comparison with the best simple

@@ -58,7 +58,7 @@ assert {r["budget"] for r in rows} == {x["budget"] for x in what}' "$DIR"/run/he
     cmp "$DIR/again/table.ckvt" "$DIR/run/table.ckvt"
     # at its end it says how many bytes the table keeps, not only how many entries
     run -0 "$CKVC" compile "${OVER[@]}" --bytes 0.12,0.3 --holdout 0.5 --features 2 --out "$DIR/again" --resume
-    [[ $output == *"in 16 bits, it keeps a share of 0.12: "*" of the entries, in "*", a share of 0.3: "* ]]
+    [[ $output == *"in 16 bits, it keeps a share of 0.12 ("*" kB a token): "*" of the entries, in "*", a share of 0.3 ("*" kB a token): "* ]]
     [[ $output == *"table.ckvt\", bytes=0.3):"*"model.generate(**prompt"* ]]
     [[ $output == *"verdict: at budget "*" (0.3 of the bytes) the table's KL from the whole cache is "* ]]
     says 65 "*bytes*" "$CKVC" compile "${OVER[@]}" --bytes 0.12,0.25 --holdout 0.5 --features 2 -q --out "$DIR/again" --resume

@@ -411,7 +411,7 @@ TEST(progress) {
     assert_non_null(strstr(slow, "\njob: 6 of 10 prompts (the next: 90 s), "));
     assert_null(strstr(slow, "MB/h")); /* the growth of a minute is no leak */
     CKVC_AUTO_FREE char *first = progress_text(0, 0, 0, false); /* a rate before any unit */
-    assert_non_null(strstr(first, "job: 0 of 10 prompts (the next: 0.5 layers in 45 s), "
+    assert_non_null(strstr(first, "job: 0 of 10 prompts (the next: 0.5 layers done in 45 s), "
                                   "0.011 layers/s, memory "));
     assert_null(strstr(slow, "layers"));
     /* what is left falls while the next prompt is in hand, but not below the prompts behind it;
