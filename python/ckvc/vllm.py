@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import os
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
@@ -25,6 +27,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
 import torch
 from vllm.config import VllmConfig
 from vllm.distributed import get_tensor_model_parallel_rank
+from vllm.logger import init_logger
 from vllm.model_executor.layers.rotary_embedding import RotaryEmbedding
 from vllm.model_executor.layers.rotary_embedding.llama3_rope import Llama3RotaryEmbedding
 from vllm.platforms import current_platform
@@ -38,13 +41,14 @@ from .files import Error, refuse
 from .fit import fit_chosen
 from .prefill import Geometry, attention_of, kept_of_layer, reference_queries
 from .table import Table
-from .vllm_plugin import Settings, block_of, gap_blocks, layer_refusal, length_class, read_table, settings_of, shared_cache
+from .vllm_plugin import Settings, block_of, gap_blocks, layer_refusal, length_class, read_table, shareable, shared_cache
 
 if current_platform.is_cpu():  # the CPU's worker changes modules as it is imported
     from vllm.v1.worker.cpu_worker import CPUWorker as VllmWorker
 else:
     from vllm.v1.worker.gpu_worker import Worker as VllmWorker  # type: ignore[assignment]
 
+logger = init_logger("vllm.ckvc")
 KeysValues = Tuple[torch.Tensor, torch.Tensor]
 
 
@@ -67,23 +71,15 @@ class CompactedSpec(FullAttentionSpec):
 class CompactedManager(FullAttentionManager):
     """Frees the gap of a prompt, and shares no block behind it."""
 
-    def unchanged(self, num_tokens: int, num_prompt_tokens: int) -> int:
-        """How many of a request's first num_tokens lie in blocks that compaction does not write: those of the gap, or all where the prompt stays whole."""
-        gap = gap_blocks(self.kv_cache_spec.settings, self.kv_cache_spec.row, self.block_size, num_prompt_tokens)
-        return min(num_tokens, gap * self.block_size) if gap else num_tokens
-
     def cache_blocks(self, request: Any, num_tokens: int, *rest: Any, **more: Any) -> None:
-        """Lets other requests find the blocks of the first num_tokens, but only those that stay as they are."""
-        super().cache_blocks(request, self.unchanged(num_tokens, request.num_prompt_tokens), *rest, **more)
+        """Lets other requests find the blocks of the first num_tokens, but only those that may be shared."""
+        super().cache_blocks(request, min(num_tokens, shareable(self.kv_cache_spec.settings, self.block_size, request.num_prompt_tokens)), *rest, **more)
 
     def remove_skipped_blocks(self, request_id: str, processed_computed_tokens: int, num_prompt_tokens: Optional[int] = None) -> None:
         """Frees them when the step that compacted the prompt is done, which is the one that read the first token of the answer. Freed earlier, they could be
         zeroed for another request before that step reads them."""
         if num_prompt_tokens is not None and processed_computed_tokens > num_prompt_tokens:
             self._remove_blocks_in_range(request_id, 0, gap_blocks(self.kv_cache_spec.settings, self.kv_cache_spec.row, self.block_size, num_prompt_tokens))
-
-    def get_num_common_prefix_blocks(self, running_request_id: str) -> int:
-        return 0
 
 
 KVCacheSpecRegistry._ensure_registered()  # the built-in ones come first, because vLLM registers them only where there are none
@@ -95,7 +91,12 @@ class _SplitAtPrompt:
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
+        for part, base in (_SplitAtPrompt, scheduler.Scheduler), (CompactedManager, FullAttentionManager), (Worker, VllmWorker):
+            unknown = [name for name in vars(part) if not name.startswith("__") and name != "_get_local_prefix_cache_hit" and not hasattr(base, name)]
+            refuse(unknown, f"ckvc does not know this vLLM, whose {base.__name__} has no {', '.join(unknown)}")
+        refuse(not hasattr(self, "need_mamba_block_aligned_split"), "ckvc does not know how this vLLM splits prompts into chunks")
         self.need_mamba_block_aligned_split = True
+        self._ckvc = Settings(**self.vllm_config.additional_config["ckvc"])
         # a scheduler that asks in another place would let requests share blocks that are written
         refuse(self.cache_config.enable_prefix_caching and not hasattr(scheduler.Scheduler, "_get_local_prefix_cache_hit"),
                "ckvc does not know how this vLLM looks for prefixes that it has cached: --no-enable-prefix-caching serves without them")
@@ -104,7 +105,7 @@ class _SplitAtPrompt:
         """The blocks of the prefix cache that hold the beginning of a request, and of how many tokens. None of them lies behind the gap that the request itself
         will have: it would be written while others read it."""
         blocks, n, *rest = super()._get_local_prefix_cache_hit(request)
-        own = min(manager.unchanged(n, request.num_prompt_tokens) for manager in self.kv_cache_manager.coordinator.single_type_managers)
+        own = min(n, shareable(self._ckvc, self.kv_cache_manager.coordinator.single_type_managers[0].block_size, request.num_prompt_tokens))
         return (self.kv_cache_manager.truncate_computed_blocks(blocks, own) if own < n else blocks, own, *rest)
 
     def _mamba_block_aligned_split(self, request: Any, num_new_tokens: int, num_new_local_computed_tokens: int = 0,
@@ -115,6 +116,14 @@ class _SplitAtPrompt:
         start = request.num_computed_tokens + num_new_local_computed_tokens + num_external_computed_tokens
         left = request.num_prompt_tokens - start
         return min(num_new_tokens, left) if left > 0 else num_new_tokens
+
+
+    def _update_request_as_session(self, session: Any, update: Any) -> None:
+        """Goes on with a session whose text streams in: its prompt so far, the answer and what came now are one longer prompt. It is computed anew, except for
+        what the prefix cache holds, since what was kept of the shorter prompt is not all that the longer one reads."""
+        super()._update_request_as_session(session, update)
+        self._free_request_blocks(session)
+        session.num_computed_tokens = 0
 
 
 class Scheduler(_SplitAtPrompt, scheduler.Scheduler):
@@ -191,6 +200,7 @@ def prompt_lengths(runner: Any, metadata: Any) -> List[int]:
 class _Compacting:
     """The part that builders of attention metadata share. Before a forward pass it compacts the prompts whose first token came of the last step, and hides
     the gaps of all prompts that were compacted. It keeps no state of requests: T and the number of computed tokens say what is to be done."""
+    _said = -math.inf  # when a compaction was last said in the log
     supports_update_block_table = False  # groups of one spec have block tables of their own, and each must be rewritten
 
     def __init__(self, kv_cache_spec: Any, layer_names: List[str], vllm_config: VllmConfig, device: torch.device):
@@ -207,12 +217,21 @@ class _Compacting:
         for i, T in enumerate(prompt_lengths(self._layers[0].ckvc.runner, m)[: m.num_reqs]):
             computed = ends[i] - (starts[i + 1] - starts[i])
             gap = gap_blocks(spec.settings, spec.row, block_size, T) * block_size
+            refuse(gap and computed < T < ends[i], "ckvc: this vLLM computes the end of a prompt and tokens of its answer in one chunk, of which nothing is compacted")
             if computed >= T and gap:
                 gaps[i] = gap
                 if computed == T:
                     self._compact(m.block_table_tensor[i].long(), T, gap)
+                    self._say(T, T - gap)
         table, lengths = self._without(gaps.to(m.seq_lens.device, non_blocking=True), m.block_table_tensor, m.seq_lens)
         return super().build(common_prefix_len, m.replace(block_table_tensor=table, seq_lens=lengths), fast_build)
+
+    def _say(self, n_tokens: int, kept: int) -> None:
+        """Says in vLLM's log that a prompt was compacted, in each process at most every ten seconds."""
+        if time.monotonic() >= _Compacting._said + 10:
+            _Compacting._said = time.monotonic()
+            logger.info("ckvc: %d layers keep %d of a prompt's %d tokens. (The next such line comes after ten seconds at the earliest.)", len(self._layers), kept,
+                        n_tokens)
 
     def _without(self, gaps: torch.Tensor, table: torch.Tensor, lengths: torch.Tensor) -> KeysValues:
         """The block table [rows, width] without the blocks of the gaps, and lengths [rows] that are smaller by their slots. gaps [rows]: their slots."""
@@ -298,7 +317,7 @@ def geometry_of(config: VllmConfig, model: torch.nn.Module, names: List[str]) ->
 
 def serve(config: VllmConfig, runner: Any, specs: Dict[str, KVCacheSpec]) -> Dict[str, KVCacheSpec]:
     """Makes a worker's attention layers ones whose prompts are compacted, and returns their specs. specs: by the layer's name, in the order of layers."""
-    settings, layers = settings_of(config.additional_config), config.compilation_config.static_forward_context
+    settings, layers = Settings(**config.additional_config["ckvc"]), config.compilation_config.static_forward_context
     for name, layer in layers.items():
         what = layer_refusal(layer, specs[name], FullAttentionSpec, BACKENDS) if name in specs else shared_cache(layer)
         refuse(what, f"ckvc does not serve {name}, which has {what}")

@@ -7,13 +7,15 @@ configuration names, and attention backends are subclasses that the worker gives
 This module needs neither torch nor vLLM until `register` is called."""
 from __future__ import annotations
 
+import difflib
 import functools
+import math
 import os
 import re
-from typing import Any, Callable, Container, NamedTuple, Optional
+from typing import Any, Callable, Container, List, NamedTuple, Optional
 
 from .files import Error, plain, refuse
-from .hub import table_file
+from .hub import table_file, without_attention
 from .table import Table, budget_tokens
 
 TESTED = ("0.32",)  # minor versions of vLLM for which tests/outside/vllm_engine.py has passed
@@ -72,6 +74,12 @@ def settings_of(additional_config: Any, model_config: Optional[Callable[[], Any]
     return settings._replace(lengths=lengths)
 
 
+def near_names(additional_config: Any) -> List[str]:
+    """The keys of an additional_config that may be a misspelt `ckvc`."""
+    names = additional_config if isinstance(additional_config, dict) else ()
+    return [name for name in names if isinstance(name, str) and difflib.get_close_matches(name.lower(), ["ckvc"], cutoff=0.7)]
+
+
 def _check_table(table: Table, budget: float) -> None:
     """An Error if the table's ranking reads attention, which vLLM's cache does not hold, or if the budget is none."""
     table.check_budget(budget)
@@ -79,7 +87,7 @@ def _check_table(table: Table, budget: float) -> None:
     if table.reads_attention:
         features = table.score[0].features if table.theta is not None else 0
         raise Error(f"{table.name}: its score ({table.score[0].kind}{f', features of version {features}' if features else ''}) reads attention, which vLLM's "
-                    "cache does not hold: make a table by `ckvc fit RUN --features 2`, of the same run")
+                    f"cache does not hold: {without_attention(table.content_id)}")
     for b in range(table.n_budgets):
         least = int(table.c_min[b][1]) + 1
         refuse(budget >= 1 and budget < least, f"{table.name}: a budget of {budget:g} tokens is below what every head must keep; the least is {least}")
@@ -122,6 +130,15 @@ def blocks_kept(settings: Settings, row: Optional[int], block_size: int, n_token
 def gap_blocks(settings: Settings, row: Optional[int], block_size: int, n_tokens: int) -> int:
     """How many blocks at the beginning of a prompt become free when it is compacted. row: as length_class gives it."""
     return n_tokens // block_size - blocks_kept(settings, row, block_size, n_tokens)
+
+
+def shareable(settings: Settings, block_size: int, n_tokens: int) -> float:
+    """How many of the first tokens of a request, whose prompt has n_tokens, lie in blocks that other requests may share: those before the shortest gap of all
+    layers, or all (infinity) where the prompt stays whole in every layer. The blocks behind the gap are written by compaction. Those of layers that keep the
+    whole prompt are not, but what follows in them was computed from what other layers kept."""
+    rows = {length_class(settings, row) for row in range(read_table(settings.table).n_layers)}
+    gaps = [gap_blocks(settings, row, block_size, n_tokens) for row in rows]
+    return min((gap * block_size for gap in gaps if gap), default=math.inf)
 
 
 def refusal(config: Any) -> str:
@@ -202,6 +219,7 @@ def prepare(config: Any, settings: Settings) -> None:
 def register() -> None:
     """Lets engines that are made from now on serve a table if their additional_config asks for it. vLLM calls it in each of its processes."""
     from vllm.engine.arg_utils import EngineArgs
+    from vllm.logger import init_logger
 
     create = EngineArgs.create_engine_config
     if getattr(create, "__module__", "") == __name__:  # vLLM may load plugins more than once
@@ -210,6 +228,8 @@ def register() -> None:
     def create_engine_config(self: Any, *args: Any, **kwargs: Any) -> Any:
         settings = settings_of(self.additional_config, lambda: self.create_model_config().hf_config)
         if settings is None:
+            for name in near_names(self.additional_config):
+                init_logger("vllm.ckvc").warning("additional_config has %s; did you mean ckvc? Without that nothing is compacted", plain(name))
             return create(self, *args, **kwargs)
         config = create(self, *args, **kwargs)
         prepare(config, settings)

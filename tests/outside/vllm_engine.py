@@ -7,8 +7,9 @@ by openai's client. `make test-vllm` runs it.
     vllm_engine.py --model DIR --table T.ckvt [--lengths T.ckvt] [--prompts p.jsonl] [--budget 0.5,0.25]
 
     vllm_engine.py --dtype bfloat16 --device cuda --eager 0 --gpus 2 ...    # see vllm_gpu.sh
-    vllm_engine.py --only sets,losses,chunks,prefix,storm,kinds,lora,memory,shipped,refused,serve      # some parts
+    vllm_engine.py --only sets,losses,chunks,whole,sessions,prefix,storm,kinds,lora,memory,shipped,refused,serve      # some parts
 """
+import asyncio
 import contextlib
 import copy
 import dataclasses
@@ -33,9 +34,12 @@ import ckvc.hf  # noqa: E402
 import ckvc.prefill  # noqa: E402
 import ckvc.vllm  # noqa: E402
 import ckvc.vllm_plugin as plugin  # noqa: E402
-from vllm import LLM, SamplingParams  # noqa: E402
+from vllm import LLM, AsyncEngineArgs, SamplingParams  # noqa: E402
+from vllm.engine.protocol import StreamingInput  # noqa: E402
 from vllm.lora.request import LoRARequest  # noqa: E402
+from vllm.sampling_params import RequestOutputKind  # noqa: E402
 from vllm.v1.core.sched import scheduler as vllm_scheduler  # noqa: E402
+from vllm.v1.engine.async_llm import AsyncLLM  # noqa: E402
 from vllm.v1.sample.logits_processor import AdapterLogitsProcessor  # noqa: E402
 
 a = outside.arguments(smollm2=False, model=(pathlib.Path, outside.ROOT / "models/ckvc-tiny-8l", ""), table=(pathlib.Path, None, "a table for --model"),
@@ -66,7 +70,11 @@ def make_tables():
                            ("lengths", "--features", 2, "--mode", "lengths", "--classes", 2), ("attention",),
                            ("one", "--features", 2, "--bank", 16, "--ridge", 0.3, "--kept-floor", 1)):
         outside.run(a.ckvc, "fit", tmp / "demand", tmp / "score", *options, "-q", "--out", tmp / f"{name}.ckvt")
-    return {name: str(tmp / f"{name}.ckvt") for name in ("plain", "bank", "lengths", "attention", "one")}
+    longer = outside.manifest([{"id": f"g{i}", "tokens": ids[10000 + 900 * i : 10900 + 900 * i]} for i in range(8)])
+    common[3], common[-2] = longer.name, 256
+    outside.run(a.ckvc, "calibrate", "--side", "demand", *common, "--out", tmp / "of-256")
+    outside.run(a.ckvc, "fit", tmp / "of-256", "--features", 2, "--mode", "lengths", "--classes", 2, "-q", "--out", tmp / "of-256.ckvt")
+    return {name: str(tmp / f"{name}.ckvt") for name in ("plain", "bank", "lengths", "attention", "one", "of-256")}
 
 
 @contextlib.contextmanager
@@ -286,6 +294,73 @@ def part_chunks():
                     outside.at_most(f"{name}, {what}: nothing was preempted", not any(preempted), 0)
 
 
+def gaps_of(settings, T):
+    """The slots of the gap of each layer."""
+    return [plugin.gap_blocks(settings, plugin.length_class(settings, row), BLOCK, T) * BLOCK for row in range(plugin.read_table(settings.table).n_layers)]
+
+
+def part_whole():
+    """Some layers keep a prompt whole that is compacted in others. What they hold of its answer was computed from what the others kept, so no request finds it.
+    The third prompt goes on behind that answer, as the second, whose gaps are longer, has done before it."""
+    if "of-256" not in tables:
+        return
+    settings, sampling = {"table": tables["of-256"], "budget": 256}, SamplingParams(temperature=0, max_tokens=180, ignore_eos=True, logprobs=1)
+    gaps = gaps_of(plugin.settings_of({"ckvc": settings}), 300)
+    outside.at_most("a prompt of 300 tokens is not whole in some layers and compacted in others", not min(gaps) == 0 < max(gaps), 0)
+
+    def asking(**options):
+        with engine(settings, **options) as (llm, _):
+            first = answers(llm, [ids[:300]], sampling)[0]
+            return [first, *(answers(llm, [ids[:300] + first[0] + ids[5000 + 2000 * i : 5500 + 2000 * i]])[0] for i in range(2))]
+
+    for i, (x, y) in enumerate(zip(asking(enable_prefix_caching=True), asking(enable_prefix_caching=False))):
+        outside.at_most(f"prompt {i + 1}: tokens that differ from those without prefix caching", sum(s != t for s, t in zip(x[0], y[0])), 0)
+        outside.at_most(f"prompt {i + 1}: their log probabilities beside those without", float(np.abs(np.subtract(x[1], y[1])).max()), 1e-5)
+
+
+def part_sessions():
+    """A session whose text streams in: each of its turns has the answer of one prompt of all that came before it. (vLLM leaves the last token of an answer out.)"""
+    chunks = [ids[:600], ids[2000:2020], ids[3000:3300]]
+    sampling = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True, logprobs=1, output_kind=RequestOutputKind.DELTA)
+
+    async def talk(name, caching):
+        options = dict(model=str(a.model), dtype=a.dtype, block_size=BLOCK, enforce_eager=bool(a.eager), max_model_len=2048, seed=0)
+        llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**options, enable_prefix_caching=caching, additional_config={"ckvc": {"table": tables[name], "budget": 0.25}}))
+        said, ready = [], [asyncio.Event() for _ in chunks[1:]]
+
+        async def stream():
+            for chunk, after in zip(chunks, [None, *ready]):
+                if after:
+                    await after.wait()
+                yield StreamingInput(prompt={"prompt_token_ids": list(chunk)})
+
+        async def answer(prompt, request):
+            async for out in llm.generate(prompt, sampling, request):
+                one = out.outputs[0]
+                yield [(t, at[t].logprob) for at, t in zip(one.logprobs or [], one.token_ids)]
+
+        async for more in answer(stream(), "session"):
+            said += more
+            for i, event in enumerate(ready):
+                if len(said) >= 12 * (i + 1):
+                    event.set()
+        prompt, alone = [], []
+        for i, chunk in enumerate(chunks):
+            prompt = prompt + [t for t, _ in said[12 * i - 12 : 12 * i - 1]] + chunk if i else chunk
+            async for more in answer({"prompt_token_ids": prompt}, f"turn {i}"):
+                alone += more
+        llm.shutdown()
+        return said, alone
+
+    for name in pair():
+        for caching in (False, True):
+            with mock.patch.dict(os.environ, VLLM_ENABLE_V1_MULTIPROCESSING="1"):
+                said, alone = asyncio.run(talk(name, caching))
+            what = f"{name}, {'with' if caching else 'without'} prefix caching, a session of {len(chunks)} turns"
+            outside.at_most(f"{what}: tokens that differ from those of one prompt for each turn", sum(x[0] != y[0] for x, y in zip(said, alone)) + abs(len(said) - 36), 0)
+            outside.at_most(f"{what}: their log probabilities beside those", max(abs(x[1] - y[1]) for x, y in zip(said, alone)), a.close)
+
+
 def part_prefix():
     """Requests share the beginnings of prompts as far as compaction leaves them as they are, one after another and at once. Their texts are those that they have
     where nothing is shared: prompts that go on behind another's, that end within it, that are the same, that hold another's answer, and that stay whole."""
@@ -293,8 +368,7 @@ def part_prefix():
 
     def shared(settings, T):
         """How many tokens of a prompt may be shared: of each length of layers the gap, if it has one."""
-        gaps = [plugin.gap_blocks(settings, plugin.length_class(settings, row), BLOCK, T) * BLOCK for row in range(plugin.read_table(settings.table).n_layers)]
-        return min((gap for gap in gaps if gap), default=T - 1)
+        return min((gap for gap in gaps_of(settings, T) if gap), default=T - 1)
 
     def common(x, y):
         return next((i for i, (s, t) in enumerate(zip(x, y)) if s != t), min(len(x), len(y)))

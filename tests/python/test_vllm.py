@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """ckvc.vllm_plugin without vLLM: settings, what is refused, blocks that stay, and that a configuration without the setting stays as it is. What needs vLLM is
 in tests/outside/vllm_engine.py."""
+import math
 import os
 import sys
 import tempfile
@@ -101,6 +102,27 @@ def test_settings():
         refused(words, plugin.settings_of, {"ckvc": wrong})
 
 
+def test_names_that_are_near():
+    """A misspelt `ckvc` is found, and other settings are left alone."""
+    assert plugin.near_names({"ckcv": {}, "CKVC": {}, "ckv": 1, "cache": 1, "lora": 2, 3: 4}) == ["ckcv", "CKVC", "ckv"] and plugin.near_names(None) == []
+
+
+def test_shareable():
+    """Of several lengths of layers the shortest gap counts; a prompt that stays whole in all of them is shared with its answer."""
+    s = settings(LENGTHS, 64)._replace(lengths=True)
+    rows = range(plugin.read_table(s.table).n_layers)
+    for T in (10, 60, 64, 70, 90, 130, 400):
+        gaps = [plugin.gap_blocks(s, plugin.length_class(s, row), 16, T) for row in rows]
+        assert plugin.shareable(s, 16, T) == min((16 * g for g in gaps if g), default=math.inf), T
+    assert plugin.shareable(s, 16, 10) == math.inf and plugin.shareable(s, 16, 400) < 400
+
+
+def test_tables_of_the_package_that_read_attention():
+    for name, words in (("ckvc-tiny-8l", "take ckvc-tiny-8l-lengths, which comes with ckvc, or compile a table with --features 2"),
+                        (golden("learned"), "does not hold: compile a table with --features 2")):
+        refused(words, plugin.settings_of, {"ckvc": {"table": name, "budget": 0.25}})
+
+
 def test_blocks():
     """As many blocks as the budget has room for, and never fewer than a head's floor."""
     t = plugin.read_table(LEARNED)
@@ -185,6 +207,9 @@ def test_plugin():
             assert args.create_engine_config() is made and args.enable_prefix_caching is None
             made.additional_config = {}
             assert repr(made) == before and not said
+        EngineArgs({"ckcv": {"budget": 0.5}}, made).create_engine_config()
+        assert [text[:45] for text in said] == ["additional_config has ckcv; did you mean ckvc"], said
+        said.clear()
         args = EngineArgs({"ckvc": {"table": LEARNED, "budget": 0.5}}, made)
         assert args.create_engine_config("usage") is made and args.enable_prefix_caching is None
         assert made.parallel_config.worker_cls == "ckvc.vllm.Worker" and made.scheduler_config.scheduler_cls == "ckvc.vllm.Scheduler"
