@@ -35,8 +35,9 @@ def descriptions() -> List[Dict[str, Any]]:
 def without_attention(content_id: str) -> str:
     """What to do where an engine shows no attention and the table with this content id reads it: names the table of the same model that comes with this package
     for such engines, if the other one does, too."""
-    model = next((entry["made_from"] for entry in descriptions() if entry["content_id"] == content_id), None)
-    name = next((entry["name"] for entry in descriptions() if entry["made_from"] == model and entry["serves"].startswith("vLLM")), "")
+    known = descriptions()
+    model = next((entry["made_from"] for entry in known if entry["content_id"] == content_id), None)
+    name = next((entry["name"] for entry in known if entry["made_from"] == model and entry["serves"].startswith("vLLM")), "")
     return f"{f'take {name}, which comes with ckvc, or ' if name else ''}compile a table with --features 2 --mode lengths --classes 2"
 
 

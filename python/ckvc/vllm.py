@@ -96,7 +96,6 @@ class _SplitAtPrompt:
             refuse(unknown, f"ckvc does not know this vLLM, whose {base.__name__} has no {', '.join(unknown)}")
         refuse(not hasattr(self, "need_mamba_block_aligned_split"), "ckvc does not know how this vLLM splits prompts into chunks")
         self.need_mamba_block_aligned_split = True
-        self._ckvc = Settings(**self.vllm_config.additional_config["ckvc"])
         # a scheduler that asks in another place would let requests share blocks that are written
         refuse(self.cache_config.enable_prefix_caching and not hasattr(scheduler.Scheduler, "_get_local_prefix_cache_hit"),
                "ckvc does not know how this vLLM looks for prefixes that it has cached: --no-enable-prefix-caching serves without them")
@@ -105,7 +104,8 @@ class _SplitAtPrompt:
         """The blocks of the prefix cache that hold the beginning of a request, and of how many tokens. None of them lies behind the gap that the request itself
         will have: it would be written while others read it."""
         blocks, n, *rest = super()._get_local_prefix_cache_hit(request)
-        own = min(n, shareable(self._ckvc, self.kv_cache_manager.coordinator.single_type_managers[0].block_size, request.num_prompt_tokens))
+        first = self.kv_cache_manager.coordinator.single_type_managers[0]
+        own = min(n, shareable(first.kv_cache_spec.settings, first.block_size, request.num_prompt_tokens))
         return (self.kv_cache_manager.truncate_computed_blocks(blocks, own) if own < n else blocks, own, *rest)
 
     def _mamba_block_aligned_split(self, request: Any, num_new_tokens: int, num_new_local_computed_tokens: int = 0,
@@ -116,7 +116,6 @@ class _SplitAtPrompt:
         start = request.num_computed_tokens + num_new_local_computed_tokens + num_external_computed_tokens
         left = request.num_prompt_tokens - start
         return min(num_new_tokens, left) if left > 0 else num_new_tokens
-
 
     def _update_request_as_session(self, session: Any, update: Any) -> None:
         """Goes on with a session whose text streams in: its prompt so far, the answer and what came now are one longer prompt. It is computed anew, except for

@@ -132,6 +132,7 @@ def gap_blocks(settings: Settings, row: Optional[int], block_size: int, n_tokens
     return n_tokens // block_size - blocks_kept(settings, row, block_size, n_tokens)
 
 
+@functools.lru_cache(maxsize=1 << 16)
 def shareable(settings: Settings, block_size: int, n_tokens: int) -> float:
     """How many of the first tokens of a request, whose prompt has n_tokens, lie in blocks that other requests may share: those before the shortest gap of all
     layers, or all (infinity) where the prompt stays whole in every layer. The blocks behind the gap are written by compaction. Those of layers that keep the

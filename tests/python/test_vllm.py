@@ -111,10 +111,12 @@ def test_shareable():
     """Of several lengths of layers the shortest gap counts; a prompt that stays whole in all of them is shared with its answer."""
     s = settings(LENGTHS, 64)._replace(lengths=True)
     rows = range(plugin.read_table(s.table).n_layers)
-    for T in (10, 60, 64, 70, 90, 130, 400):
-        gaps = [plugin.gap_blocks(s, plugin.length_class(s, row), 16, T) for row in rows]
-        assert plugin.shareable(s, 16, T) == min((16 * g for g in gaps if g), default=math.inf), T
-    assert plugin.shareable(s, 16, 10) == math.inf and plugin.shareable(s, 16, 400) < 400
+    kinds = set()
+    for T in range(10, 400, 10):
+        gaps = sorted({16 * plugin.gap_blocks(s, plugin.length_class(s, row), 16, T) for row in rows})
+        kinds.add(tuple(gap > 0 for gap in gaps))
+        assert plugin.shareable(s, 16, T) == (gaps[0] or (gaps[1] if len(gaps) > 1 else math.inf)), (T, gaps)
+    assert {(False,), (False, True), (True, True)} <= kinds, kinds  # whole in all layers, in some, in none
 
 
 def test_tables_of_the_package_that_read_attention():
